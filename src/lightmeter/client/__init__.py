@@ -1,0 +1,1 @@
+"""Talks to any service of the wire contract."""

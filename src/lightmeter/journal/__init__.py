@@ -1,0 +1,1 @@
+"""The run's memory: one SQLite file that survives kill -9."""

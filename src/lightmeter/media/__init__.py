@@ -1,0 +1,1 @@
+"""The only door to picture and video decoders: facts, safe decoding, frame sampling, fingerprints."""

@@ -1,0 +1,85 @@
+"""Names and limits of the wire contract: features, roles, likelihoods, error texts.
+
+Source: the service's specification and the public clients that speak it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "ACCESS_DENIED",
+    "AUTH_HEADER",
+    "DEFAULT_CAPTURE_INTERVAL_S",
+    "DEFAULT_MAX_FRAMES",
+    "DEFAULT_ROLE",
+    "DEFAULT_TAG_SCORE",
+    "FEATURES",
+    "FILE_TOO_LARGE",
+    "INSUFFICIENT_CREDITS",
+    "INVALID_FORMAT",
+    "INVALID_URLS",
+    "LIKELIHOODS",
+    "LIKELIHOOD_SEVERITY",
+    "MAX_FILE_BYTES",
+    "MAX_QUERY_CHARS",
+    "NO_CREDITS",
+    "PARAMS_REQUIRED",
+    "QUERY_TOO_LONG",
+    "REQUEST_FAILED",
+    "RESULT_LIFETIME_S",
+    "ROLES",
+    "VIDEO_SUFFIXES",
+    "not_found",
+]
+
+FEATURES: Final = ("brands", "colors", "descriptions", "faces", "nsfw", "tags", "texts")
+ROLES: Final = (
+    "general",
+    "alttext",
+    "artist",
+    "caption",
+    "comedian",
+    "critic",
+    "ecommerce",
+    "inspector",
+    "promoter",
+    "prompt",
+    "realtor",
+    "tweet",
+)
+DEFAULT_ROLE: Final = "general"
+LIKELIHOODS: Final = ("VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY", "UNKNOWN")
+
+LIKELIHOOD_SEVERITY: Final = {
+    "VERY_UNLIKELY": 0.0,
+    "UNLIKELY": 0.25,
+    "POSSIBLE": 0.5,
+    "LIKELY": 0.75,
+    "VERY_LIKELY": 1.0,
+}
+"""Likelihoods on the scale 0..1 of scores: five evenly spaced steps; UNKNOWN has no place on it."""
+
+AUTH_HEADER: Final = "X-API-Key"
+DEFAULT_TAG_SCORE: Final = 0.9
+DEFAULT_CAPTURE_INTERVAL_S: Final = 1
+DEFAULT_MAX_FRAMES: Final = 3
+MAX_FILE_BYTES: Final = 20 * 1024 * 1024
+MAX_QUERY_CHARS: Final = 2048
+RESULT_LIFETIME_S: Final = 24 * 3600
+VIDEO_SUFFIXES: Final = (".mp4", ".webm", ".mov", ".mkv", ".avi")
+
+ACCESS_DENIED: Final = "Access denied."
+PARAMS_REQUIRED: Final = "File/URL params are required."
+INVALID_FORMAT: Final = "Invalid request format."
+INVALID_URLS: Final = "Invalid URLs detected."
+FILE_TOO_LARGE: Final = "File too large. Max 20MB."
+QUERY_TOO_LONG: Final = "Max request length exceeded."
+NO_CREDITS: Final = "No credits."
+INSUFFICIENT_CREDITS: Final = "Insufficient credits."
+REQUEST_FAILED: Final = "Request failed"
+
+
+def not_found(request_id: str) -> str:
+    """The text for an unknown, expired or foreign request id."""
+    return f"Request ID {request_id} not found."

@@ -1,0 +1,1 @@
+"""The story, without Prefect, widgets or terminals: plan, run, export."""

@@ -1,0 +1,1 @@
+"""What is wrong with a row before money is spent on it."""

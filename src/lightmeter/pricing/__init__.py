@@ -1,0 +1,1 @@
+"""Pure money: what a request costs, whether it may be sent, what was learned from charges."""

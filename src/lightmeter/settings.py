@@ -1,0 +1,71 @@
+"""What the user has decided for all runs: LIGHTMETER_* variables or a settings file, read once at the edge.
+
+The file is `settings.toml` in the user's configuration folder for lightmeter (or the path in `LIGHTMETER_SETTINGS`), the
+variables win over it. The API key comes only from here, never from an argument.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from platformdirs import user_cache_path, user_config_path
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from lightmeter.errors import SettingsError
+
+__all__ = ["Settings", "read_settings", "settings_file"]
+
+
+def settings_file() -> Path:
+    """Where the settings file is looked for; it need not exist."""
+    named = os.environ.get("LIGHTMETER_SETTINGS")
+    return Path(named) if named else user_config_path("lightmeter") / "settings.toml"
+
+
+class Settings(BaseSettings):
+    """All settings, each with the variable `LIGHTMETER_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix="LIGHTMETER_", extra="ignore", frozen=True)
+
+    api_key: SecretStr | None = Field(default=None, description="Key of the account at the service.")
+    base_url: str | None = Field(
+        default=None, description="Address of the service; none: the embedded service is started for the run."
+    )
+    cache_dir: Path = Field(
+        default_factory=lambda: user_cache_path("lightmeter"),
+        description="Where converted models and other things that can be made again are kept.",
+    )
+
+    @classmethod
+    def settings_customise_sources(  # noqa: D102 (pydantic's own hook)
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (the hook's signature; .env files are not read)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (likewise)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, settings_file())
+
+
+def read_settings() -> Settings:
+    """Read the settings.
+
+    Raises:
+        SettingsError: a variable or the file holds a value that is not allowed.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "LIGHTMETER_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise SettingsError(f"{name}: {first['msg']}.", hint=f"Set it anew, or edit {settings_file()}.") from error
+    except ValueError as error:  # not TOML
+        raise SettingsError(f"{settings_file()}: {error}.") from error

@@ -1,0 +1,1 @@
+"""Answers as data: Arrow schemas, flattening, Parquet parts, DuckDB queries."""

@@ -1,0 +1,1 @@
+"""Notebook views over pipeline events and tables."""
