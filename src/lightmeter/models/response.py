@@ -13,6 +13,7 @@ __all__ = [
     "Color",
     "Credits",
     "Description",
+    "Entries",
     "ErrorBody",
     "Face",
     "FrameEntries",

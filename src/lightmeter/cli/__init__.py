@@ -1,0 +1,78 @@
+"""The command line: one file for each verb, imported when it is called.
+
+A verb's module `lightmeter.cli.<verb>` holds a click command called `command`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Final
+
+import click
+
+from lightmeter.errors import LightmeterError
+
+__all__ = ["VERBS", "main"]
+
+VERBS: Final = {
+    "plan": "Read a manifest, check it, say what it would cost. Spends nothing.",
+    "run": "Plan, then spend, then write the tables.",
+    "resume": "Go on after a stop, a crash or a raised budget.",
+    "status": "Where every row of a run stands.",
+    "rebuild": "Write the tables again from the journal, with no request.",
+    "sql": "Ask the tables, in SQL.",
+    "credits": "The balance of the account.",
+    "serve": "Start the analysis service.",
+    "demo": "The main job on the sample data, with the embedded service.",
+}
+
+
+class _Verbs(click.Group):
+    """Verbs by name, so that `--help` and each verb load only what they need."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (likewise)
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"lightmeter.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (likewise)
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="lightmeter")
+def _root() -> None:
+    """Analyse thousands to millions of images and videos: know the price first, spend once, get tables you trust.
+
+    \b
+    First steps:
+      lightmeter demo                               see it work on sample data
+      lightmeter plan MANIFEST                      what would it cost?
+      lightmeter run MANIFEST --out DIR --budget N  spend at most N credits
+      lightmeter sql DIR "SELECT * FROM tags"       ask the tables
+
+    The key of the account is read from LIGHTMETER_API_KEY, never from an argument.
+    """
+
+
+def main() -> None:
+    """Run the command line; every error of ours is a message and an exit code, never a traceback."""
+    try:
+        sys.exit(_root.main(standalone_mode=False) or 0)
+    except LightmeterError as error:
+        click.echo(f"error: {error}", err=True)
+        if error.hint:
+            click.echo(f"  {error.hint}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        sys.exit(130)

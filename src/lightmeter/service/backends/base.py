@@ -1,0 +1,67 @@
+"""What a back end is: a name, the features it offers, and one call that looks at pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightmeter.models.response import Entries
+from lightmeter.models.vocabulary import DEFAULT_ROLE
+
+__all__ = ["RGB", "AnalysisOptions", "Backend"]
+
+RGB: TypeAlias = NDArray[np.uint8]
+"""A picture: height × width × 3, red green blue, 0 to 255, upright (EXIF orientation applied)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisOptions:
+    """What a request asks beyond its features; only some back ends care.
+
+    Attributes:
+        role: Persona of descriptions.
+        language: Language of descriptions.
+        prompt: Own prompt for descriptions, or None.
+    """
+
+    role: str = DEFAULT_ROLE
+    language: str = "English"
+    prompt: str | None = None
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One source of entries.
+
+    A back end is called from one thread at a time. Its answers for a picture never depend on the other pictures of the call.
+    Scores below a request's `tag_score` are filtered by the service, not here.
+
+    Attributes:
+        name: Lowercase; the `backend` of requests, the `source` of entries and the key of the price table.
+        features: Which of the seven features it offers.
+    """
+
+    name: str
+    features: frozenset[str]
+
+    def warm(self) -> None:
+        """Load what is slow to load. Called once, off the event loop, before the first `analyze`.
+
+        Raises:
+            BackendError: the model cannot be loaded; the message says what to install or set.
+        """
+        ...
+
+    def analyze(
+        self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions
+    ) -> list[Entries]:
+        """Look at pictures; one `Entries` for each, in order, with only the features asked for filled in.
+
+        Raises:
+            BackendError: the pictures cannot be analysed; the message is what the caller reads in `all.errors`.
+        """
+        ...
