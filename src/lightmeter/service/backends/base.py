@@ -15,7 +15,7 @@ from lightmeter.models.vocabulary import DEFAULT_ROLE
 __all__ = ["RGB", "AnalysisOptions", "Backend"]
 
 RGB: TypeAlias = NDArray[np.uint8]
-"""A picture: height × width × 3, red green blue, 0 to 255, upright (EXIF orientation applied)."""
+"""A picture: height by width by 3, red green blue, 0 to 255, upright (EXIF orientation applied)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class AnalysisOptions:
 class Backend(Protocol):
     """One source of entries.
 
-    A back end is called from one thread at a time. Its answers for a picture never depend on the other pictures of the call.
-    Scores below a request's `tag_score` are filtered by the service, not here.
+    A back end is called from one thread at a time. Its answers for a picture never depend on the other
+    pictures of the call. Scores below a request's `tag_score` are filtered by the service, not here.
 
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key of the price table.
@@ -62,6 +62,7 @@ class Backend(Protocol):
         """Look at pictures; one `Entries` for each, in order, with only the features asked for filled in.
 
         Raises:
-            BackendError: the pictures cannot be analysed; the message is what the caller reads in `all.errors`.
+            BackendError: the pictures cannot be analysed; the message is what the caller reads in
+                `all.errors`.
         """
         ...

@@ -1,0 +1,79 @@
+"""The back end `palette`: colours that a person would name, and the same ones each time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from lightmeter.service.backends.palette import MAX_COLORS, dominant_colors, oklab_to_srgb, srgb_to_oklab
+
+CHANNEL = st.integers(0, 255)
+
+
+def flat(*colors_and_widths, height=40):
+    """Vertical bands, each given as (red, green, blue) and a width."""
+    bands = [
+        np.full((height, width, 3), color, dtype=np.uint8)
+        for color, width in zip(colors_and_widths[::2], colors_and_widths[1::2], strict=True)
+    ]
+    return np.concatenate(bands, axis=1)
+
+
+@given(st.tuples(CHANNEL, CHANNEL, CHANNEL))
+def test_flat_color_is_found_exactly(color):
+    """A picture of one colour has that colour, whole."""
+    (found,) = dominant_colors(flat(color, 30))
+    assert (found.red, found.green, found.blue) == color
+    assert found.hex == "#{:02x}{:02x}{:02x}".format(*color)
+    assert (found.score, found.pixel_fraction) == (1.0, 1.0)
+
+
+@given(arrays(np.float64, (4, 3), elements=st.floats(0, 1)))
+def test_oklab_round_trip(srgb):
+    """Converting to Oklab and back loses nothing that eight bits could show."""
+    assert np.allclose(oklab_to_srgb(srgb_to_oklab(srgb)), srgb, atol=1e-4)
+
+
+def test_oklab_knows_its_published_values():
+    """White is (1, 0, 0), and red is where Ottosson's table puts it."""
+    lab = srgb_to_oklab(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]))
+    assert np.allclose(lab, [[1, 0, 0], [0.62796, 0.22486, 0.12585]], atol=1e-4)
+
+
+def test_shares_follow_area_and_vivid_colors_come_first():
+    """The share is the area; the score lifts a vivid patch above a larger grey one."""
+    found = dominant_colors(flat((128, 128, 128), 60, (255, 0, 0), 40))
+    assert [color.hex for color in found] == ["#ff0000", "#808080"]
+    assert [color.pixel_fraction for color in found] == [pytest.approx(0.4), pytest.approx(0.6)]
+
+
+def test_near_colors_are_one():
+    """Two colours that the eye hardly tells apart are answered as one between them."""
+    (found,) = dominant_colors(flat((200, 30, 30), 50, (204, 32, 32), 50))
+    assert 200 <= found.red <= 204
+    assert found.pixel_fraction == 1.0
+
+
+@pytest.mark.parametrize("period", [2, 8, 16, 32])
+def test_stripes_do_not_alias(period):
+    """Stripes finer than the sampling grid keep both of their colours, half each."""
+    stripes = np.zeros((2048, 2048, 3), dtype=np.uint8)
+    stripes[:, np.arange(2048) % period < period // 2] = 255
+    found = dominant_colors(stripes)
+    assert {color.hex for color in found} == {"#000000", "#ffffff"}
+    assert all(color.pixel_fraction == pytest.approx(0.5, abs=0.06) for color in found)
+
+
+@settings(max_examples=25)
+@given(arrays(np.uint8, st.tuples(st.integers(1, 24), st.integers(1, 24), st.just(3))))
+def test_any_picture_has_a_palette(picture):
+    """Whatever the pixels: one to eight colours in order of score, and sums that stay within 1."""
+    found = dominant_colors(picture)
+    assert 1 <= len(found) <= MAX_COLORS
+    assert len({color.hex for color in found}) == len(found)
+    assert sum(color.score for color in found) <= 1
+    assert sum(color.pixel_fraction for color in found) <= 1
+    assert [color.score for color in found] == sorted((color.score for color in found), reverse=True)
