@@ -1,1 +1,6 @@
 """What the user wants analysed: rows, their stable ids, readers for every format, URL identity."""
+
+from lightmeter.manifest.canonical import canonical_url
+from lightmeter.manifest.item import JSON, Item, MediaKind, stable_id
+
+__all__ = ["JSON", "Item", "MediaKind", "canonical_url", "stable_id"]
