@@ -1,0 +1,182 @@
+"""Prices are data, money is whole numbers, and both ways of rounding stay in bounds."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.errors import SettingsError
+from lightmeter.models.vocabulary import FEATURES
+from lightmeter.pricing.rates import (
+    RateTable,
+    Rounding,
+    default_rates,
+    load_rates,
+    pairs,
+    parse_rates,
+    per_image,
+    request_price,
+)
+
+RATES = default_rates()
+SOME_BACKENDS = st.lists(st.sampled_from(sorted(RATES.rates)), min_size=1, unique=True)
+SOME_FEATURES = st.lists(st.sampled_from(FEATURES), unique=True)
+MILLICREDITS = st.integers(0, 50_000)
+FRAMES = st.lists(st.integers(1, 500), min_size=1, max_size=50)
+
+
+def test_published_prices():
+    """The shipped table holds every published price, in millicredits, with the hosted defaults."""
+    hosted = {name: dict(prices) for name, prices in sorted(RATES.rates.items()) if name not in RATES.local}
+    assert hosted == {
+        "bakllava": {"descriptions": 1000},
+        "clarifai": {"nsfw": 150, "tags": 150},
+        "claude": {"descriptions": 3000},
+        "gemini": {"descriptions": 1000},
+        "googlevision": {"brands": 200, "colors": 200, "faces": 200, "nsfw": 200, "tags": 200, "texts": 200},
+        "grok": {"descriptions": 2000},
+        "imagga": {"nsfw": 150, "tags": 150},
+        "jinaai": {"descriptions": 1000},
+        "llava": {"descriptions": 1000},
+        "openai": {"descriptions": 2000},
+        "rekognition": {"faces": 150, "nsfw": 150, "tags": 150},
+    }
+    assert set(RATES.defaults) == {
+        "claude", "clarifai", "gemini", "googlevision", "grok", "openai", "rekognition",
+    }  # fmt: skip
+    assert (RATES.as_of.year, RATES.as_of.month) == (2026, 2)
+
+
+def test_local_back_ends_have_prices():
+    """Back ends without a provider charge like one, and are no defaults of the hosted service."""
+    local = {name: dict(RATES.rates[name]) for name in RATES.local}
+    assert local == {"palette": {"colors": 200}, "imagenet": {"tags": 150}, "opennsfw": {"nsfw": 150}}
+    assert not set(RATES.local) & set(RATES.defaults)
+
+
+def test_all_defaults_cost_about_ten_credits():
+    """A request that names no back end costs ten credits an image and more: never a surprise to us."""
+    assert per_image(RATES, [], []) == 9950
+    assert request_price(9950, [1], Rounding.IMAGE) == 10
+
+
+def test_pairs_are_what_is_offered_and_asked():
+    """A back end is active for the features it offers among those asked; each pair counts once."""
+    assert pairs(RATES, ["palette", "imagenet", "palette"], ["tags", "colors", "faces"]) == [
+        ("palette", "colors"),
+        ("imagenet", "tags"),
+    ]
+    assert pairs(RATES, ["opennsfw"], []) == [("opennsfw", "nsfw")]
+    assert pairs(RATES.with_defaults(["palette"]), [], []) == [("palette", "colors")]
+
+
+@pytest.mark.parametrize(("backends", "features"), [(["nobody"], []), (["palette"], ["smells"])])
+def test_unknown_names_have_no_price(backends, features):
+    """What has no known price is refused, never taken as free."""
+    with pytest.raises(SettingsError, match=r"nobody|smells"):
+        pairs(RATES, backends, features)
+
+
+def test_own_back_ends_can_be_priced():
+    """A back end from elsewhere gets its price in a copy; the shipped table stays as it is."""
+    mine = RATES.with_rates({"mine": {"tags": 70, "shapes": 5}})
+    assert per_image(mine, ["mine"], []) == 75
+    assert pairs(mine, ["mine"], ["shapes"]) == [("mine", "shapes")]
+    assert "mine" not in RATES.rates
+
+
+@pytest.mark.parametrize(("chars", "blocks"), [(0, 1), (1, 1), (2500, 1), (2501, 2), (5000, 2), (5001, 3)])
+def test_long_prompts_cost_a_description_a_block(chars, blocks):
+    """2500 characters of a prompt are free; each further block costs every description again."""
+    assert per_image(RATES, ["claude", "gemini", "clarifai"], [], chars) == blocks * 4000 + 300
+
+
+@given(SOME_BACKENDS, SOME_FEATURES, st.integers(0, 20_000))
+def test_asking_more_never_costs_less(backends, features, prompt_chars):
+    """A price never falls when a back end, a feature or a longer prompt is added."""
+    price = per_image(RATES, backends, features, prompt_chars)
+    assert price >= 0
+    assert per_image(RATES, backends, features, prompt_chars + 1) >= price
+    assert per_image(RATES, backends, [], prompt_chars) >= price
+    assert per_image(RATES, sorted(RATES.rates), features, prompt_chars) >= price
+
+
+@given(MILLICREDITS, FRAMES)
+def test_rounding_stays_in_bounds(milli, frames):
+    """Either rounding covers the exact price; by request it adds under a credit, by image it adds more."""
+    exact = milli * sum(frames)
+    by_request = request_price(milli, frames, Rounding.REQUEST)
+    by_image = request_price(milli, frames, Rounding.IMAGE)
+    assert exact <= by_request * 1000 < exact + 1000
+    assert by_request <= by_image <= by_request + sum(frames)
+
+
+@given(MILLICREDITS, FRAMES, st.sampled_from(Rounding))
+def test_prices_of_requests_are_monotone(milli, frames, rounding):
+    """More pictures, or dearer ones, never cost less; cutting a request in two never saves."""
+    price = request_price(milli, frames, rounding)
+    assert request_price(milli, [*frames, 1], rounding) >= price
+    assert request_price(milli + 1, frames, rounding) >= price
+    half = len(frames) // 2
+    cut = request_price(milli, frames[:half], rounding) + request_price(milli, frames[half:], rounding)
+    assert cut >= price
+
+
+def test_own_table_from_a_file(tmp_path: Path):
+    """A price table of one's own is a file like the shipped one."""
+    path = tmp_path / "rates.json"
+    table = {
+        "as_of": "2027-01-31",
+        "prompt_block_chars": 100,
+        "backends": {"mine": {"default": True, "local": True, "prices": {"descriptions": 7}}},
+    }
+    path.write_text(json.dumps(table))
+    rates = load_rates(path)
+    assert (rates.as_of, rates.defaults, rates.local) == (date(2027, 1, 31), ("mine",), ("mine",))
+    assert per_image(rates, [], [], 101) == 14
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "no price table"),
+        (b"[]", "no price table"),
+        (b'{"as_of": "2026-02-01"}', "'backends' is missing"),
+        (b'{"as_of": "soon", "backends": {}}', "no price table"),
+        (b'{"as_of": "2026-02-01", "backends": {"a": {"prices": {"tags": 0.15}}}}', "a tags: 0.15"),
+        (b'{"as_of": "2026-02-01", "backends": {"a": {"prices": {"tags": true}}}}', "a tags: True"),
+        (b'{"as_of": "2026-02-01", "backends": {"a": {"prices": {"tags": -1}}}}', "a tags: -1"),
+        (b'{"as_of": "2026-02-01", "backends": {"a": {"prices": [1]}}}', "no price table"),
+    ],
+)
+def test_bad_tables_are_refused_with_a_reason(content, reason):
+    """A table with a float, a negative or no price in it is refused; the message says where."""
+    with pytest.raises(SettingsError, match=reason):
+        parse_rates(content, name="mine.json")
+
+
+def test_missing_file_is_named(tmp_path: Path):
+    """A price file that is not there is a settings error that names it."""
+    with pytest.raises(SettingsError, match=r"none\.json"):
+        load_rates(tmp_path / "none.json")
+
+
+def test_tables_do_not_change_under_us():
+    """A table cannot be changed in place, nor through the mapping it was made of."""
+    prices = {"a": {"tags": 1}}
+    table = RateTable(as_of=date(2026, 2, 1), rates=prices, defaults=())
+    prices["a"]["tags"] = 2
+    assert per_image(table, ["a"], []) == 1
+    with pytest.raises(TypeError):
+        table.rates["a"]["tags"] = 3
+
+
+def test_defaults_need_prices():
+    """A table whose defaults it cannot price is refused."""
+    with pytest.raises(SettingsError, match="'b'"):
+        RateTable(as_of=date(2026, 2, 1), rates={"a": {}}, defaults=("b",))
