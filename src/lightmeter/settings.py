@@ -1,7 +1,7 @@
 """What the user has decided for all runs: LIGHTMETER_* variables or a settings file, read once at the edge.
 
-The file is `settings.toml` in the user's configuration folder for lightmeter (or the path in `LIGHTMETER_SETTINGS`), the
-variables win over it. The API key comes only from here, never from an argument.
+The file is `settings.toml` in the user's configuration folder for lightmeter (or the path in `LIGHTMETER_SETTINGS`);
+the variables win over it. The API key comes only from here, never from an argument.
 """
 
 from __future__ import annotations

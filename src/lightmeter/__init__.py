@@ -1,0 +1,63 @@
+"""Analyse thousands to millions of images and videos: know the price first, spend once, get tables you trust.
+
+::
+
+    import lightmeter as lm
+
+    plan = await lm.plan("data/manifest.csv", features=["tags", "colors", "nsfw"], budget=500)
+    run = await lm.run(plan, out="out/")
+    run.tags
+
+Names are imported when they are first used: `import lightmeter` itself loads no decoder, model, widget, database or
+Prefect.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+from lightmeter import errors
+from lightmeter.errors import LightmeterError
+from lightmeter.portal import sync
+
+__all__ = [
+    "BudgetPlanner",
+    "Client",
+    "Explorer",
+    "LightmeterError",
+    "Plan",
+    "Run",
+    "errors",
+    "open",
+    "plan",
+    "resume",
+    "run",
+    "sync",
+]
+
+__version__ = version("lightmeter")
+
+_HOMES = {
+    "BudgetPlanner": "lightmeter.widgets.budget",
+    "Client": "lightmeter.client.client",
+    "Explorer": "lightmeter.widgets.explorer",
+    "Plan": "lightmeter.pipeline.plan",
+    "Run": "lightmeter.pipeline.result",
+    "open": "lightmeter.pipeline.api",
+    "plan": "lightmeter.pipeline.api",
+    "resume": "lightmeter.pipeline.api",
+    "run": "lightmeter.pipeline.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,289 @@
+"""The changes a journal knows, each a function of the connection to be handed to `Journal.write`.
+
+Money moves only here: a hold, its settlement and the running totals are always written in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import apsw
+
+from lightmeter.errors import BudgetReached
+from lightmeter.journal.raw import pack
+from lightmeter.journal.state import HOLDING, IN_DOUBT, Event, State, step
+
+__all__ = [
+    "Outcome",
+    "Placed",
+    "Received",
+    "acknowledge",
+    "count_poll",
+    "get_meta",
+    "hold_and_send",
+    "lose_sent",
+    "put_meta",
+    "receive",
+    "resend",
+    "set_over_budget",
+    "settle",
+    "take_back",
+    "void",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An answer in hand, not yet looked at.
+
+    Attributes:
+        raw: The bytes as they came.
+        http_status: Its HTTP status.
+        at: Seconds since the epoch.
+    """
+
+    raw: bytes
+    http_status: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a row's asset was found in an answer, or why it was not.
+
+    Attributes:
+        seq: The row.
+        asset: Position in `all.assets`, or None.
+        name: The asset's name there.
+        error: Why there is none; None when there is one.
+    """
+
+    seq: int
+    asset: int | None
+    name: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an answer says of money and rows.
+
+    Attributes:
+        paid: Credits charged.
+        remaining: Balance after it, when said.
+        request_id: The service's id, when said.
+        rows: One for each row of the submission.
+        reason: The word for rows without an asset.
+    """
+
+    paid: int
+    remaining: int | None
+    request_id: str | None
+    rows: tuple[Placed, ...]
+    reason: str = "no_asset"
+
+
+def put_meta(values: dict[str, str]) -> Callable[[apsw.Connection], None]:
+    """Remember facts of the run."""
+
+    def change(db: apsw.Connection) -> None:
+        db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+
+    return change
+
+
+def get_meta(db: apsw.Connection) -> dict[str, str]:
+    """All facts of the run."""
+    return dict(db.execute("SELECT key, value FROM meta"))
+
+
+def _move(db: apsw.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
+    """Take one step in the life of a submission, and keep the running hold right."""
+    ((state, hold),) = db.execute("SELECT state, hold FROM submissions WHERE submission_id = ?", (submission_id,))
+    before = State(state)
+    after = step(before, event)
+    db.execute("UPDATE submissions SET state = ? WHERE submission_id = ?", (after, submission_id))
+    db.execute("INSERT INTO transitions VALUES (?, ?, ?, ?, ?)", (submission_id, event, after, at, detail))
+    change = ((after in HOLDING) - (before in HOLDING)) * hold
+    if change:
+        db.execute("UPDATE money SET held = held + ?", (change,))
+    return after
+
+
+def hold_and_send(rows: Sequence[int], hold: int, budget: int | None, at: float) -> Callable[[apsw.Connection], int]:
+    """Set the price aside and write down that the request is about to leave; returns the submission's id.
+
+    Raises (from the write):
+        BudgetReached: paid + held + this hold would exceed `budget`; nothing was written.
+    """
+
+    def change(db: apsw.Connection) -> int:
+        ((paid, held),) = db.execute("SELECT paid, held FROM money")
+        if budget is not None and paid + held + hold > budget:
+            raise BudgetReached(f"{hold} more credits could exceed the budget: {paid} paid, {held} held, of {budget}.")
+        db.execute(
+            "INSERT INTO submissions (state, hold, assets, sent_at, attempts) VALUES (?, ?, ?, ?, 1)",
+            (State.PLANNED, hold, len(rows), at),
+        )
+        submission_id = db.last_insert_rowid()
+        _move(db, submission_id, Event.HOLD, at)
+        _move(db, submission_id, Event.SEND, at)
+        db.executemany("UPDATE items SET submission_id = ? WHERE seq = ?", [(submission_id, seq) for seq in rows])
+        return submission_id
+
+    return change
+
+
+def receive(submission_id: int, received: Received, event: Event) -> Callable[[apsw.Connection], None]:
+    """Keep an answer's bytes; `event` says whether it came at once (answer) or by polling (collect)."""
+    packed = pack(received.raw)
+
+    def change(db: apsw.Connection) -> None:
+        db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
+        db.execute(
+            "UPDATE submissions SET http_status = ?, answered_at = ? WHERE submission_id = ?",
+            (received.http_status, received.at, submission_id),
+        )
+        _move(db, submission_id, event, received.at)
+
+    return change
+
+
+def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[apsw.Connection], None]:
+    """The service took the request and will have its answer under `request_id`."""
+
+    def change(db: apsw.Connection) -> None:
+        db.execute(
+            "UPDATE submissions SET request_id = ?, acked_at = ? WHERE submission_id = ?",
+            (request_id, at, submission_id),
+        )
+        _move(db, submission_id, Event.ACKNOWLEDGE, at)
+
+    return change
+
+
+def count_poll(submission_id: int) -> Callable[[apsw.Connection], None]:
+    """One more poll of this submission."""
+
+    def change(db: apsw.Connection) -> None:
+        db.execute("UPDATE submissions SET polls = polls + 1 WHERE submission_id = ?", (submission_id,))
+
+    return change
+
+
+def settle(submission_id: int, outcome: Outcome, at: float) -> Callable[[apsw.Connection], None]:
+    """The charge is known: release the hold, count what was paid, and give every row its place."""
+
+    def change(db: apsw.Connection) -> None:
+        db.execute(
+            "UPDATE submissions SET paid = ?, remaining = ?, request_id = coalesce(?, request_id) "
+            "WHERE submission_id = ?",
+            (outcome.paid, outcome.remaining, outcome.request_id, submission_id),
+        )
+        db.execute("UPDATE money SET paid = paid + ?", (outcome.paid,))
+        _move(db, submission_id, Event.SETTLE, at)
+        db.executemany(
+            "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
+            [_as_status(placed, outcome.reason) for placed in outcome.rows],
+        )
+
+    return change
+
+
+def _as_status(placed: Placed, reason: str) -> tuple[str | int | None, ...]:
+    if placed.error is None:
+        return ("ok", None, None, placed.asset, placed.name, placed.seq)
+    return ("failed", reason, placed.error, placed.asset, placed.name, placed.seq)
+
+
+def void(
+    submission_id: int, received: Received | None, reason: str, error: str, at: float
+) -> Callable[[apsw.Connection], None]:
+    """Refused, nothing was charged: release the hold; its rows have failed for this reason."""
+
+    def change(db: apsw.Connection) -> None:
+        if received is not None:
+            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, pack(received.raw)))
+        db.execute(
+            "UPDATE submissions SET error = ?, http_status = ?, answered_at = ?, paid = 0 WHERE submission_id = ?",
+            (error, received.http_status if received else None, at, submission_id),
+        )
+        _move(db, submission_id, Event.REFUSE, at, error)
+        _move(db, submission_id, Event.VOID, at)
+        db.execute(
+            "UPDATE items SET status = 'failed', reason = ?, error = ? WHERE submission_id = ?",
+            (reason, error, submission_id),
+        )
+
+    return change
+
+
+def take_back(submission_id: int, event: Event, why: str, at: float) -> Callable[[apsw.Connection], None]:
+    """It never counted (unreached, throttled, proven unpaid): its rows wait to be sent in a new submission."""
+
+    def change(db: apsw.Connection) -> None:
+        _move(db, submission_id, event, at, why)
+        db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
+        db.execute(
+            "UPDATE items SET submission_id = NULL, status = 'pending', reason = NULL, error = NULL "
+            "WHERE submission_id = ?",
+            (submission_id,),
+        )
+
+    return change
+
+
+def lose_sent(submission_id: int, why: str, at: float) -> Callable[[apsw.Connection], None]:
+    """No usable answer came, and it may have been charged: its rows are in doubt and the price stays held."""
+
+    def change(db: apsw.Connection) -> None:
+        _move(db, submission_id, Event.LOSE, at, why)
+        db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
+        db.execute(
+            "UPDATE items SET status = 'in_doubt', reason = 'no_answer', error = ? WHERE submission_id = ?",
+            (why, submission_id),
+        )
+
+    return change
+
+
+def resend(submission_id: int, at: float) -> Callable[[apsw.Connection], None]:
+    """Send a lost submission again under its own idempotency key, which the service honours: never paid twice."""
+
+    def change(db: apsw.Connection) -> None:
+        detail = "same idempotency key"
+        _move(db, submission_id, Event.PROVE_UNPAID, at, detail)
+        _move(db, submission_id, Event.HOLD, at, detail)
+        _move(db, submission_id, Event.SEND, at, detail)
+        db.execute(
+            "UPDATE submissions SET attempts = attempts + 1, sent_at = ?, error = NULL WHERE submission_id = ?",
+            (at, submission_id),
+        )
+        db.execute(
+            "UPDATE items SET status = 'pending', reason = NULL, error = NULL WHERE submission_id = ?",
+            (submission_id,),
+        )
+
+    return change
+
+
+def set_over_budget(over: bool) -> Callable[[apsw.Connection], None]:  # noqa: FBT001 (both ways of one switch)
+    """Mark every row that waits to be sent as beyond the budget, or (False) let those rows wait again."""
+    before, after = ("pending", "over_budget") if over else ("over_budget", "pending")
+
+    def change(db: apsw.Connection) -> None:
+        db.execute(
+            "UPDATE items SET status = ?, reason = ? WHERE status = ? AND submission_id IS NULL",
+            (after, "budget" if over else None, before),
+        )
+
+    return change
+
+
+def states_of(states: Iterable[State]) -> str:
+    """States as an SQL list, for `state IN (…)`; they are our own words, never input."""
+    return ", ".join(f"'{state}'" for state in sorted(states))
+
+
+IN_DOUBT_SQL = states_of(IN_DOUBT)

@@ -1,0 +1,110 @@
+"""The life of a submission: one POST, from the decision to send it to the last credit of its charge.
+
+Pure: a literal table of (state, event) → state. A pair that is not in it raises, because money hangs on it.
+
+::
+
+    planned ─hold→ held ─send→ sent ─┬─answer→ answered ─settle→ settled
+       ↑                             ├─acknowledge→ acked ─collect→ polled ─settle→ settled
+       │                             ├─refuse→ refused ─void→ voided
+       ├───────────unreached, throttle┤
+       │                             └─lose→ uncertain ─┬─prove_unpaid→ (planned)
+       └────────────────────────────────────────────────┤─prove_paid→ proven_paid_lost
+                                                        └─give_up→ ambiguous ─pay_again→ (planned)
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from lightmeter.errors import InvalidTransition
+
+__all__ = ["HOLDING", "IN_DOUBT", "TRANSITIONS", "Event", "State", "step"]
+
+
+class State(StrEnum):
+    """Where a submission stands."""
+
+    PLANNED = "planned"
+    HELD = "held"
+    SENT = "sent"
+    ANSWERED = "answered"
+    ACKED = "acked"
+    POLLED = "polled"
+    SETTLED = "settled"
+    REFUSED = "refused"
+    VOIDED = "voided"
+    UNCERTAIN = "uncertain"
+    PROVEN_PAID_LOST = "proven_paid_lost"
+    AMBIGUOUS = "ambiguous"
+
+
+class Event(StrEnum):
+    """What moves it."""
+
+    HOLD = "hold"
+    SEND = "send"
+    ANSWER = "answer"
+    ACKNOWLEDGE = "acknowledge"
+    COLLECT = "collect"
+    SETTLE = "settle"
+    REFUSE = "refuse"
+    VOID = "void"
+    UNREACHED = "unreached"
+    THROTTLE = "throttle"
+    LOSE = "lose"
+    PROVE_UNPAID = "prove_unpaid"
+    PROVE_PAID = "prove_paid"
+    GIVE_UP = "give_up"
+    PAY_AGAIN = "pay_again"
+
+
+TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
+    (State.PLANNED, Event.HOLD): State.HELD,
+    (State.HELD, Event.SEND): State.SENT,
+    (State.SENT, Event.ANSWER): State.ANSWERED,
+    (State.SENT, Event.ACKNOWLEDGE): State.ACKED,
+    (State.SENT, Event.REFUSE): State.REFUSED,
+    (State.SENT, Event.UNREACHED): State.PLANNED,
+    (State.SENT, Event.THROTTLE): State.PLANNED,
+    (State.SENT, Event.LOSE): State.UNCERTAIN,
+    (State.ACKED, Event.COLLECT): State.POLLED,
+    (State.ACKED, Event.LOSE): State.UNCERTAIN,
+    (State.ANSWERED, Event.SETTLE): State.SETTLED,
+    (State.POLLED, Event.SETTLE): State.SETTLED,
+    (State.REFUSED, Event.VOID): State.VOIDED,
+    (State.UNCERTAIN, Event.PROVE_UNPAID): State.PLANNED,
+    (State.UNCERTAIN, Event.PROVE_PAID): State.PROVEN_PAID_LOST,
+    (State.UNCERTAIN, Event.GIVE_UP): State.AMBIGUOUS,
+    (State.AMBIGUOUS, Event.PAY_AGAIN): State.PLANNED,
+}
+
+HOLDING: Final = frozenset(
+    {
+        State.HELD,
+        State.SENT,
+        State.ANSWERED,
+        State.ACKED,
+        State.POLLED,
+        State.UNCERTAIN,
+        State.AMBIGUOUS,
+        State.PROVEN_PAID_LOST,
+    }
+)
+"""States in which the price is set aside: it may have been charged, or still be."""
+
+IN_DOUBT: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.PROVEN_PAID_LOST})
+"""States whose rows are `in_doubt`: sent, and no answer in hand."""
+
+
+def step(state: State, event: Event) -> State:
+    """The state after `event`.
+
+    Raises:
+        InvalidTransition: the table has no such step.
+    """
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise InvalidTransition(f"A submission that is {state} has no step {event!r}.") from None

@@ -1,0 +1,229 @@
+"""One SQLite file for a run: one writer thread, group commits, any number of readers.
+
+Every change is a function of the connection, handed to `write`. The writer takes all that are waiting, runs each in a
+savepoint of its own inside one transaction, and commits once: a commit costs a disk flush, a change almost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import apsw
+
+from lightmeter.atomic import fsync_folder, replacing
+from lightmeter.errors import JournalError, JournalLocked, JournalVersion
+from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION
+
+__all__ = ["FILE_NAME", "Change", "Journal", "copy_journal", "journal_path", "reading"]
+
+T = TypeVar("T")
+Change = Callable[[apsw.Connection], T]
+"""A change: runs inside the writer's transaction; what it returns goes to the caller once it is on disk."""
+
+FILE_NAME: Final = "journal.sqlite"
+LOCK_NAME: Final = ".run.lock"
+MOST_IN_A_COMMIT: Final = 512
+BUSY_MS: Final = 10_000
+
+
+def journal_path(folder: Path) -> Path:
+    """Where the journal of an output folder is."""
+    return folder / FILE_NAME
+
+
+def _connect(path: Path, flags: int) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=flags)
+    connection.set_busy_timeout(BUSY_MS)
+    return connection
+
+
+def _open_for_writing(path: Path) -> apsw.Connection:
+    try:
+        connection = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full")
+        connection.pragma("foreign_keys", "on")
+        fresh = connection.pragma("application_id") == 0 and not connection.pragma("page_count")
+        if fresh:
+            with connection:
+                connection.execute(SCHEMA)
+                connection.pragma("application_id", APPLICATION_ID)
+                connection.pragma("user_version", VERSION)
+            fsync_folder(path.parent)
+    except apsw.Error as error:
+        raise JournalError(
+            f"{path} cannot be written: {error}.",
+            hint="Is the disk full, or the folder read-only? Nothing was sent.",
+        ) from error
+    _check_version(connection, path)
+    return connection
+
+
+def _check_version(connection: apsw.Connection, path: Path) -> None:
+    if connection.pragma("application_id") != APPLICATION_ID:
+        raise JournalError(f"{path} is not a journal of lightmeter.", hint="Choose another output folder.")
+    version = connection.pragma("user_version")
+    if version != VERSION:
+        raise JournalVersion(
+            f"{path} has journal version {version}, this lightmeter writes version {VERSION}.",
+            hint="Use the version of lightmeter that wrote it, or a newer one.",
+        )
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[apsw.Connection]:
+    """A read-only connection to the journal of `folder`, also while a run writes to it.
+
+    Raises:
+        JournalError: there is no journal there.
+    """
+    path = journal_path(folder)
+    if not path.exists():
+        raise JournalError(
+            f"{folder} holds no run: {path} is missing.", hint="Start one: lightmeter run MANIFEST --out DIR"
+        )
+    try:
+        # Not SQLITE_OPEN_READONLY: a reader must be able to make the WAL index of a journal that was left behind.
+        connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
+        _check_version(connection, path)
+    except apsw.Error as error:
+        raise JournalError(f"{path} cannot be read: {error}.") from error
+    try:
+        connection.pragma("query_only", "on")
+        yield connection
+    finally:
+        connection.close()
+
+
+def copy_journal(source: Path, target: Path) -> None:
+    """Make `target` a compact copy of the journal file `source`, whole or not at all."""
+    connection = _connect(source, apsw.SQLITE_OPEN_READWRITE)
+    try:
+        with replacing(target) as temporary:
+            connection.execute("VACUUM INTO ?", (str(temporary),))
+    except apsw.Error as error:
+        raise JournalError(f"{target} cannot be written: {error}.") from error
+    finally:
+        connection.close()
+
+
+class Journal:
+    """The run's memory, open for writing. Use it as a context manager.
+
+    Raises:
+        JournalLocked: another process writes to this folder.
+        JournalVersion: it was written by another version.
+        JournalError: it cannot be opened or written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._lock = self._take_lock(folder)
+        try:
+            self._connection = _open_for_writing(journal_path(folder))
+        except BaseException:
+            self._lock.close()
+            raise
+        self._queue: queue.SimpleQueue[tuple[Change[Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="lightmeter-journal", daemon=True)
+        self._thread.start()
+
+    @staticmethod
+    def _take_lock(folder: Path) -> apsw.Connection:
+        """An exclusive transaction on a file of its own: the system drops it when the process dies, however it dies."""
+        lock = apsw.Connection(str(folder / LOCK_NAME))
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except apsw.BusyError:
+            lock.close()
+            raise JournalLocked(
+                f"Another process is running {folder}.",
+                hint="Wait for it, or look at it: lightmeter status DIR",
+            ) from None
+        except apsw.Error as error:
+            lock.close()
+            raise JournalError(
+                f"{folder} cannot be written: {error}.",
+                hint="Is the disk full, or the folder read-only? Nothing was sent.",
+            ) from error
+        return lock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish what was handed in, then close; idempotent."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        self._connection.close()
+        self._lock.close()
+
+    async def write(self, change: Change[T]) -> T:
+        """Run a change; returns when it is on disk. Shielded: a cancelled caller does not take the change back."""
+        return await asyncio.shield(asyncio.wrap_future(self.submit(change)))
+
+    def submit(self, change: Change[T]) -> Future[T]:
+        """Hand a change to the writer from any thread."""
+        future: Future[T] = Future()
+        if not self._thread.is_alive():
+            raise JournalError("The journal is closed.")
+        self._queue.put((change, future))
+        return future
+
+    def _serve(self) -> None:
+        open_ = True
+        while open_:
+            first = self._queue.get()
+            if first is None:
+                return
+            waiting = [first]
+            while len(waiting) < MOST_IN_A_COMMIT and not self._queue.empty():
+                another = self._queue.get()
+                if another is None:
+                    open_ = False
+                    break
+                waiting.append(another)
+            self._commit(waiting)
+
+    def _commit(self, waiting: list[tuple[Change[Any], Future[Any]]]) -> None:
+        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+        try:
+            with self._connection:  # a transaction around the savepoints below
+                for change, future in waiting:
+                    outcomes.append(self._apply(change, future))
+        except apsw.Error as error:
+            failure = JournalError(
+                f"{journal_path(self.folder)} cannot be written: {error}.",
+                hint="Is the disk full? Nothing more is sent.",
+            )
+            outcomes = [(future, None, failure) for _, future in waiting]
+        for future, result, problem in outcomes:
+            if problem is not None:
+                future.set_exception(problem)
+            else:
+                future.set_result(result)
+
+    def _apply(self, change: Change[Any], future: Future[Any]) -> tuple[Future[Any], Any, BaseException | None]:
+        try:
+            with self._connection:  # nested: a savepoint, so that one bad change does not take the others with it
+                result = change(self._connection)
+        except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.ReadOnlyError, apsw.CantOpenError):
+            raise
+        except Exception as error:  # noqa: BLE001 (it is handed to the caller whose change it was)
+            return future, None, error
+        return future, result, None
