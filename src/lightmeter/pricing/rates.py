@@ -79,13 +79,9 @@ class RateTable:
                     )
         for backend in (*self.defaults, *self.local):
             if backend not in self.rates:
-                raise SettingsError(
-                    f"Back end {backend!r} is named in the price table and has no prices in it."
-                )
+                raise SettingsError(f"Back end {backend!r} is named in the price table and has no prices in it.")
         if not _is_count(self.prompt_block_chars) or self.prompt_block_chars == 0:
-            raise SettingsError(
-                f"prompt_block_chars: {self.prompt_block_chars!r} is not a whole number above 0."
-            )
+            raise SettingsError(f"prompt_block_chars: {self.prompt_block_chars!r} is not a whole number above 0.")
         frozen = {backend: MappingProxyType(dict(prices)) for backend, prices in self.rates.items()}
         object.__setattr__(self, "rates", MappingProxyType(frozen))
 
@@ -166,9 +162,7 @@ def pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) ->
     for backend in chosen:
         if backend not in rates.rates:
             known = ", ".join(sorted(rates.rates))
-            raise SettingsError(
-                f"No price is known for back end {backend!r}.", hint=f"Known back ends: {known}."
-            )
+            raise SettingsError(f"No price is known for back end {backend!r}.", hint=f"Known back ends: {known}.")
     offered = {feature for prices in rates.rates.values() for feature in prices}
     for feature in wanted:
         if feature not in FEATURES and feature not in offered:
@@ -181,9 +175,7 @@ def pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) ->
     ]
 
 
-def per_image(
-    rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0
-) -> int:
+def per_image(rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0) -> int:
     """Millicredits for one image or one video frame, before any rounding.
 
     The sum over the active pairs; a custom prompt of `prompt_chars` characters adds the description price

@@ -1,0 +1,232 @@
+"""What it will cost, as a range: honest about what is not known before the answer.
+
+Two things are not known beforehand: how many frames a video has (and whether a URL is a video at all), and
+where the service rounds up. A plan adds up the frames of its items first and prices the sum: then the range
+holds for every way of cutting the items into requests. Holds use the upper end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lightmeter.media.facts import MediaKind
+from lightmeter.media.sampling import frame_count
+from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, pairs, per_image, request_price
+
+__all__ = ["CreditRange", "FrameRange", "advice", "estimate_item", "frames_of", "price_range"]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRange:
+    """How many pictures are charged: `low` to `high`, each 0 or more; `high` None means no bound is known."""
+
+    low: int
+    high: int | None
+
+    def __post_init__(self) -> None:
+        _check_bounds(self.low, self.high)
+
+    def __add__(self, other: FrameRange) -> FrameRange:
+        return FrameRange(self.low + other.low, _sum(self.high, other.high))
+
+
+@dataclass(frozen=True, slots=True)
+class CreditRange:
+    """Whole credits from `low` to `high`, each 0 or more; `high` None means no bound is known.
+
+    Ranges add up as requests do: each was rounded up by itself. Add `FrameRange`s to price items that travel
+    together.
+    """
+
+    low: int
+    high: int | None
+
+    def __post_init__(self) -> None:
+        _check_bounds(self.low, self.high)
+
+    def __add__(self, other: CreditRange) -> CreditRange:
+        return CreditRange(self.low + other.low, _sum(self.high, other.high))
+
+    def __contains__(self, credits_: int) -> bool:
+        return self.low <= credits_ and (self.high is None or credits_ <= self.high)
+
+    def __str__(self) -> str:
+        if self.high is None:
+            return f"at least {_credits(self.low)}"
+        return _credits(self.low) if self.low == self.high else f"{self.low} to {_credits(self.high)}"
+
+
+def frames_of(kind: MediaKind | None, duration_s: float | None, capture_interval_s: int, max_frames: int) -> FrameRange:
+    """How many pictures one item is charged as.
+
+    Args:
+        kind: `image`, `video`, or None when it is not known which.
+        duration_s: Seconds a video lasts, or None when not known; ignored for images.
+        capture_interval_s: Seconds between captured frames, 1 or more.
+        max_frames: Most frames captured; 0 means no limit, and then the upper end is None unless the duration
+            is known.
+
+    Returns:
+        Exactly 1 for an image, exactly the captured frames for a video of known duration, else 1 to
+        `max_frames`.
+    """
+    if kind == "image":
+        return FrameRange(1, 1)
+    most = max_frames or None
+    if duration_s is not None:
+        most = frame_count(duration_s, capture_interval_s, max_frames)
+        if kind == "video":
+            return FrameRange(most, most)
+    return FrameRange(1, most)
+
+
+def price_range(per_image_milli: int, frames: FrameRange, rounding: Rounding | None = None) -> CreditRange:
+    """What so many pictures cost, however they are cut into requests.
+
+    Args:
+        per_image_milli: Millicredits for one picture.
+        frames: How many pictures.
+        rounding: Where the service rounds up; None while that is not known: then the lower end takes rounding
+            by request (all in one), the upper end rounding by image.
+
+    Returns:
+        The range. With `Rounding.REQUEST` the upper end is that of one request for each picture, which is the
+        same as rounding by image.
+    """
+    lower = Rounding.REQUEST if rounding is None else rounding
+    low = request_price(per_image_milli, (frames.low,), lower)
+    if frames.high is None:
+        return CreditRange(low, None if per_image_milli else 0)
+    return CreditRange(low, request_price(per_image_milli, (frames.high,), Rounding.IMAGE))
+
+
+def estimate_item(
+    per_image_milli: int,
+    *,
+    kind: MediaKind | None,
+    duration_s: float | None,
+    capture_interval_s: int,
+    max_frames: int,
+    rounding: Rounding | None = None,
+) -> CreditRange:
+    """What one item costs in a request of its own; arguments as for `frames_of` and `price_range`.
+
+    An item alone is one request, so a known rounding makes the price of a known number of frames exact.
+    """
+    frames = frames_of(kind, duration_s, capture_interval_s, max_frames)
+    if rounding is None or frames.high is None:
+        return price_range(per_image_milli, frames, rounding)
+    return CreditRange(
+        request_price(per_image_milli, (frames.low,), rounding),
+        request_price(per_image_milli, (frames.high,), rounding),
+    )
+
+
+def advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -> list[str]:
+    """What adding or dropping a back end or a feature would change, a sentence each, for one image or frame.
+
+    Only back ends of the kinds already chosen (local or not) are offered, and only what is worth knowing:
+    what is asked for and offered by nobody, what can be dropped to save, what can be added for nothing more.
+
+    Raises:
+        SettingsError: as `pairs`.
+    """
+    active = pairs(rates, backends, features)
+    told = [*_unasked(rates, backends, active), *_unoffered(rates, active, features)]
+    return [*told, *_savings(rates, active), *_extras(rates, active)]
+
+
+def _unasked(rates: RateTable, backends: Sequence[str], active: Sequence[tuple[str, str]]) -> list[str]:
+    if backends or not rates.defaults:
+        return []
+    cost = _price(rates, active)
+    names = ", ".join(rates.defaults)
+    return [f"No back end is named, so the account's defaults work: {names} would cost {_per(cost)}."]
+
+
+def _unoffered(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
+    served = {feature for _, feature in active}
+    missing = [feature for feature in dict.fromkeys(features) if feature not in served]
+    sentences = []
+    for feature in missing:
+        kinds = {backend in rates.local for backend, _ in active}
+        offers = [
+            f"{backend} ({_amount(prices[feature])})"
+            for backend, prices in sorted(rates.rates.items())
+            if feature in prices and (not kinds or (backend in rates.local) in kinds)
+        ]
+        who = f" It is offered by {', '.join(offers)}." if offers else ""
+        sentences.append(f"None of the chosen back ends offers {feature}, so it costs and returns nothing.{who}")
+    return sentences
+
+
+def _savings(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
+    """Each chosen back end, and each pair of a back end with several, dearest first."""
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for backend, feature in active:
+        parts.setdefault(backend, []).append((backend, feature))
+        parts.setdefault(f"{backend} {feature}", []).append((backend, feature))
+    distinct = {tuple(dropped): name for name, dropped in parts.items()}  # one feature: its name says more
+    if len(active) < 2:  # noqa: PLR2004 (dropping the only pair leaves nothing to ask for)
+        return []
+    total = _price(rates, active)
+    sentences = []
+    for dropped, name in sorted(distinct.items(), key=lambda part: (-_price(rates, part[0]), part[1])):
+        rest = total - _price(rates, dropped)
+        if _rounded(rest) < _rounded(total) and len(dropped) < len(active):
+            sentences.append(f"Dropping {name} saves {_change(total, rest)}.")
+    return sentences
+
+
+def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
+    """Pairs that fit into the credit that rounding up already takes."""
+    total = _price(rates, active)
+    kinds = {backend in rates.local for backend, _ in active}
+    sentences = []
+    for backend, prices in sorted(rates.rates.items()):
+        if (backend in rates.local) not in kinds:
+            continue
+        for feature, price in sorted(prices.items()):
+            if (backend, feature) not in active and _rounded(total + price) == _rounded(total):
+                sentences.append(
+                    f"Adding {backend} {feature} costs nothing more where each image is rounded up "
+                    f"({_amount(total)} → {_amount(total + price)}, charged {_credits(_rounded(total))})."
+                )
+    return sentences
+
+
+def _price(rates: RateTable, active: Iterable[tuple[str, str]]) -> int:
+    return sum(per_image(rates, [backend], [feature]) for backend, feature in active)
+
+
+def _rounded(millicredits: int) -> int:
+    return request_price(millicredits, (1,), Rounding.IMAGE)
+
+
+def _change(before: int, after: int) -> str:
+    was, is_ = _rounded(before), _rounded(after)
+    return f"{_credits(was - is_)} an image ({_amount(before)} → {_amount(after)}, charged {was} → {is_})"
+
+
+def _per(millicredits: int) -> str:
+    return f"{_credits(_rounded(millicredits))} an image"
+
+
+def _credits(count: int) -> str:
+    return f"{count} credit" if count == 1 else f"{count} credits"
+
+
+def _amount(millicredits: int) -> str:
+    """Millicredits written as credits, exactly: 1150 → `1.15`."""
+    whole, rest = divmod(millicredits, MILLICREDITS)
+    return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") if rest else str(whole)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _check_bounds(low: int, high: int | None) -> None:
+    if low < 0 or (high is not None and high < low):
+        raise ValueError(f"{low} to {high} is no range.")

@@ -1,0 +1,180 @@
+"""Estimates are ranges that hold, and advice is computed from the table."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.pricing.estimate import (
+    CreditRange,
+    FrameRange,
+    advice,
+    estimate_item,
+    frames_of,
+    price_range,
+)
+from lightmeter.pricing.rates import RateTable, Rounding, default_rates, request_price
+
+MILLICREDITS = st.integers(0, 20_000)
+ROUNDINGS = st.none() | st.sampled_from(Rounding)
+KINDS = st.sampled_from(["image", "video", None])
+DURATIONS = st.none() | st.floats(0, 4000)
+
+
+def test_an_image_is_one_picture():
+    """An image is charged once, whatever the video options say."""
+    assert frames_of("image", None, 1, 0) == FrameRange(1, 1)
+    assert estimate_item(450, kind="image", duration_s=None, capture_interval_s=1, max_frames=0) == CreditRange(1, 1)
+
+
+def test_a_video_of_known_length_is_exact():
+    """A video of known length has as many pictures as are captured of it, within the limit."""
+    assert frames_of("video", 10.5, 2, 0) == FrameRange(6, 6)
+    assert frames_of("video", 10.5, 2, 3) == FrameRange(3, 3)
+
+
+def test_a_video_of_unknown_length_is_a_range():
+    """Without a length a video has one picture up to the limit; without a limit there is no bound."""
+    assert frames_of("video", None, 1, 3) == FrameRange(1, 3)
+    assert frames_of("video", None, 1, 0) == FrameRange(1, None)
+
+
+def test_an_unknown_kind_covers_image_and_video():
+    """What may be an image or a video is estimated from one picture to all frames."""
+    assert frames_of(None, None, 1, 5) == FrameRange(1, 5)
+    assert estimate_item(2000, kind=None, duration_s=None, capture_interval_s=1, max_frames=5) == CreditRange(2, 10)
+
+
+def test_no_bound_is_said():
+    """An upper end that is not known stays unknown through sums, and reads as such."""
+    endless = estimate_item(450, kind="video", duration_s=None, capture_interval_s=1, max_frames=0)
+    assert endless == CreditRange(1, None)
+    assert endless + CreditRange(2, 3) == CreditRange(3, None)
+    assert str(endless) == "at least 1 credit"
+    assert 10**9 in endless
+
+
+def test_what_is_free_is_bounded():
+    """At a price of nothing even an endless video costs nothing."""
+    assert price_range(0, FrameRange(1, None)) == CreditRange(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("credits_", "text"),
+    [(CreditRange(1, 1), "1 credit"), (CreditRange(0, 0), "0 credits"), (CreditRange(3, 9), "3 to 9 credits")],
+)
+def test_ranges_read_well(credits_, text):
+    """A range is written as a person would say it."""
+    assert str(credits_) == text
+
+
+@pytest.mark.parametrize("bounds", [(-1, 3), (4, 3), (-1, None)])
+@pytest.mark.parametrize("made", [CreditRange, FrameRange])
+def test_what_is_no_range_is_refused(made, bounds):
+    """Bounds below nothing or crossed are a bug."""
+    with pytest.raises(ValueError, match="no range"):
+        made(*bounds)
+
+
+@given(MILLICREDITS, st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), max_size=8), ROUNDINGS)
+def test_a_plan_holds_for_every_way_of_cutting_it(milli, requests, rounding):
+    """However items are cut into requests, wherever the service rounds, the charge is in the range."""
+    pictures = sum(map(sum, requests))
+    planned = price_range(milli, FrameRange(pictures, pictures), rounding)
+    for service in [rounding] if rounding else Rounding:
+        assert sum(request_price(milli, frames, service) for frames in requests) in planned
+
+
+@given(MILLICREDITS, KINDS, DURATIONS, st.integers(1, 20), st.integers(0, 50))
+def test_knowing_more_never_widens(milli, kind, duration_s, interval_s, max_frames):
+    """A range shrinks, or stays, when the kind, the length or the rounding becomes known."""
+
+    def ask(kind, duration_s, rounding=None):
+        return estimate_item(
+            milli,
+            kind=kind,
+            duration_s=duration_s,
+            capture_interval_s=interval_s,
+            max_frames=max_frames,
+            rounding=rounding,
+        )
+
+    known = ask(kind, duration_s)
+    wide = ask(None, None)
+    for narrower in (known, ask(kind, duration_s, Rounding.IMAGE), ask(kind, duration_s, Rounding.REQUEST)):
+        assert narrower.low >= wide.low
+        assert wide.high is None or (narrower.high is not None and narrower.high <= wide.high)
+
+
+RATES = RateTable(
+    as_of=date(2026, 2, 1),
+    rates={
+        "a": {"tags": 150, "nsfw": 150},
+        "b": {"descriptions": 3000},
+        "c": {"faces": 700},
+        "d": {"faces": 701},
+        "nearby": {"tags": 1},
+    },
+    defaults=("a", "b"),
+    local=("nearby",),
+)
+
+
+def test_advice_on_what_can_be_dropped():
+    """Dropping is advised where it saves whole credits, dearest first, with both prices."""
+    told = advice(RATES, ["a", "b"], [])
+    dropped = [sentence for sentence in told if sentence.startswith("Dropping")]
+    assert dropped == [
+        "Dropping b descriptions saves 3 credits an image (3.3 → 0.3, charged 4 → 1).",
+        "Dropping a saves 1 credit an image (3.3 → 3, charged 4 → 3).",
+    ]
+
+
+def test_advice_on_what_costs_nothing_more():
+    """What fits into the credit that rounding takes anyway is offered, and nothing else is."""
+    told = advice(RATES, ["a"], [])
+    assert told == ["Adding c faces costs nothing more where each image is rounded up (0.3 → 1, charged 1 credit)."]
+
+
+def test_advice_offers_only_what_the_service_can_have():
+    """A local back end is not offered beside hosted ones, nor the other way round."""
+    assert not any("nearby" in sentence for sentence in advice(RATES, ["a"], []))
+    assert advice(RATES, ["nearby"], []) == []
+
+
+def test_advice_on_what_nobody_offers():
+    """A feature that none of the chosen back ends has is said to return nothing, with those who have it."""
+    assert (
+        "None of the chosen back ends offers faces, so it costs and returns nothing. "
+        "It is offered by c (0.7), d (0.701)."
+    ) in advice(RATES, ["a"], ["tags", "faces"])
+
+
+def test_advice_on_hidden_defaults():
+    """A request without a back end is told what the defaults would cost."""
+    assert advice(RATES, [], [])[0] == (
+        "No back end is named, so the account's defaults work: a, b would cost 4 credits an image."
+    )
+
+
+def test_advice_on_the_shipped_table():
+    """With the local back ends at hand, a second and a third feature cost nothing more than the first."""
+    told = advice(default_rates(), ["palette"], [])
+    assert [sentence.split(" costs")[0] for sentence in told] == [
+        "Adding imagenet tags",
+        "Adding opennsfw nsfw",
+    ]
+
+
+@given(
+    st.lists(st.sampled_from(sorted(default_rates().rates)), unique=True),
+    st.lists(st.sampled_from(["tags", "nsfw", "faces", "descriptions", "texts"]), unique=True),
+)
+def test_advice_is_always_there_to_give(backends, features):
+    """Whatever is chosen, advice is whole sentences, and none of them twice."""
+    told = advice(default_rates(), backends, features)
+    assert all(sentence[0].isupper() and sentence.endswith(".") for sentence in told)
+    assert len(told) == len(set(told))
