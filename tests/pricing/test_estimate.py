@@ -136,7 +136,9 @@ def test_advice_on_what_can_be_dropped():
 def test_advice_on_what_costs_nothing_more():
     """What fits into the credit that rounding takes anyway is offered, and nothing else is."""
     told = advice(RATES, ["a"], [])
-    assert told == ["Adding c faces costs nothing more where each image is rounded up (0.3 → 1, charged 1 credit)."]
+    assert told == [
+        "Adding c faces (0.7) costs nothing more where each image is rounded up: 0.3 is charged as 1 credit."
+    ]
 
 
 def test_advice_offers_only_what_the_service_can_have():
@@ -161,11 +163,10 @@ def test_advice_on_hidden_defaults():
 
 
 def test_advice_on_the_shipped_table():
-    """With the local back ends at hand, a second and a third feature cost nothing more than the first."""
-    told = advice(default_rates(), ["palette"], [])
-    assert [sentence.split(" costs")[0] for sentence in told] == [
-        "Adding imagenet tags",
-        "Adding opennsfw nsfw",
+    """With one local back end chosen, a second one costs nothing more."""
+    assert advice(default_rates(), ["palette"], []) == [
+        "Adding any one of imagenet tags (0.15), opennsfw nsfw (0.15) costs nothing more "
+        "where each image is rounded up: 0.2 is charged as 1 credit."
     ]
 
 

@@ -180,20 +180,23 @@ def _savings(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Pairs that fit into the credit that rounding up already takes."""
+    """Pairs that fit into the credit that rounding up already takes, in one sentence."""
     total = _price(rates, active)
+    unused = _rounded(total) * MILLICREDITS - total
     kinds = {backend in rates.local for backend, _ in active}
-    sentences = []
-    for backend, prices in sorted(rates.rates.items()):
-        if (backend in rates.local) not in kinds:
-            continue
-        for feature, price in sorted(prices.items()):
-            if (backend, feature) not in active and _rounded(total + price) == _rounded(total):
-                sentences.append(
-                    f"Adding {backend} {feature} costs nothing more where each image is rounded up "
-                    f"({_amount(total)} → {_amount(total + price)}, charged {_credits(_rounded(total))})."
-                )
-    return sentences
+    fitting = [
+        f"{backend} {feature} ({_amount(price)})"
+        for backend, prices in sorted(rates.rates.items())
+        for feature, price in sorted(prices.items())
+        if (backend in rates.local) in kinds and (backend, feature) not in active and price <= unused
+    ]
+    if not fitting:
+        return []
+    listed = fitting[0] if len(fitting) == 1 else "any one of " + ", ".join(fitting)
+    return [
+        f"Adding {listed} costs nothing more where each image is rounded up: "
+        f"{_amount(total)} is charged as {_credits(_rounded(total))}."
+    ]
 
 
 def _price(rates: RateTable, active: Iterable[tuple[str, str]]) -> int:
