@@ -1,0 +1,140 @@
+"""What is known of media without decoding: its kind from its name or first bytes, and its measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from lightmeter.models.vocabulary import VIDEO_SUFFIXES
+
+__all__ = [
+    "IMAGE_FORMATS",
+    "SNIFF_BYTES",
+    "VIDEO_FORMATS",
+    "ImageFacts",
+    "MediaKind",
+    "VideoFacts",
+    "kind_from_name",
+    "sniff",
+]
+
+MediaKind: TypeAlias = Literal["image", "video"]
+
+IMAGE_FORMATS: Final = ("jpeg", "png", "gif", "webp", "bmp", "avif")
+"""Picture formats that are read here; `sniff` names some more, so that a refusal can say what it met."""
+
+VIDEO_FORMATS: Final = ("mp4", "webm", "mov", "mkv", "avi")
+"""Video containers the service takes."""
+
+SNIFF_BYTES: Final = 64
+"""How many first bytes `sniff` wants; fewer may leave a container unrecognised."""
+
+_IMAGE_SUFFIXES: Final = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".webp", ".bmp", ".avif", ".heic", ".heif"}
+    | {".tif", ".tiff"}
+)
+_VIDEO_SUFFIXES: Final = frozenset({*VIDEO_SUFFIXES, ".m4v", ".qt"})
+
+_IMAGE_MAGIC: Final = (
+    (b"\xff\xd8\xff", "jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"GIF87a", "gif"),
+    (b"GIF89a", "gif"),
+    (b"II*\x00", "tiff"),
+    (b"MM\x00*", "tiff"),
+)
+_RIFF_FORMS: Final[dict[bytes, tuple[MediaKind, str]]] = {
+    b"WEBP": ("image", "webp"),
+    b"AVI ": ("video", "avi"),
+}
+_QUICKTIME_ATOMS: Final = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
+_BMP_HEADER_SIZES: Final = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
+_EBML: Final = b"\x1a\x45\xdf\xa3"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """Measures of a picture.
+
+    Attributes:
+        format: One of `IMAGE_FORMATS`.
+        width: Pixels across, after the EXIF orientation is applied.
+        height: Pixels down, likewise.
+        frames: Frames of an animation, 1 for a still picture; counting stops at 10,000.
+        size_bytes: Of the encoded content.
+    """
+
+    format: str
+    width: int
+    height: int
+    frames: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFacts:
+    """Measures of a video.
+
+    Attributes:
+        width: Pixels across, of the frames as they are decoded.
+        height: Pixels down, likewise.
+        duration_s: Seconds from the first frame's start to the last frame's end.
+        fps: Frames a second, on average.
+        frame_count: How many frames the container indexes.
+        size_bytes: Of the file.
+    """
+
+    width: int
+    height: int
+    duration_s: float
+    fps: float
+    frame_count: int
+    size_bytes: int
+
+
+def sniff(head: bytes) -> tuple[MediaKind, str] | None:
+    """The kind and format that the first `SNIFF_BYTES` bytes of a content announce, or None.
+
+    It says what the content is, not that it can be read: `("image", "tiff")` is an honest answer and
+    not one of `IMAGE_FORMATS`.
+    """
+    for magic, name in _IMAGE_MAGIC:
+        if head.startswith(magic):
+            return "image", name
+    if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_HEADER_SIZES:
+        return "image", "bmp"
+    return _container(head)
+
+
+def _container(head: bytes) -> tuple[MediaKind, str] | None:
+    """Formats whose first bytes name a container, and a little further on what is inside."""
+    if head.startswith(b"RIFF"):
+        return _RIFF_FORMS.get(head[8:12])
+    if head.startswith(_EBML):
+        return "video", "webm" if b"webm" in head[:SNIFF_BYTES] else "mkv"
+    if head[4:8] == b"ftyp":
+        return _iso_brand(head[8:12])
+    return ("video", "mov") if head[4:8] in _QUICKTIME_ATOMS else None
+
+
+def _iso_brand(brand: bytes) -> tuple[MediaKind, str]:
+    """ISO 14496-12: pictures and videos share one container, the major brand tells them apart."""
+    if brand in {b"avif", b"avis"}:
+        return "image", "avif"
+    if brand in {b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1"}:
+        return "image", "heic"
+    return "video", "mov" if brand == b"qt  " else "mp4"
+
+
+def kind_from_name(name: str) -> MediaKind | None:
+    """The kind that the suffix of a URL's path or of a file name announces; None when it announces none.
+
+    Query string and fragment of a URL do not count.
+    """
+    path = urlsplit(name).path if "://" in name else name
+    suffix = PurePosixPath(path).suffix.lower()
+    if suffix in _IMAGE_SUFFIXES:
+        return "image"
+    return "video" if suffix in _VIDEO_SUFFIXES else None

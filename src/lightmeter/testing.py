@@ -1,0 +1,95 @@
+"""Stand-ins for tests, yours and ours: tiny real media, made in a moment, the same bytes each time.
+
+Nothing here pretends: the pictures and videos are valid files that every decoder reads.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightmeter import atomic
+from lightmeter.media.image import encode_jpeg
+
+__all__ = ["blank_picture", "tiny_jpeg", "tiny_picture", "tiny_png", "tiny_video"]
+
+_AVI_HAS_INDEX: Final = 0x10
+_AVI_KEY_FRAME: Final = 0x10
+
+
+def tiny_picture(seed: int = 0, *, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
+    """A picture, height x width x 3, of large colour fields; another `seed` gives another picture."""
+    fields = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
+    rows = np.arange(height) * 3 // height
+    columns = np.arange(width) * 4 // width
+    return np.ascontiguousarray(fields[rows][:, columns])
+
+
+def blank_picture(level: int = 0, *, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
+    """A picture, height x width x 3, of one grey: black by default."""
+    return np.full((height, width, 3), level, dtype=np.uint8)
+
+
+def tiny_jpeg(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
+    """`tiny_picture` as JPEG, under 2 KB at the default size."""
+    return encode_jpeg(tiny_picture(seed, width=width, height=height), quality=80)
+
+
+def tiny_png(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
+    """`tiny_picture` as PNG, exact to the pixel."""
+    picture = tiny_picture(seed, width=width, height=height)
+    lines = b"".join(b"\0" + line.tobytes() for line in picture)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+    )
+
+
+def tiny_video(path: Path, *, frames: int | Sequence[NDArray[np.uint8]] = 20, fps: int = 10) -> Path:
+    """Write a motion-JPEG AVI and return its path.
+
+    Args:
+        path: Where to; give it the suffix `.avi`.
+        frames: The frames, height x width x 3 and all of one size, or how many tiny pictures to make.
+        fps: Frames a second.
+    """
+    pictures = [tiny_picture(seed) for seed in range(frames)] if isinstance(frames, int) else list(frames)
+    height, width = pictures[0].shape[:2]
+    encoded = [encode_jpeg(picture) for picture in pictures]
+    index, position = b"", 4
+    for jpeg in encoded:
+        index += b"00dc" + struct.pack("<III", _AVI_KEY_FRAME, position, len(jpeg))
+        position += 8 + len(jpeg) + len(jpeg) % 2
+    movie = _list(b"movi", b"".join(_chunk(b"00dc", jpeg) for jpeg in encoded))
+    header = _avi_header(width, height, len(encoded), fps)
+    atomic.write_bytes(path, _chunk(b"RIFF", b"AVI " + header + movie + _chunk(b"idx1", index)))
+    return path
+
+
+def _avi_header(width: int, height: int, frames: int, fps: int) -> bytes:
+    """The `hdrl` list of Microsoft's AVI RIFF reference: AVIMAINHEADER, AVISTREAMHEADER, BITMAPINFOHEADER."""
+    raw = width * height * 3
+    main = (1_000_000 // fps, raw * fps, 0, _AVI_HAS_INDEX, frames, 0, 1, raw, width, height, 0, 0, 0, 0)
+    stream = (b"vids", b"MJPG", 0, 0, 0, 0, 1, fps, 0, frames, raw, 0xFFFFFFFF, 0, 0, 0, width, height)
+    bitmap = (40, width, height, 1, 24, b"MJPG", raw, 0, 0, 0, 0)
+    streams = _list(
+        b"strl",
+        _chunk(b"strh", struct.pack("<4s4sIHHIIIIIIIIhhhh", *stream))
+        + _chunk(b"strf", struct.pack("<IiiHH4sIiiII", *bitmap)),
+    )
+    return _list(b"hdrl", _chunk(b"avih", struct.pack("<14I", *main)) + streams)
+
+
+def _chunk(name: bytes, body: bytes) -> bytes:
+    return name + struct.pack("<I", len(body)) + body + b"\0" * (len(body) % 2)
+
+
+def _list(name: bytes, body: bytes) -> bytes:
+    return _chunk(b"LIST", name + body)

@@ -1,0 +1,200 @@
+"""Pictures nobody vouches for."""
+
+import zlib
+from contextlib import suppress
+from io import BytesIO
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageCms
+
+from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.facts import IMAGE_FORMATS
+from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
+from lightmeter.media.image import encode_jpeg, is_blank, load_rgb, read_facts, thumbnail
+from lightmeter.testing import blank_picture, tiny_jpeg, tiny_picture, tiny_png, tiny_video
+
+
+def encoded(picture, name, **options):
+    stream = BytesIO()
+    picture.save(stream, name.upper(), **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", IMAGE_FORMATS)
+def test_every_format_is_measured_and_read(name):
+    """The facts and the pixels of each format that is promised."""
+    content = encoded(Image.fromarray(tiny_picture()), name)
+    facts = read_facts(content)
+    assert (facts.format, facts.width, facts.height, facts.frames) == (name, 64, 48, 1)
+    assert facts.size_bytes == len(content)
+    rgb = load_rgb(content)
+    assert rgb.shape == (48, 64, 3)
+    assert rgb.dtype == np.uint8
+    assert np.abs(rgb[8:10, 4:8].astype(int) - tiny_picture()[8:10, 4:8]).mean() < 40
+
+
+@pytest.mark.parametrize("name", ["jpeg", "png", "gif", "webp", "bmp", "avif"])
+def test_a_picture_that_ends_too_early_is_broken(name):
+    """Half a file is no picture, and no exception of Pillow's comes out."""
+    content = encoded(Image.fromarray(tiny_picture()), name)
+    with pytest.raises(BrokenMedia):
+        load_rgb(content[: len(content) * 2 // 3])
+
+
+def test_a_png_of_ours_is_exact():
+    """PNG loses nothing on the way."""
+    assert np.array_equal(load_rgb(tiny_png(3)), tiny_picture(3))
+
+
+def test_sixteen_bit_greys_are_scaled():
+    """65535 becomes 255 and the middle stays the middle; nothing is clipped to white."""
+    deep = np.array([[0, 257, 32896, 65535]], dtype=np.uint16)
+    rgb = load_rgb(encoded(Image.fromarray(deep), "png"))
+    assert rgb[0].tolist() == [[level] * 3 for level in (0, 1, 128, 255)]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
+def test_what_is_transparent_becomes_white(mode):
+    """A clear pixel shows the page behind it, whatever colour hides in it."""
+    picture = Image.new("RGBA", (8, 8), (0, 0, 0, 0)).convert(mode.replace("PA", "RGBA"))
+    if mode == "PA":
+        picture = picture.quantize(4)
+    assert (load_rgb(encoded(picture, "png")) == 255).all()
+
+
+def test_a_palette_keeps_its_colours():
+    """Palette pictures are read as the colours they show."""
+    content = encoded(Image.new("RGB", (8, 8), (200, 10, 30)).quantize(4), "gif")
+    assert load_rgb(content)[0, 0].tolist() == [200, 10, 30]
+
+
+def test_cmyk_is_read_as_colours():
+    """Print pictures come out in the colours they show, not inverted."""
+    content = encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "jpeg", quality=95)
+    red, green, blue = load_rgb(content)[8, 8].tolist()
+    assert red > 240
+    assert green < 15
+    assert blue < 15
+
+
+def test_a_broken_colour_profile_does_not_matter():
+    """A CMYK picture with a profile nobody can parse is still a picture."""
+    content = encoded(Image.new("CMYK", (16, 16), (0, 0, 0, 255)), "jpeg", icc_profile=b"no profile")
+    assert load_rgb(content)[8, 8].max() < 15
+
+
+def test_a_profile_for_other_colours_does_not_matter():
+    """A CMYK picture that carries an RGB profile is read by the plain formula."""
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    content = encoded(Image.new("CMYK", (16, 16), (0, 0, 0, 255)), "jpeg", icc_profile=profile)
+    assert load_rgb(content)[8, 8].max() < 15
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_come_upright(orientation):
+    """All eight EXIF orientations give the same upright picture, and facts that fit it."""
+    upright = Image.fromarray(tiny_picture(2))
+    undo = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # orientation → the transpose that stores it so
+    stored = upright if orientation == 1 else upright.transpose(Image.Transpose(undo[orientation]))
+    exif = Image.Exif()
+    exif[274] = orientation
+    content = encoded(stored, "png", exif=exif)
+    facts = read_facts(content)
+    assert (facts.width, facts.height) == (64, 48)
+    assert np.array_equal(load_rgb(content), tiny_picture(2))
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_broken_exif_does_not_matter():
+    """A picture with a damaged EXIF block is read as if it had none."""
+    content = encoded(Image.fromarray(tiny_picture()), "jpeg", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\x7f\x01")
+    assert load_rgb(content).shape == (48, 64, 3)
+
+
+@pytest.mark.parametrize("name", ["gif", "webp", "png"])
+def test_an_animation_gives_its_first_frame(name):
+    """The frames are counted, the first is the picture."""
+    first, *rest = [Image.fromarray(tiny_picture(seed)) for seed in (4, 5, 6)]
+    content = encoded(first, name, save_all=True, append_images=rest, **({"lossless": True} if name == "webp" else {}))
+    assert read_facts(content).frames == 3
+    assert np.abs(load_rgb(content).astype(int) - tiny_picture(4)).mean() < 10
+
+
+def test_frames_of_a_hostile_gif_are_not_counted_for_ever():
+    """Counting stops at its limit, whatever the file holds."""
+    header = b"GIF89a\x01\x00\x01\x00\x00\x00\x00"
+    frame = b",\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00"
+    assert count_gif_frames(header + frame * 12_000) == MAX_COUNTED_FRAMES
+    assert count_gif_frames(header + frame * 7 + b";") == 7
+
+
+@given(st.binary(max_size=300))
+def test_counting_frames_ends(tail):
+    """Any bytes after the magic end in a count of at least one."""
+    assert count_gif_frames(b"GIF89a" + tail) >= 1
+
+
+def test_too_many_pixels_are_refused_before_decoding():
+    """The header tells the size; the limit is checked there, and facts are still to be had."""
+    content = encoded(Image.new("1", (10_000, 6_000)), "png")
+    assert read_facts(content).width == 10_000
+    with pytest.raises(MediaTooLarge, match="10000 x 6000"):
+        load_rgb(content)
+
+
+def test_a_decompression_bomb_is_refused():
+    """Sizes that Pillow itself refuses are too large, not broken."""
+    content = bytearray(tiny_png())
+    content[16:24] = (60_000).to_bytes(4, "big") * 2
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    with pytest.raises(MediaTooLarge):
+        read_facts(bytes(content))
+
+
+def test_a_picture_can_be_shrunk_on_the_way_in():
+    """`max_side` bounds both sides and keeps the shape; small pictures are not enlarged."""
+    large = encode_jpeg(tiny_picture(width=1200, height=900))
+    assert load_rgb(large, max_side=300).shape == (225, 300, 3)
+    assert load_rgb(tiny_jpeg(), max_side=300).shape == (48, 64, 3)
+
+
+def test_formats_that_are_not_read_are_named(tmp_path):
+    """A refusal says what was met: another picture format, a video, or nothing known."""
+    with pytest.raises(UnsupportedMedia, match="tiff"):
+        load_rgb(encoded(Image.fromarray(tiny_picture()), "tiff"))
+    with pytest.raises(UnsupportedMedia, match="video"):
+        load_rgb(tiny_video(tmp_path / "a.avi", frames=2).read_bytes())
+    with pytest.raises(UnsupportedMedia, match="known format"):
+        load_rgb(b"<!doctype html>")
+    with pytest.raises(BrokenMedia, match="empty"):
+        load_rgb(b"")
+
+
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=40))
+def test_damage_never_leaks_a_foreign_exception(position, noise):
+    """Whatever is wrong with a picture, what comes out is a picture or one of our errors."""
+    for content in (tiny_png(), tiny_jpeg()):
+        damaged = content[:position] + noise + content[position + len(noise) :]
+        with suppress(MediaError):
+            assert load_rgb(damaged, max_pixels=1_000_000).shape[2] == 3
+
+
+def test_thumbnails_are_small_jpegs():
+    """Neither side is longer than asked, and a small picture stays as it is."""
+    assert load_rgb(thumbnail(tiny_picture(width=640, height=480))).shape == (120, 160, 3)
+    assert load_rgb(thumbnail(tiny_picture(), side=160)).shape == (48, 64, 3)
+
+
+def test_blank_is_what_shows_nothing():
+    """Codec noise on black is blank, a few lines of print on white are not."""
+    noise = np.random.default_rng(0).integers(0, 8, (480, 640, 3), dtype=np.uint8)
+    page = blank_picture(255, width=640, height=480)
+    page[100:104, 50:400] = 0
+    assert is_blank(blank_picture())
+    assert is_blank(blank_picture(255) - noise[:48, :64])
+    assert is_blank(noise)
+    assert not is_blank(page)
+    assert not is_blank(tiny_picture())
