@@ -2,5 +2,15 @@
 
 from lightmeter.manifest.canonical import canonical_url
 from lightmeter.manifest.item import JSON, Item, MediaKind, stable_id
+from lightmeter.manifest.readers import ArrowStream, ManifestReader, ManifestSource
 
-__all__ = ["JSON", "Item", "MediaKind", "canonical_url", "stable_id"]
+__all__ = [
+    "JSON",
+    "ArrowStream",
+    "Item",
+    "ManifestReader",
+    "ManifestSource",
+    "MediaKind",
+    "canonical_url",
+    "stable_id",
+]

@@ -1,6 +1,6 @@
 """When two URLs are the same: the canonical form by which duplicates are found and ids are made.
 
-Only what RFC 3986 calls equivalent is made equal (sections 6.2.2, by syntax, and 6.2.3, by scheme): the picture
+Only what RFC 3986 calls equivalent is made equal (sections 6.2.2, by syntax, and 6.2.3, by scheme). The picture
 that is fetched may depend on everything else, such as the order of the query.
 """
 

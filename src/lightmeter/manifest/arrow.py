@@ -1,0 +1,118 @@
+"""Rows from Arrow: Parquet files by batches, and anything that hands out an Arrow stream, such as a DataFrame.
+
+Values become what JSON can hold; their Arrow types are remembered by name so that they come back as they were.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types as kinds
+
+from lightmeter.errors import ManifestError
+from lightmeter.manifest.item import JSON
+from lightmeter.manifest.rows import Layout, RawRow
+
+__all__ = ["open_stream", "parquet_rows", "stream_rows"]
+
+_BATCH_ROWS: Final = 4096
+
+# The first that fits names the type and says what it is cast to on the way; the rest is text or JSON.
+_NAMES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
+    (kinds.is_boolean, "bool", None),
+    (kinds.is_uint64, "uint64", None),
+    (kinds.is_integer, "int64", None),
+    (kinds.is_floating, "double", pa.float64()),
+    (kinds.is_date, "date", pa.date32()),
+    (kinds.is_nested, "json", None),
+)
+
+
+def parquet_rows(opened: Any, name: str, types: dict[str, str]) -> Iterator[RawRow]:
+    """Rows of an opened Parquet file, a batch at a time; `types` receives the extra columns first.
+
+    Raises:
+        ManifestError: It is no Parquet file, is damaged, or has no column `url` or `path`.
+    """
+    try:
+        with pq.ParquetFile(opened) as file:
+            yield from _rows(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS), name, types)
+    except (pa.ArrowException, OSError) as error:
+        raise ManifestError(f"{name}: it cannot be read as Parquet: {error}") from error
+
+
+def open_stream(source: Any) -> pa.RecordBatchReader | None:
+    """The Arrow stream of whatever has `__arrow_c_stream__`.
+
+    None where there is none to be had, such as of a DataFrame with a column that mixes Python types.
+    """
+    try:
+        return pa.RecordBatchReader.from_stream(source)
+    except (pa.ArrowException, TypeError, OverflowError):
+        return None
+
+
+def stream_rows(stream: pa.RecordBatchReader, name: str, types: dict[str, str]) -> Iterator[RawRow]:
+    """Rows of an Arrow stream; `types` receives the extra columns first.
+
+    Raises:
+        ManifestError: No column `url` or `path`.
+    """
+    with stream:
+        yield from _rows(stream.schema, stream, name, types)
+
+
+def _rows(schema: pa.Schema, batches: Any, name: str, types: dict[str, str]) -> Iterator[RawRow]:
+    # pandas hands out its row labels as columns of this name; they are no data of the user's.
+    kept = [place for place, column in enumerate(schema.names) if not column.startswith("__index_level_")]
+    names = [schema.names[place] for place in kept]
+    layout = Layout.of(names)
+    if not layout.usable:
+        raise ManifestError(f"{name}: no column is named `url` or `path`", hint=f"Its columns are: {', '.join(names)}.")
+    if len(set(names)) < len(names):
+        raise ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
+    types.update({column: _type_name(schema.field(column).type) for column in layout.extra})
+    for batch in batches:
+        for part in range(0, batch.num_rows, _BATCH_ROWS):
+            columns = [_json_column(batch.column(place).slice(part, _BATCH_ROWS)) for place in kept]
+            for cells in zip(*columns, strict=True):
+                yield RawRow(dict(zip(names, cells, strict=True)))
+
+
+def _type_name(arrow_type: pa.DataType) -> str:
+    if kinds.is_dictionary(arrow_type):
+        return _type_name(arrow_type.value_type)
+    if kinds.is_timestamp(arrow_type):
+        return "timestamp" if arrow_type.tz is None else "timestamp_utc"
+    return next((name for fits, name, _ in _NAMES if fits(arrow_type)), "string")
+
+
+def _json_column(column: Any) -> list[JSON]:
+    """The values of a column as JSON values: moments and dates in ISO 8601, bytes in base64."""
+    if kinds.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if kinds.is_timestamp(column.type):
+        # Microseconds are what both Python and our tables hold; finer digits are cut.
+        column = column.cast(pa.timestamp("us", "UTC" if column.type.tz else None), safe=False)
+        return [None if moment is None else moment.isoformat() for moment in column.to_pylist()]
+    target = next((target for fits, _, target in _NAMES if target and fits(column.type)), None)
+    values = column.to_pylist() if target is None else column.cast(target, safe=False).to_pylist()
+    if kinds.is_boolean(column.type) or kinds.is_integer(column.type) or kinds.is_floating(column.type):
+        return values
+    return [value if value is None or isinstance(value, str) else _json_value(value) for value in values]
+
+
+def _json_value(value: Any) -> JSON:
+    """A single value as JSON holds it: nested ones whole, others as text."""
+    if isinstance(value, (list, dict, tuple)):
+        held: JSON = orjson.loads(orjson.dumps(value, default=_json_value, option=orjson.OPT_NON_STR_KEYS))
+        return held
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,168 @@
+"""The manifest as a stream of items, wherever it is and whatever its format; memory stays flat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+
+import orjson
+
+from lightmeter.errors import ManifestError
+from lightmeter.manifest.formats import guess_format, jsonl_rows, table_rows, text_rows
+from lightmeter.manifest.item import Item
+from lightmeter.manifest.memory import sequence_rows
+from lightmeter.manifest.rows import ItemMaker, Layout, RawRow, observe_types
+from lightmeter.manifest.sources import HashingReader, Lines, Location, open_raw, unpacked
+
+__all__ = ["ArrowStream", "ManifestReader", "ManifestSource"]
+
+_FORMATS: Final = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".txt": "text",
+    ".parquet": "parquet",
+}
+_PARQUET_MAGIC: Final = b"PAR1"
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """A table of another library (pandas, Polars, Arrow itself) that can be had as an Arrow stream."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The Arrow PyCapsule interface."""
+        ...
+
+
+ManifestSource: TypeAlias = "str | PathLike[str] | Sequence[str | PathLike[str] | Mapping[str, Any]] | ArrowStream"
+"""A file, a URI or `-` (standard input); a list of URLs, `Path`s or dicts; a DataFrame."""
+
+
+class ManifestReader:
+    """Iterates over the items of a manifest; each iteration reads it anew (standard input only once).
+
+    Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.txt`, each also with `.gz`, and `.parquet`.
+
+    Args:
+        source: See `ManifestSource`.
+        stdin: What `-` reads; the process's own standard input unless given.
+
+    Attributes:
+        name: What the manifest is called in messages and lineage.
+    """
+
+    def __init__(self, source: ManifestSource, *, stdin: IO[bytes] | None = None) -> None:
+        self._source = source
+        self._stdin = stdin
+        self._types: dict[str, str] = {}
+        self._sha256: str | None = None
+        self._location = Location(source) if isinstance(source, (str, Path)) else None
+        if self._location is None and isinstance(source, PathLike):
+            self._location = Location(Path(source))
+        self.name = self._location.text if self._location else type(source).__name__
+
+    @property
+    def extra_types(self) -> dict[str, str]:
+        """Types by name of extra columns.
+
+        Names: `string`, `int64`, `uint64`, `double`, `bool`, `date`, `timestamp`, `timestamp_utc`, `json`. Known from
+        the first item on where the format declares them (CSV, TSV, Parquet, DataFrame); where each row may bring
+        new columns (JSON lines, lists of dicts) they cover the rows read so far.
+        """
+        return {name: "string" if seen == "null" else seen for name, seen in self._types.items()}
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of the bytes as stored, or of the rows as JSON lines for what is in memory.
+
+        Raises:
+            RuntimeError: The manifest has not been read to its end yet.
+        """
+        if self._sha256 is None:
+            raise RuntimeError("the manifest's digest is known once it has been read to its end")
+        return self._sha256
+
+    def __iter__(self) -> Iterator[Item]:
+        """Read from the start.
+
+        Raises:
+            ManifestError: It cannot be read at all, or not to its end.
+        """
+        self._types.clear()
+        self._sha256 = None
+        if self._location is None:
+            maker, rows = ItemMaker(Path.cwd()), self._memory_rows()
+        else:
+            maker, rows = ItemMaker(self._location.folder), self._stored_rows(self._location)
+        for seq, row in enumerate(rows):
+            yield maker.make(seq, row)
+
+    def _stored_rows(self, location: Location) -> Iterator[RawRow]:
+        """Rows of a file or a stream; the digest is set when the last has been given."""
+        form = self._format(location)
+        with open_raw(location, self._stdin) as opened:
+            raw = HashingReader(opened)
+            if form == "parquet":
+                digest = raw.finish()
+                opened.seek(0)
+                from lightmeter.manifest.arrow import parquet_rows  # noqa: PLC0415 (Arrow only where needed)
+
+                yield from parquet_rows(opened, self.name, self._types)
+            else:
+                yield from self._line_rows(Lines(unpacked(raw, location), self.name), form)
+                digest = raw.finish()
+            self._sha256 = digest
+
+    def _format(self, location: Location) -> str | None:
+        """The format by the name's suffix; None where it must be guessed from the content."""
+        if location.is_stdin:
+            return None
+        packed = location.suffixes[-1:] == [".gz"]
+        suffixes = location.suffixes[:-1] if packed else location.suffixes
+        form = _FORMATS.get(suffixes[-1]) if suffixes else None
+        if form is None or (packed and form == "parquet"):
+            known = ", ".join(_FORMATS)
+            raise ManifestError(
+                f"{self.name}: the name does not say what format this is",
+                hint=f"Known suffixes are {known}; each but the last may be followed by .gz.",
+            )
+        return form
+
+    def _line_rows(self, lines: Lines, form: str | None) -> Iterator[RawRow]:
+        match form or guess_format(lines):
+            case "csv":
+                return table_rows(lines, "csv", self._types)
+            case "tsv":
+                return table_rows(lines, "tsv", self._types)
+            case "jsonl":
+                return self._observed(jsonl_rows(lines))
+            case _:
+                return text_rows(lines)
+
+    def _memory_rows(self) -> Iterator[RawRow]:
+        digest = sha256()
+        for row in self._rows_of_source():
+            digest.update(orjson.dumps(row.cells, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
+            yield row
+        self._sha256 = digest.hexdigest()
+
+    def _rows_of_source(self) -> Iterator[RawRow]:
+        if not isinstance(self._source, ArrowStream):
+            return self._observed(sequence_rows(cast("Sequence[Any]", self._source)))
+        from lightmeter.manifest.arrow import open_stream, stream_rows  # noqa: PLC0415 (Arrow only where needed)
+
+        stream = open_stream(self._source)
+        if stream is not None:
+            return stream_rows(stream, self.name, self._types)
+        # Columns that mix Python types are no Arrow columns; row by row they are no trouble.
+        return self._observed(sequence_rows(cast("Any", self._source).to_dict("records")))
+
+    def _observed(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
+        for row in rows:
+            observe_types(self._types, Layout.of(row.cells).extra, row.cells)
+            yield row

@@ -1,0 +1,191 @@
+"""Where a manifest's bytes come from: a local file, standard input, or a file system that Arrow knows.
+
+Bytes are hashed as they pass, unpacked if they are gzip, and cut into numbered lines of text. Every foreign error
+becomes a `ManifestError` here, with the file, the line where known, and what to do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+from urllib.parse import urlsplit
+
+from lightmeter.errors import ManifestError
+
+__all__ = ["STDIN", "HashingReader", "Lines", "Location", "open_raw", "unpacked"]
+
+STDIN: Final = "-"
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+class Location:
+    """Where a manifest is, taken apart once.
+
+    Attributes:
+        text: As the user wrote it.
+        path: The local path; None for standard input and for other file systems.
+        is_remote: Whether it is a URI of another file system (`s3://…`, `gs://…`, `file://…`).
+        suffixes: The last two suffixes in lower case, such as `[".csv", ".gz"]`.
+    """
+
+    def __init__(self, source: str | Path) -> None:
+        self.text = str(source)
+        self.is_stdin = self.text == STDIN
+        self.is_remote = isinstance(source, str) and "://" in source
+        self.path = None if self.is_stdin or self.is_remote else Path(source)
+        named = PurePosixPath(urlsplit(self.text).path if self.is_remote else self.text)
+        self.suffixes = [suffix.lower() for suffix in named.suffixes[-2:]]
+
+    @property
+    def folder(self) -> Path | None:
+        """What relative paths in the manifest are relative to; None for other file systems."""
+        if self.path is not None:
+            return self.path.absolute().parent
+        return Path.cwd() if self.is_stdin else None
+
+
+class HashingReader(io.RawIOBase):
+    """Passes bytes through and hashes them: the SHA-256 of what is stored, packed or not."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._digest = sha256()
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` as far as one read goes; 0 at the end."""
+        chunk = self._raw.read(len(buffer))
+        self._digest.update(chunk)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    def finish(self) -> str:
+        """Read to the end and give the hex digest of everything."""
+        while self.read(_CHUNK_BYTES):
+            pass
+        return self._digest.hexdigest()
+
+
+@contextmanager
+def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any]:
+    """Open the bytes as they are stored, as something with `read`.
+
+    Raises:
+        ManifestError: It is missing, a folder, or may not be read.
+    """
+    if location.is_stdin:
+        yield stdin or sys.stdin.buffer
+        return
+    try:
+        opened = location.path.open("rb") if location.path is not None else _open_remote(location)
+    except (OSError, ValueError, ImportError) as error:
+        # pyarrow says ArrowInvalid, a ValueError, for a scheme that it does not know.
+        raise _cannot_open(location, error) from error
+    with opened:
+        yield opened
+
+
+def _open_remote(location: Location) -> Any:
+    """Open a URI through Arrow's file systems; nothing is unpacked on the way."""
+    scheme = location.text.partition("://")[0].lower()
+    if scheme in {"http", "https"}:
+        raise ValueError("a manifest is not read over HTTP: download it first")
+    from pyarrow import fs  # noqa: PLC0415 (only for manifests elsewhere)
+
+    filesystem, path = fs.FileSystem.from_uri(location.text)
+    if filesystem.get_file_info(path).type == fs.FileType.Directory:
+        raise IsADirectoryError(location.text)
+    return filesystem.open_input_file(path)
+
+
+def _cannot_open(location: Location, error: Exception) -> ManifestError:
+    if isinstance(error, FileNotFoundError):
+        return ManifestError(f"{location.text}: there is no such file", hint="Check the manifest's path.")
+    if isinstance(error, IsADirectoryError):
+        return ManifestError(
+            f"{location.text}: this is a folder, not a manifest",
+            hint="Name one file; a list of the folder's files, one path a line under the header `path`, will do.",
+        )
+    return ManifestError(f"{location.text}: it cannot be opened: {error}")
+
+
+def unpacked(raw: io.RawIOBase, location: Location) -> io.BufferedIOBase:
+    """The bytes without gzip, if the name or the first two bytes say gzip."""
+    stream = io.BufferedReader(raw, _CHUNK_BYTES)
+    if location.suffixes[-1:] == [".gz"] or stream.peek(2)[:2] == _GZIP_MAGIC:
+        return gzip.GzipFile(fileobj=stream, mode="rb")
+    return stream
+
+
+class Lines:
+    """Numbered lines of UTF-8 text, each with its line end; memory stays flat whatever the file's length.
+
+    Attributes:
+        name: The manifest's name, for messages.
+        number: The number of the line last given, counted from 1; 0 before the first.
+    """
+
+    def __init__(self, stream: io.BufferedIOBase, name: str) -> None:
+        self._stream = stream
+        self.name = name
+        self.number = 0
+        self._pushed: list[str] = []
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the lines.
+
+        Raises:
+            ManifestError: Not UTF-8, broken gzip, a line without end, or the file cannot be read on.
+        """
+        while line := self._next():
+            yield line
+
+    def first(self) -> str:
+        """The first line that is not blank, without taking it away; empty when there is none."""
+        for line in self:
+            if line.strip():
+                self._pushed.append(line)
+                return line
+        return ""
+
+    def error(self, message: str, *, hint: str = "") -> ManifestError:
+        """An error that names the file and the current line."""
+        return ManifestError(f"{self.name}:{max(self.number, 1)}: {message}", hint=hint)
+
+    def _next(self) -> str:
+        if self._pushed:
+            return self._pushed.pop()
+        raw = self._read()
+        self.number += 1
+        if len(raw) > MAX_LINE_BYTES:
+            raise self.error(
+                f"a line is longer than {MAX_LINE_BYTES // 1024**2} MiB", hint="Is this really a text file?"
+            )
+        try:
+            return raw.decode("utf-8-sig" if self.number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(
+                f"this is not UTF-8 (byte {raw[error.start]:#04x})", hint="Save the manifest again as UTF-8."
+            ) from None
+
+    def _read(self) -> bytes:
+        try:
+            return self._stream.readline(MAX_LINE_BYTES + 1)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            self.number += 1
+            raise self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.") from error
+        except OSError as error:
+            self.number += 1
+            raise self.error(f"it cannot be read on: {error}") from error
