@@ -56,9 +56,7 @@ class Backend(Protocol):
         """
         ...
 
-    def analyze(
-        self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions
-    ) -> list[Entries]:
+    def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:
         """Look at pictures; one `Entries` for each, in order, with only the features asked for filled in.
 
         Raises:

@@ -1,0 +1,133 @@
+"""Read the tensors of a PyTorch checkpoint without PyTorch, and without running what a pickle may ask to be run.
+
+The format is torch.save's from before version 1.6 (documented by `torch/serialization.py`, `_legacy_save`): five
+pickles in a row (magic number, protocol version, facts about the machine, the object, the keys of its storages),
+then for each storage key its length (8 bytes, little endian) and its numbers. Pickles can call anything that can
+be imported; this reader resolves five names, none of which does more than build a dictionary or an array.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightmeter.errors import BackendError
+
+__all__ = ["read_checkpoint"]
+
+_MAGIC: Final = 0x1950A86A20F9469CFC6C
+_PROTOCOL: Final = 1001
+_LENGTH_BYTES: Final = 8
+_STORAGES: Final = MappingProxyType({"FloatStorage": "<f4", "DoubleStorage": "<f8", "LongStorage": "<i8"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """A run of numbers that follows the pickles."""
+
+    key: str
+    dtype: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A view of a storage; offset and strides count numbers, not bytes."""
+
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def view(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """Cut the tensor out of its storage, as a copy.
+
+        Raises:
+            ValueError: it reaches outside of its storage.
+        """
+        steps = (*self.shape, *self.strides, self.offset)
+        if len(self.shape) != len(self.strides) or not all(type(step) is int and step >= 0 for step in steps):
+            raise ValueError("a tensor has no valid shape")
+        reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        if 0 in self.shape or self.offset + reach >= len(numbers) or prod(self.shape) > len(numbers):
+            raise ValueError("a tensor reaches outside of its storage")
+        strides = tuple(stride * numbers.itemsize for stride in self.strides)
+        return np.lib.stride_tricks.as_strided(numbers[self.offset :], self.shape, strides).copy()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Resolves the names that weights need, refuses all others.
+
+    What it hands out cannot be altered by the pickle: a built-in type, a bound method, strings.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Resolve one of the five names, and no other."""
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return self._tensor
+        if module == "torch" and name in _STORAGES:
+            return _STORAGES[name]
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no weights need")
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        """Note a storage; its numbers are read after the pickles."""
+        match pid:
+            case ("storage", str() as dtype, str() as key, "cpu", int() as length, None):
+                return _Storage(key, dtype, length)
+        raise pickle.UnpicklingError("it has a storage that is none")
+
+    def _tensor(self, *arguments: Any) -> _Tensor:
+        storage, offset, shape, strides, _requires_grad, _hooks = arguments
+        if not isinstance(storage, _Storage):
+            raise pickle.UnpicklingError("it has a tensor without a storage")
+        return _Tensor(storage, offset, tuple(shape), tuple(strides))
+
+
+def _numbers(content: io.BytesIO, storage: _Storage) -> NDArray[Any]:
+    """Read one storage: its length, then its numbers."""
+    if int.from_bytes(content.read(_LENGTH_BYTES), "little") != storage.length:
+        raise ValueError("a storage is not as long as its tensors say")
+    numbers = content.read(storage.length * np.dtype(storage.dtype).itemsize)
+    return np.frombuffer(numbers, dtype=storage.dtype, count=storage.length)
+
+
+def _read(content: io.BytesIO) -> dict[str, NDArray[Any]]:
+    """Follow the format from the first byte to the last storage."""
+    magic, protocol, machine = (_Unpickler(content).load() for _ in range(3))
+    if magic != _MAGIC or protocol != _PROTOCOL or not machine["little_endian"]:
+        raise ValueError("it is of another format")
+    weights = _Unpickler(content).load()
+    keys = _Unpickler(content).load()
+    tensors = {name: tensor for name, tensor in weights.items() if isinstance(tensor, _Tensor)}
+    storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
+    numbers = {key: _numbers(content, storages[key]) for key in keys}
+    return {name: tensor.view(numbers[tensor.storage.key]) for name, tensor in tensors.items()}
+
+
+def read_checkpoint(content: bytes) -> Mapping[str, NDArray[Any]]:
+    """Read the tensors of a checkpoint (a dictionary of weights, saved by torch.save before version 1.6).
+
+    Args:
+        content: The bytes of the file.
+
+    Returns:
+        Name to array, in the order of the file; float32, float64 or int64.
+
+    Raises:
+        BackendError: it is of another format, damaged, or asks for anything that plain weights do not need.
+    """
+    try:
+        return _read(io.BytesIO(content))
+    except Exception as error:  # a damaged pickle may raise anything; nothing of it has any effect here
+        raise BackendError(f"The checkpoint cannot be read: {error}.") from error

@@ -1,0 +1,162 @@
+"""EfficientNet-Lite0 as an ONNX graph, made from the weights of a checkpoint.
+
+Source of the architecture: Mingxing Tan and Quoc V. Le, "EfficientNet: Rethinking Model Scaling for
+Convolutional Neural Networks", 2019, in the Lite variant that TensorFlow published in 2020: no
+squeeze-and-excitation, ReLU6, stem and head of fixed width. Kernel sizes and widths are read off the weights;
+only the strides are not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from lightmeter.errors import BackendError
+
+__all__ = ["CLASSES", "CONVERTER", "INPUT", "OUTPUT", "SIDE", "build_lite0"]
+
+CONVERTER: Final = 1
+"""Raised when the graph that is built changes, so that graphs kept from before are built anew."""
+SIDE: Final = 224
+"""Width and height of the input, in pixels."""
+CLASSES: Final = 1000
+INPUT: Final = "pictures"
+OUTPUT: Final = "probabilities"
+
+_STRIDES: Final = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
+"""Stride of each of the sixteen blocks."""
+_EPSILON: Final = 1e-3
+"""Of the batch normalisation, as trained."""
+_MEAN: Final = 127.0
+_SPREAD: Final = 128.0
+_UNFIT: Final = (
+    KeyError,
+    ValueError,
+    IndexError,
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+)
+"""What building and checking raise when a weight is missing or has another shape."""
+_OPSET: Final = 17
+_IR_VERSION: Final = 8
+
+
+class _Graph:
+    """Nodes and constants so far, and the name and the number of channels of the last output."""
+
+    def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        self.weights = weights
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.last = INPUT
+        self.width = 3
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        """Add a constant; returns its name."""
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def add(self, kind: str, *others: str, **attributes: Any) -> None:
+        """Apply an operator to the last output and to others, named."""
+        output = f"{len(self.nodes)}.{kind}"
+        self.nodes.append(helper.make_node(kind, [self.last, *others], [output], **attributes))
+        self.last = output
+
+    def convolve(self, convolution: str, normalisation: str, *, stride: int = 1) -> None:
+        """Add a convolution with the batch normalisation after it folded into its weights."""
+        kernel = self.weights[f"{convolution}.weight"]
+        width, group_width = kernel.shape[:2]
+        if group_width not in (1, self.width) or (group_width == 1 and width != self.width):
+            raise ValueError(f"{convolution} does not take {self.width} channels")
+        parts = ("weight", "bias", "running_mean", "running_var")
+        scale, shift, mean, variance = (self.weights[f"{normalisation}.{part}"] for part in parts)
+        gain = scale / np.sqrt(variance + _EPSILON)
+        folded = (kernel * gain[:, None, None, None]).astype(np.float32)
+        self.add(
+            "Conv",
+            self.constant(f"{convolution}.weight", folded),
+            self.constant(f"{convolution}.bias", (shift - mean * gain).astype(np.float32)),
+            kernel_shape=kernel.shape[2:],
+            strides=[stride, stride],
+            group=self.width // group_width,
+            # As TensorFlow pads: the odd pixel goes below and to the right.
+            auto_pad="SAME_UPPER",
+        )
+        self.width = width
+
+    def relu6(self) -> None:
+        """Limit to 0..6."""
+        self.add("Clip", "zero", "six")
+
+    def block(self, index: int, stride: int) -> None:
+        """Add an inverted residual block; the first has no expansion."""
+        name, start, start_width = f"_blocks.{index}", self.last, self.width
+        if f"{name}._expand_conv.weight" in self.weights:
+            self.convolve(f"{name}._expand_conv", f"{name}._bn0")
+            self.relu6()
+        self.convolve(f"{name}._depthwise_conv", f"{name}._bn1", stride=stride)
+        self.relu6()
+        self.convolve(f"{name}._project_conv", f"{name}._bn2")
+        if stride == 1 and self.width == start_width:
+            self.add("Add", start)
+
+
+def _draw(graph: _Graph) -> None:
+    """Write the network down, from pixels to probabilities."""
+    graph.constant("zero", np.array(0, np.float32))
+    graph.constant("six", np.array(6, np.float32))
+    graph.add("Transpose", perm=[0, 3, 1, 2])
+    graph.add("Cast", to=TensorProto.FLOAT)
+    graph.add("Sub", graph.constant("mean", np.array(_MEAN, np.float32)))
+    graph.add("Mul", graph.constant("scale", np.array(1 / _SPREAD, np.float32)))
+    graph.convolve("_conv_stem", "_bn0", stride=2)
+    graph.relu6()
+    for index, stride in enumerate(_STRIDES):
+        graph.block(index, stride)
+    graph.convolve("_conv_head", "_bn1")
+    graph.relu6()
+    graph.add("GlobalAveragePool")
+    graph.add("Flatten")
+    matrix, bias = (graph.constant(name, graph.weights[name]) for name in ("_fc.weight", "_fc.bias"))
+    graph.add("Gemm", matrix, bias, transB=1)
+    graph.add("Softmax", axis=1)
+    graph.nodes[-1].output[0] = OUTPUT
+
+
+def build_lite0(weights: Mapping[str, NDArray[Any]]) -> bytes:
+    """Make the graph: uint8 pictures (n, 224, 224, 3) in, float32 probabilities (n, 1000) out.
+
+    Args:
+        weights: Name to array, named as in the checkpoint (`_conv_stem.weight`, `_blocks.0._bn1.bias`, …).
+
+    Returns:
+        The ONNX model, serialised and checked.
+
+    Raises:
+        BackendError: a weight is missing or its shape does not fit.
+    """
+    graph = _Graph(weights)
+    try:
+        _draw(graph)
+        model = helper.make_model(
+            helper.make_graph(
+                graph.nodes,
+                "efficientnet-lite0",
+                [helper.make_tensor_value_info(INPUT, TensorProto.UINT8, ["n", SIDE, SIDE, 3])],
+                [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["n", CLASSES])],
+                graph.constants,
+            ),
+            producer_name="lightmeter",
+            ir_version=_IR_VERSION,
+            opset_imports=[helper.make_opsetid("", _OPSET)],
+        )
+        onnx.checker.check_model(model, full_check=True)
+    except _UNFIT as error:
+        raise BackendError(f"The weights are not those of EfficientNet-Lite0: {error!r}.") from error
+    serialised: bytes = model.SerializeToString()
+    return serialised
