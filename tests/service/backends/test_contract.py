@@ -1,0 +1,105 @@
+"""What every back end promises, held against each one that can be named."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from lightmeter.errors import SettingsError
+from lightmeter.models.response import Entries
+from lightmeter.models.vocabulary import FEATURES
+from lightmeter.service.backends.base import Backend
+from lightmeter.service.backends.registry import BUILTIN, load, names
+
+
+@pytest.fixture(scope="module", params=names())
+def backend(request):
+    """Each back end, loaded once."""
+    made = load(request.param)
+    made.warm()
+    return made
+
+
+def dumped(entries):
+    return [entry.model_dump(mode="json", exclude_none=True) for entry in entries]
+
+
+def found(entries):
+    """All single entries of one picture, whatever the feature."""
+    dump = entries.model_dump(exclude_none=True)
+    for feature in FEATURES:
+        values = dump.get(feature) or []
+        yield from [one for many in values.values() for one in many] if isinstance(values, dict) else values
+
+
+def test_says_who_it_is(backend):
+    """A back end satisfies the protocol, is named as it is registered, and offers known features."""
+    assert isinstance(backend, Backend)
+    assert backend.name in names()
+    assert backend.name == backend.name.lower()
+    assert isinstance(backend.features, frozenset)
+    assert backend.features
+    assert backend.features <= set(FEATURES)
+
+
+def test_every_odd_picture_is_answered(backend, odd_pictures, options):
+    """Any upright RGB picture is answered, in order, with scores from 0 to 1 and the back end as source."""
+    answers = backend.analyze(list(odd_pictures.values()), backend.features, options)
+    assert len(answers) == len(odd_pictures)
+    for entries in answers:
+        assert isinstance(entries, Entries)
+        for entry in found(entries):
+            assert entry["source"] == backend.name
+            assert 0 <= entry.get("score", 0) <= 1
+
+
+def test_answers_are_plain_json(backend, odd_pictures, options):
+    """Answers become JSON without help: no numpy numbers, no NaN."""
+    (entries,) = backend.analyze([odd_pictures["noise"]], backend.features, options)
+    text = json.dumps(entries.model_dump(), allow_nan=False)
+    assert Entries.model_validate_json(text) == entries
+
+
+def test_nothing_in_nothing_out(backend, options):
+    """No pictures, no answers."""
+    assert backend.analyze([], backend.features, options) == []
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_only_what_was_asked_for(backend, feature, odd_pictures, options):
+    """A feature is filled in only when it is asked for, and others stay empty."""
+    (entries,) = backend.analyze([odd_pictures["grey"]], frozenset({feature}), options)
+    filled = {name for name in FEATURES if getattr(entries, name)}
+    assert filled <= {feature} & backend.features
+
+
+def test_same_picture_same_answer(backend, odd_pictures, options):
+    """Asking twice answers twice the same."""
+    pictures = [odd_pictures["noise"], odd_pictures["grey"]]
+    once, again = (backend.analyze(pictures, backend.features, options) for _ in range(2))
+    assert dumped(once) == dumped(again)
+
+
+def test_neighbours_change_nothing(backend, odd_pictures, options):
+    """A picture is answered alone as it is among others."""
+    together = backend.analyze(list(odd_pictures.values()), backend.features, options)
+    alone = [backend.analyze([picture], backend.features, options)[0] for picture in odd_pictures.values()]
+    assert dumped(together) == dumped(alone)
+
+
+def test_layout_in_memory_changes_nothing(backend, odd_pictures, options):
+    """A view into a larger array is answered as its copy is, and stays as it was."""
+    view = odd_pictures["cut out"]
+    before = view.copy()
+    first, second = backend.analyze([view, np.ascontiguousarray(view)], backend.features, options)
+    assert dumped([first]) == dumped([second])
+    assert np.array_equal(view, before)
+
+
+def test_unknown_name_lists_the_known_ones():
+    """A back end that does not exist is refused with the names of those that do."""
+    with pytest.raises(SettingsError, match="no back end 'oracle'") as refused:
+        load("oracle")
+    assert all(name in refused.value.hint for name in BUILTIN)
