@@ -1,0 +1,188 @@
+"""Videos in a process that can be ended."""
+
+import asyncio
+import os
+import signal
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightmeter.errors import BrokenMedia, MediaTimeout, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.facts import VideoFacts
+from lightmeter.media.video import DecoderLimits, probe_video, sample_video
+from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def children():
+    folder = Path(f"/proc/{os.getpid()}/task")
+    return [int(pid) for task in folder.iterdir() for pid in (task / "children").read_text().split()]
+
+
+async def started_child():
+    for _ in range(1000):
+        if pids := children():
+            return pids[0]
+        await asyncio.sleep(0.01)
+    pytest.fail("no decoder was started")
+
+
+@pytest.fixture
+def video(tmp_path):
+    return tiny_video(tmp_path / "tiny.avi", frames=23, fps=10)
+
+
+@pytest.fixture(scope="module")
+def long_video(tmp_path_factory):
+    return tiny_video(
+        tmp_path_factory.mktemp("long") / "long.avi", frames=[tiny_picture(width=640, height=480)] * 1500, fps=1
+    )
+
+
+async def test_a_video_is_measured(video):
+    """Size, length, rate and frames, as written."""
+    facts = await probe_video(video)
+    assert facts == VideoFacts(64, 48, 2.3, 10.0, 23, video.stat().st_size)
+
+
+async def test_frames_come_from_the_times_asked(video):
+    """One frame at 0 s and one at each interval, each the picture that is on screen then."""
+    facts, frames = await sample_video(video, interval_s=1, max_frames=0)
+    assert facts.frame_count == 23
+    assert [(frame.index, frame.time_s) for frame in frames] == [(0, 0.0), (10, 1.0), (20, 2.0)]
+    for frame in frames:
+        assert np.abs(frame.rgb.astype(int) - tiny_picture(frame.index)).mean() < 3
+
+
+async def test_no_more_frames_than_asked(video):
+    """`max_frames` is a limit on what is decoded, and so on what is paid."""
+    _, frames = await sample_video(video, interval_s=1, max_frames=2)
+    assert [frame.index for frame in frames] == [0, 10]
+
+
+async def test_frames_can_be_shrunk(video):
+    """`max_side` bounds the longer side and keeps the shape; facts stay those of the video."""
+    facts, frames = await sample_video(video, interval_s=1, max_frames=1, max_side=32)
+    assert frames[0].rgb.shape == (24, 32, 3)
+    assert (facts.width, facts.height) == (64, 48)
+
+
+async def test_a_name_that_reads_like_a_protocol_is_a_file(tmp_path, monkeypatch):
+    """The decoder is handed a whole path: `concat:` and the like have no meaning in it."""
+    monkeypatch.chdir(tmp_path)
+    tiny_video(Path("concat:a|b.avi"), frames=3)
+    assert (await probe_video(Path("concat:a|b.avi"))).frame_count == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "words"),
+    [
+        (b"", BrokenMedia, "empty"),
+        (b"#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n", UnsupportedMedia, "known format"),
+        (b"ffconcat version 1.0\nfile /etc/hostname\n", UnsupportedMedia, "known format"),
+        (tiny_jpeg(), UnsupportedMedia, "picture"),
+        (b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + b"\0" * 100, BrokenMedia, "moov atom not found"),
+        (b"\x1a\x45\xdf\xa3" + b"\xff" * 60, BrokenMedia, "does not decode"),
+    ],
+)
+async def test_what_is_no_video_is_refused_with_the_reason(tmp_path, content, error, words):
+    """Empty files, playlists that name other files, pictures and torn containers each say what is wrong."""
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(content)
+    with pytest.raises(error, match=words) as caught:
+        await probe_video(path)
+    assert str(tmp_path) not in str(caught.value)
+
+
+async def test_a_missing_file_is_broken(tmp_path):
+    """No file is a bad item, not a crash."""
+    with pytest.raises(BrokenMedia, match="No such file"):
+        await probe_video(tmp_path / "none.mp4")
+
+
+async def test_a_cut_off_video_gives_what_is_there(video):
+    """Half an AVI is a shorter AVI."""
+    video.write_bytes(video.read_bytes()[:9000])
+    facts = await probe_video(video)
+    assert 5 < facts.frame_count < 20
+
+
+async def test_frames_that_do_not_decode_are_broken(video):
+    """A container that opens with damaged frames inside is no usable video."""
+    content = bytearray(video.read_bytes())
+    for position in range(1500, len(content) - 800, 37):
+        content[position] ^= 0x5A
+    video.write_bytes(content)
+    with pytest.raises(BrokenMedia):
+        await sample_video(video, interval_s=1, max_frames=0)
+
+
+async def test_a_video_without_frames_is_broken(video):
+    """A header with nothing behind it holds no frames."""
+    content = video.read_bytes()
+    header = content[: content.index(b"movi") + 4]
+    size = struct.pack("<I", len(header) - 8)
+    video.write_bytes(b"RIFF" + size + header[8:-8] + struct.pack("<I", 4) + b"movi")
+    with pytest.raises(BrokenMedia):
+        await probe_video(video)
+
+
+@pytest.mark.parametrize(
+    ("limits", "error"),
+    [
+        (DecoderLimits(wall_s=0.001), MediaTimeout),
+        (DecoderLimits(memory_bytes=80 * 1024**2), MediaTooLarge),
+        (DecoderLimits(max_pixels=1000), MediaTooLarge),
+        (DecoderLimits(result_bytes=10_000), MediaTooLarge),
+    ],
+)
+async def test_each_limit_holds(video, limits, error):
+    """Time, memory, pixels and the frames held: each ends the decoding with its own error."""
+    with pytest.raises(error):
+        await sample_video(video, interval_s=1, max_frames=0, limits=limits)
+
+
+async def test_a_decoder_that_computes_for_ever_is_ended(long_video):
+    """Processor time is bounded by the kernel, whatever the decoder does."""
+    with pytest.raises(MediaTimeout, match="processor time"):
+        await sample_video(long_video, interval_s=1, max_frames=0, limits=DecoderLimits(cpu_s=1))
+
+
+@on_linux
+async def test_cancelling_leaves_no_process_and_no_open_file(long_video):
+    """A cancelled run ends its decoder at once, reaps it and closes its pipes."""
+    await probe_video(long_video)  # what the first subprocess of a loop opens once, is open now
+    before = open_files()
+    task = asyncio.create_task(sample_video(long_video, interval_s=1, max_frames=0))
+    await started_child()
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert children() == []
+    assert open_files() == before
+
+
+@on_linux
+async def test_a_stopped_decoder_is_ended_at_the_deadline(long_video):
+    """A child that hangs without using time is killed, and the caller is told."""
+    task = asyncio.create_task(sample_video(long_video, interval_s=1, max_frames=0, limits=DecoderLimits(wall_s=1.0)))
+    os.kill(await started_child(), signal.SIGSTOP)  # SIGSTOP: no handler and no thread of the child runs any more
+    with pytest.raises(MediaTimeout, match="did not finish"):
+        await task
+    assert children() == []
+
+
+async def test_many_at_once_do_not_disturb_each_other(tmp_path):
+    """Each video has its own process; answers do not mix."""
+    videos = [tiny_video(tmp_path / f"{count}.avi", frames=count) for count in range(1, 7)]
+    facts = await asyncio.gather(*(probe_video(path) for path in videos))
+    assert [fact.frame_count for fact in facts] == list(range(1, 7))
