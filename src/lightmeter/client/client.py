@@ -1,0 +1,286 @@
+"""The thin client: a method for each endpoint, and `analyze`, which waits. No journal, no budget.
+
+A run with a budget and a journal stands on `submit` and `poll`, which never raise for what a service says;
+`analyze`, `credits` and `check_key` are for scripts and raise the errors of `lightmeter.errors`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypedDict, Unpack
+from urllib.parse import quote
+
+import orjson
+from pydantic import SecretStr, ValidationError
+
+from lightmeter.client.polling import PollSchedule
+from lightmeter.client.raw import RawAnswer
+from lightmeter.client.reading import read_object
+from lightmeter.client.retry import Judgement, Verdict, judge_poll, judge_submission
+from lightmeter.client.transport import Timeouts, Transport
+from lightmeter.client.uploads import encode_files
+from lightmeter.clock import Clock, SystemClock
+from lightmeter.errors import (
+    AccessDenied,
+    OutcomeUnknown,
+    OutOfCredits,
+    ProtocolError,
+    Refused,
+    RequestFailed,
+    ServiceError,
+    Unreachable,
+    UsageError,
+)
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.response import Answer, Credits
+
+__all__ = ["AnalyzeOptions", "Client", "error_for"]
+
+_FETCH: Final = "/api/fetch"
+_RESPONSE: Final = "/api/response/"
+_CREDITS: Final = "/api/credits"
+
+# Bodies with uploads in them take the loop milliseconds to write as JSON.
+_SMALL_BODY_CHARS: Final = 256 * 1024
+
+
+class AnalyzeOptions(TypedDict, total=False):
+    """Options of `Client.analyze`, as in `AnalyzeRequest`; what is not given is not sent."""
+
+    role: str
+    language: str
+    prompt: str
+    tag_score: float
+    capture_interval: int
+    max_frames: int
+
+
+class Client:
+    """Talks to one service with one key.
+
+    Args:
+        base_url: Address of the service.
+        api_key: Key of the account; None sends none.
+        timeouts: How long to wait for a single HTTP exchange.
+        clock: Time and sleep; the machine's when not given.
+        connections: Most connections open at once.
+
+    Raises:
+        SettingsError: the base URL or the key cannot be used.
+
+    Example:
+        >>> async with Client("http://127.0.0.1:8080", key) as client:  # doctest: +SKIP
+        ...     answer = await client.analyze(urls=["https://example.org/cat.jpg"], backends=["imagenet"])
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: SecretStr | str | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+        clock: Clock | None = None,
+        connections: int = 64,
+    ) -> None:
+        self._transport = Transport(base_url, api_key, timeouts, connections)
+        self._clock = clock or SystemClock()
+
+    def __repr__(self) -> str:
+        return f"Client({self.base_url!r})"
+
+    @property
+    def base_url(self) -> str:
+        """Address of the service, without a trailing slash."""
+        return self._transport.base_url
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)
+
+    async def submit(self, request: AnalyzeRequest) -> tuple[RawAnswer, Judgement]:
+        """Send one analyze request, once; it may be charged.
+
+        Raises:
+            UsageError: it cannot be written as JSON; nothing was sent.
+            Unreachable: nothing was sent.
+            OutcomeUnknown: it was sent, or may have been, and no whole answer came.
+        """
+        raw = await self._transport.send("POST", _FETCH, body=await _json(request))
+        return raw, judge_submission(raw, now=self._clock.now())
+
+    async def poll(self, request_id: str) -> tuple[RawAnswer, Judgement]:
+        """Ask once for the results of an acknowledged request; free, and safe to repeat.
+
+        Raises:
+            Unreachable: no connection.
+            OutcomeUnknown: no whole answer.
+        """
+        raw = await self._transport.send("GET", _RESPONSE + quote(request_id, safe=""))
+        return raw, judge_poll(raw, now=self._clock.now())
+
+    async def credits(self) -> int:
+        """The balance of the account in credits; free.
+
+        Raises:
+            AccessDenied: the key is missing or wrong.
+            ProtocolError: the answer is no balance.
+            Unreachable: no connection.
+            OutcomeUnknown: no whole answer; asking again is safe.
+        """
+        raw = await self._transport.send("GET", _CREDITS)
+        data = read_object(raw.body)
+        if data is not None and not data.get("error"):
+            try:
+                return Credits.model_validate(data).credits
+            except ValidationError:
+                pass  # told below, with what the answer looks like
+        judgement = judge_poll(raw, now=self._clock.now())
+        if judgement.verdict is Verdict.DENIED:
+            raise error_for(judgement, raw.status)
+        raise ProtocolError(
+            f"No balance came from {self.base_url}: {judgement.error or f'HTTP {raw.status}'}",
+            hint="Is the base URL that of the service?",
+            http_status=raw.status,
+        )
+
+    async def check_key(self) -> None:
+        """Raise unless the key is accepted, by a request that asks for nothing and so costs nothing.
+
+        Raises:
+            AccessDenied: the key is missing or wrong, or the account may not be used.
+            ProtocolError: the answer is none of a service of this contract.
+            Unreachable: no connection.
+            OutcomeUnknown: no whole answer; asking again is safe.
+        """
+        raw = await self._transport.send("POST", _FETCH, body=b"{}")
+        judgement = judge_submission(raw, now=self._clock.now())
+        if judgement.verdict is Verdict.DENIED:
+            raise error_for(judgement, raw.status)
+        # A service that has seen the key complains about the empty request, or about the empty account.
+        if judgement.verdict not in {Verdict.REFUSED, Verdict.NO_CREDITS, Verdict.THROTTLED}:
+            raise ProtocolError(
+                f"{self.base_url} does not answer like a service of this contract: {judgement.error}",
+                http_status=raw.status,
+            )
+
+    async def analyze(
+        self,
+        *,
+        urls: Iterable[str] = (),
+        files: Iterable[bytes | str | Path] = (),
+        features: Iterable[str] = (),
+        backends: Iterable[str] = (),
+        timeout_s: float = 600.0,
+        **options: Unpack[AnalyzeOptions],
+    ) -> Answer:
+        """Analyse images and videos and wait for the results; charged at once, with no budget in between.
+
+        Args:
+            urls: Addresses of images and videos.
+            files: Contents as bytes, or paths of local files, 20 MB each at most.
+            features: What to look for; none means all.
+            backends: Who looks; none means the account's defaults, about ten credits an image at the hosted
+                service.
+            timeout_s: Seconds to wait for results, from the acknowledgment on.
+            **options: As in `AnalyzeOptions`.
+
+        Raises:
+            UsageError: neither URLs nor files, a file that cannot be read, or an option out of range.
+            MediaTooLarge: a file is over the limit.
+            AccessDenied: the key or the account may not be used.
+            OutOfCredits: the account holds less than the price.
+            Refused: not taken and not charged; also when the service asks to slow down.
+            RequestFailed: taken and not done.
+            Unreachable: nothing was sent.
+            OutcomeUnknown: it may have been charged; a hint names the request id where there is one.
+        """
+        contents, names = await encode_files(files)
+        given = {
+            "url": list(urls),
+            "file": contents,
+            "file_name": names,
+            "feature": list(features),
+            "backend": list(backends),
+            **options,
+        }
+        raw, judgement = await self.submit(_request(given))
+        if judgement.verdict is Verdict.ACKNOWLEDGED and judgement.request_id is not None:
+            return await self._wait(judgement.request_id, PollSchedule(deadline_s=timeout_s))
+        return _answer_or_raise(judgement, raw.status)
+
+    async def _wait(self, request_id: str, schedule: PollSchedule) -> Answer:
+        """Poll until there is a result; a poll that fails is asked again, as it costs nothing."""
+        start, polls, pause_s = self._clock.monotonic(), 0, 0.0
+        while not schedule.expired(age_s := self._clock.monotonic() - start):
+            left_s = schedule.deadline_s - age_s
+            await self._clock.sleep(min(left_s, max(pause_s, schedule.next_delay(polls, age_s))))
+            polls, pause_s = polls + 1, 0.0
+            try:
+                raw, judgement = await self.poll(request_id)
+            except (Unreachable, OutcomeUnknown):
+                continue
+            if judgement.verdict in {Verdict.PROCESSING, Verdict.THROTTLED, Verdict.UNCERTAIN}:
+                pause_s = judgement.retry_after_s or 0.0
+                continue
+            return _answer_or_raise(judgement, raw.status)
+        raise OutcomeUnknown(
+            f"Request {request_id} was taken and has no result after {schedule.deadline_s:g} s.",
+            hint=f"Its result can be read for 24 hours: poll {request_id!r}.",
+        )
+
+
+def error_for(judgement: Judgement, http_status: int | None = None) -> ServiceError:
+    """The exception that says what a judgement without results says."""
+    text = judgement.error or f"The service answered {judgement.verdict.value}."
+    kind, hint = _ERRORS.get(judgement.verdict, (OutcomeUnknown, "It may have been charged."))
+    if judgement.verdict is Verdict.THROTTLED and judgement.retry_after_s is not None:
+        hint = f"Not charged; send it again in {judgement.retry_after_s:g} s."
+    if judgement.request_id is not None and kind is OutcomeUnknown:
+        hint = f"{hint} Its request id is {judgement.request_id!r}."
+    return kind(text, hint=hint, http_status=http_status)
+
+
+_ERRORS: Final[dict[Verdict, tuple[type[ServiceError], str]]] = {
+    Verdict.DENIED: (AccessDenied, "Set LIGHTMETER_API_KEY to a key of the account."),
+    Verdict.NO_CREDITS: (OutOfCredits, "Buy credits, or ask for less."),
+    Verdict.REFUSED: (Refused, "Not charged."),
+    Verdict.THROTTLED: (Refused, "Not charged; send it again later."),
+    Verdict.FAILED: (RequestFailed, "It was taken, and may have been charged."),
+}
+
+
+def _answer_or_raise(judgement: Judgement, http_status: int) -> Answer:
+    if judgement.verdict is Verdict.ANSWERED and judgement.answer is not None:
+        return judgement.answer
+    raise error_for(judgement, http_status)
+
+
+def _request(given: dict[str, object]) -> AnalyzeRequest:
+    if not given["url"] and not given["file"]:
+        raise UsageError("Nothing to analyse: give URLs or files.")
+    try:
+        return AnalyzeRequest.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+
+
+async def _json(request: AnalyzeRequest) -> bytes:
+    if sum(map(len, request.file)) > _SMALL_BODY_CHARS:
+        return await asyncio.to_thread(_encode, request)
+    return _encode(request)
+
+
+def _encode(request: AnalyzeRequest) -> bytes:
+    try:
+        return orjson.dumps(request.to_wire())
+    except orjson.JSONEncodeError as error:  # half a surrogate pair, as broken file names have
+        raise UsageError(f"The request cannot be written as JSON: {error}.") from error

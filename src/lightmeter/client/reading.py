@@ -1,0 +1,77 @@
+"""From bytes to a typed answer, leniently: what does not fit the contract is left out, never a failure. Pure.
+
+The raw bytes stay the truth and are kept elsewhere; what is read here decides what happens next and serves
+the thin client. Fields appear and change over time, and an answer that was paid for must never be lost to one
+odd entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from lightmeter.models.response import Answer
+
+__all__ = ["read_answer", "read_object", "text_of"]
+
+_UTF8_MARK = b"\xef\xbb\xbf"
+_QUOTED_CHARS = 200
+
+
+def read_object(body: bytes) -> dict[str, Any] | None:
+    """The JSON object in a body, or None when it is anything else."""
+    try:
+        data = orjson.loads(body.removeprefix(_UTF8_MARK))
+    except orjson.JSONDecodeError:
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def read_answer(data: dict[str, Any]) -> Answer:
+    """A typed answer of a JSON object; consumes `data`: what does not fit is removed from it.
+
+    A wrong entry of a list or of an object is left out alone, a wrong optional field becomes None.
+    """
+    while True:
+        try:
+            return Answer.model_validate(data)
+        except ValidationError as error:
+            for path in reversed(_odd_places(error)):
+                _remove(data, path)
+
+
+def _odd_places(error: ValidationError) -> list[tuple[int | str, ...]]:
+    """Where to cut, in the order of the data, none of them inside another; a lack cuts what lacks it."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    paths = dict.fromkeys(
+        problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"] for problem in problems
+    )
+    return [path for path in paths if not any(path[:length] in paths for length in range(len(path)))]
+
+
+def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
+    """Remove what is at `path`, or at as much of it as leads anywhere.
+
+    The model reads brands given as an object as a list: a path into that list leads to the object, which goes
+    as a whole. The first step is always a field of the answer that is there, so something is removed each
+    time.
+    """
+    inside: list[tuple[Any, int | str]] = []
+    node: Any = data
+    for step in path:
+        found = step in node if isinstance(node, dict) else isinstance(node, list) and step in range(len(node))
+        if not found:
+            break
+        inside.append((node, step))
+        node = node[step]
+    if inside:
+        parent, step = inside[-1]
+        del parent[step]
+
+
+def text_of(body: bytes) -> str:
+    """The start of a body as one line, for a message."""
+    line = " ".join(body[: 4 * _QUOTED_CHARS].decode("utf-8", "replace").split())
+    return line if len(line) <= _QUOTED_CHARS else line[: _QUOTED_CHARS - 1] + "…"

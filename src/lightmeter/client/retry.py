@@ -1,0 +1,295 @@
+"""What an answer means for money: paid, refused, not yet, or unknown. Pure, and never raises.
+
+There is no idempotency key, so a submission is sent again only when its answer proves that it was not taken.
+The body is looked at before the status, because errors do not always carry a matching one; both dialects of
+the service are read.
+
+What a submission's answer says, first match wins:
+
+====================================================  ============
+body, or status                                       verdict
+====================================================  ============
+`all`, and `status` not queued, processing, failed    ANSWERED
+error text `Access denied…`, or 401                   DENIED
+error text `No credits.`, `Insufficient…`, or 402     NO_CREDITS
+`status` is `failed`                                  FAILED
+429, or 503 with Retry-After                          THROTTLED
+error text of a request that cannot be taken          REFUSED
+error text `Request failed…`, any other 5xx, 408      UNCERTAIN
+another error text with 2xx and a request id          FAILED
+another error text with 2xx or 4xx                    REFUSED
+request id with 2xx                                   ACKNOWLEDGED
+307, 308 (by their definition not acted upon)         REFUSED
+anything else                                         UNCERTAIN
+====================================================  ============
+
+A poll differs: it spends nothing, so its `UNCERTAIN` only means "ask again"; 404 or `… not found.` is
+NOT_FOUND, the text `Request failed…` is FAILED, and any other object without `all` is PROCESSING, whatever
+word its `status` has.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from lightmeter.client.raw import RawAnswer
+from lightmeter.client.reading import read_answer, read_object, text_of
+from lightmeter.models.response import Answer
+from lightmeter.models.vocabulary import (
+    ACCESS_DENIED,
+    FILE_TOO_LARGE,
+    INSUFFICIENT_CREDITS,
+    INVALID_FORMAT,
+    INVALID_URLS,
+    NO_CREDITS,
+    PARAMS_REQUIRED,
+    QUERY_TOO_LONG,
+    REQUEST_FAILED,
+)
+
+__all__ = ["Judgement", "Verdict", "judge_poll", "judge_submission", "retry_after_s"]
+
+_UNFINISHED: Final = frozenset({"queued", "processing"})
+_DENIED: Final = ACCESS_DENIED.rstrip(".").casefold()
+_PENNILESS: Final = (NO_CREDITS.rstrip(".").casefold(), INSUFFICIENT_CREDITS.rstrip(".").casefold())
+_BROKE_DOWN: Final = REQUEST_FAILED.casefold()
+_NOT_TAKEN: Final = tuple(
+    text.rstrip(".").casefold()
+    for text in (PARAMS_REQUIRED, INVALID_FORMAT, INVALID_URLS, FILE_TOO_LARGE, QUERY_TOO_LONG)
+)
+_NOT_FOUND: Final = re.compile(r"request id .* not found", re.IGNORECASE | re.DOTALL)
+_NOT_ACTED_UPON: Final = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
+_MAX_SECONDS_DIGITS: Final = 9
+
+
+class Verdict(StrEnum):
+    """What an answer means."""
+
+    ANSWERED = "answered"
+    """The results are here; what was charged stands beside them."""
+    ACKNOWLEDGED = "acknowledged"
+    """Taken, and paid for sooner or later: poll the request id."""
+    PROCESSING = "processing"
+    """Not done yet: poll again."""
+    FAILED = "failed"
+    """Taken and not done: there will be no results; the answer may say what was charged."""
+    REFUSED = "refused"
+    """Not taken, not charged; sending the same again gets the same."""
+    THROTTLED = "throttled"
+    """Not taken, not charged; it can be sent again later."""
+    DENIED = "denied"
+    """The key or the account may not be used: nothing else will go through either."""
+    NO_CREDITS = "no_credits"
+    """Not taken: the account holds less than the price."""
+    NOT_FOUND = "not_found"
+    """No such request id: never given, or its results have expired."""
+    UNCERTAIN = "uncertain"
+    """No proof either way: a submission may have been charged."""
+
+
+_SILENT: Final = frozenset({Verdict.ANSWERED, Verdict.ACKNOWLEDGED, Verdict.PROCESSING})
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict and what it rests on.
+
+    Attributes:
+        verdict: What the answer means.
+        answer: What could be read of it; None when it is no JSON object.
+        error: The error text, or for an answer outside the contract what it looks like; None when there is
+            none.
+        retry_after_s: Seconds the service asks to wait, 0 or more; None when it does not say.
+        request_id: What to poll; None when the answer names none.
+    """
+
+    verdict: Verdict
+    answer: Answer | None = None
+    error: str | None = None
+    retry_after_s: float | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The parts of a raw answer that verdicts are made of."""
+
+    status: int
+    data: dict[str, Any] | None
+    error: str | None
+    word: str | None
+    request_id: str | None
+    retry_after_s: float | None
+
+    @property
+    def ok(self) -> bool:
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
+    @property
+    def broken(self) -> bool:
+        """The service, or something before it, gave up on a request that it may have acted upon."""
+        return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status == HTTPStatus.REQUEST_TIMEOUT
+
+    @property
+    def has_results(self) -> bool:
+        return self.data is not None and self.data.get("all") is not None and self.word not in _UNFINISHED
+
+    @property
+    def throttled(self) -> bool:
+        asked_to_wait = self.status == HTTPStatus.SERVICE_UNAVAILABLE and self.retry_after_s is not None
+        return asked_to_wait or self.status == HTTPStatus.TOO_MANY_REQUESTS
+
+    def error_starts(self, *texts: str) -> bool:
+        return self.error is not None and self.error.casefold().startswith(texts)
+
+
+def judge_submission(raw: RawAnswer, *, now: float | None = None) -> Judgement:
+    """What the answer to POST /api/fetch means.
+
+    Args:
+        raw: Any answer at all.
+        now: Seconds since the epoch, for a Retry-After given as a date in an answer that has no Date of its
+            own.
+    """
+    reading = _read(raw, now)
+    return _judged(_verdict_on_submission(reading), reading, raw)
+
+
+def judge_poll(raw: RawAnswer, *, now: float | None = None) -> Judgement:
+    """What the answer to GET /api/response/<request_id> means; arguments as for `judge_submission`."""
+    reading = _read(raw, now)
+    return _judged(_verdict_on_poll(reading), reading, raw)
+
+
+def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
+    """Seconds an answer asks to wait, 0 or more; None when it does not say so in a way that can be read.
+
+    A date is counted from the answer's own Date where it has one: then our clock need not agree with the
+    service's. RFC 9110 §10.2.3.
+    """
+    text = raw.headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text) if len(text) <= _MAX_SECONDS_DIGITS else None
+    until = _date(text)
+    if until is None:
+        return None
+    since = _date(raw.headers.get("date", ""))
+    start = now if since is None else since
+    return None if start is None else max(0.0, until - start)
+
+
+def _verdict_on_submission(reading: _Reading) -> Verdict:
+    verdict = _common_verdict(reading)
+    if verdict is not None:
+        return verdict
+    if reading.error_starts(*_NOT_TAKEN):
+        return Verdict.REFUSED
+    if reading.broken or reading.error_starts(_BROKE_DOWN):
+        return Verdict.UNCERTAIN
+    if reading.error is not None:
+        return _verdict_on_other_error(reading)
+    if reading.request_id is not None and reading.ok:
+        return Verdict.ACKNOWLEDGED
+    return Verdict.REFUSED if reading.status in _NOT_ACTED_UPON else Verdict.UNCERTAIN
+
+
+def _verdict_on_poll(reading: _Reading) -> Verdict:
+    verdict = _common_verdict(reading)
+    if verdict is not None:
+        return verdict
+    if reading.status == HTTPStatus.NOT_FOUND or (reading.error and _NOT_FOUND.match(reading.error)):
+        return Verdict.NOT_FOUND
+    if reading.error_starts(_BROKE_DOWN):
+        return Verdict.FAILED
+    if reading.broken:
+        return Verdict.UNCERTAIN
+    if reading.error is not None:
+        return _verdict_on_other_error(reading)
+    known = reading.word is not None or reading.request_id is not None
+    return Verdict.PROCESSING if known and reading.ok else Verdict.UNCERTAIN
+
+
+def _common_verdict(reading: _Reading) -> Verdict | None:
+    if reading.has_results and reading.word != "failed":
+        return Verdict.ANSWERED
+    if reading.error_starts(_DENIED) or reading.status == HTTPStatus.UNAUTHORIZED:
+        return Verdict.DENIED
+    if reading.error_starts(*_PENNILESS) or (reading.error and reading.status == HTTPStatus.PAYMENT_REQUIRED):
+        return Verdict.NO_CREDITS
+    if reading.word == "failed":
+        return Verdict.FAILED
+    return Verdict.THROTTLED if reading.throttled else None
+
+
+def _verdict_on_other_error(reading: _Reading) -> Verdict:
+    if reading.ok:
+        # What has a request id was taken, and may have been charged.
+        return Verdict.REFUSED if reading.request_id is None else Verdict.FAILED
+    client_error = HTTPStatus.BAD_REQUEST <= reading.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    return Verdict.REFUSED if client_error else Verdict.UNCERTAIN
+
+
+def _judged(verdict: Verdict, reading: _Reading, raw: RawAnswer) -> Judgement:
+    error = reading.error
+    if error is None and verdict not in _SILENT:
+        said = text_of(raw.body)
+        error = f"HTTP {raw.status}: {said}" if said else f"HTTP {raw.status} without a body"
+    answer = None if reading.data is None else read_answer(reading.data)
+    return Judgement(verdict, answer, error, reading.retry_after_s, reading.request_id)
+
+
+def _read(raw: RawAnswer, now: float | None) -> _Reading:
+    data = read_object(raw.body)
+    word = None if data is None else data.get("status")
+    request_id = None if data is None else _request_id(data)
+    if data is not None and request_id is not None:
+        data["request_id"] = request_id
+    return _Reading(
+        status=raw.status,
+        data=data,
+        error=_error_text(data, raw.body),
+        word=word.casefold() if isinstance(word, str) else None,
+        request_id=request_id,
+        retry_after_s=retry_after_s(raw, now=now),
+    )
+
+
+def _request_id(data: dict[str, Any]) -> str | None:
+    """The id an answer names, or the last step of its result address, whose host is never followed."""
+    named = data.get("request_id")
+    if isinstance(named, str | int) and not isinstance(named, bool) and str(named):
+        return str(named)
+    address = data.get("response_uri")
+    if not isinstance(address, str):
+        return None
+    try:
+        path = urlsplit(address).path
+    except ValueError:  # a broken IPv6 host
+        return None
+    return unquote(path.rstrip("/").rpartition("/")[2]) or None
+
+
+def _error_text(data: dict[str, Any] | None, body: bytes) -> str | None:
+    if data is None:
+        plain = text_of(body).strip('"')
+        return plain if plain.casefold().startswith(_DENIED) else None
+    error = data.get("error")
+    if error in (None, "", False, [], {}):
+        return None
+    return error if isinstance(error, str) else repr(error)
+
+
+def _date(text: str) -> float | None:
+    try:
+        parsed = parsedate_to_datetime(text)
+        aware: datetime = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+        return aware.timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,220 @@
+"""The client's only door to aiohttp: a request out, a raw answer in, and the truth about what was sent.
+
+There is no idempotency key, so two failures must never be mixed up: *nothing was sent* (safe to send again)
+and
+*something was sent* (it may have been charged). Hence no retry of a POST, no redirect, no proxy or netrc
+taken from the environment, no cookies; the key goes to the configured address and nowhere else.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+from pydantic import SecretStr
+from yarl import URL
+
+from lightmeter.client.raw import RawAnswer
+from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable
+from lightmeter.models.vocabulary import AUTH_HEADER
+
+__all__ = ["MAX_ANSWER_BYTES", "RawAnswer", "Timeouts", "Transport", "normal_base_url"]
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""Largest answer that is read: some 6 KB an asset are usual, so this is thousands of assets in one answer."""
+
+# An idle connection that the server closes just as we send makes a POST uncertain. Common servers close idle
+# ones after 2 s (gunicorn), 5 s (uvicorn, node) or 75 s (nginx); a fresh handshake is cheaper than a held
+# credit.
+_KEEP_ALIVE_S = 1.5
+
+# aiohttp warns about longer bodies given as bytes, because it writes those in one go.
+_STREAMED_BODY_BYTES = 1024 * 1024
+
+_READ_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait, in seconds, each above 0.
+
+    Attributes:
+        connect_s: For a connection, its name lookup and its TLS handshake; passing it means nothing was sent.
+        read_s: For the next bytes of an answer; a synchronous analysis is silent until it is done.
+        total_s: For a whole request, from the first step to the last byte.
+    """
+
+    connect_s: float = 10.0
+    read_s: float = 120.0
+    total_s: float = 180.0
+
+
+def normal_base_url(base_url: str) -> str:
+    """The address of a service without its trailing slash: scheme, host, port, and a path if it has one.
+
+    Raises:
+        SettingsError: not http or https, no host, or with a user name, a query or a fragment inside.
+    """
+    try:
+        url = URL(base_url.strip())
+    except ValueError as error:
+        raise SettingsError(f"The base URL {base_url!r} is not a URL: {error}.") from error
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise SettingsError(f"The base URL {base_url!r} does not start with http:// or https:// and a host.")
+    if url.user is not None or url.password is not None:
+        raise SettingsError("The base URL holds a user name or a password; the key is given by itself.")
+    if url.query_string or url.fragment:
+        raise SettingsError(f"The base URL {base_url!r} holds a query or a fragment.")
+    return str(url).rstrip("/")
+
+
+class Transport:
+    """A pool of connections to one service.
+
+    Args:
+        base_url: Address of the service, as for `normal_base_url`.
+        api_key: Key of the account, or None to send none.
+        timeouts: How long to wait.
+        connections: Most connections open at once; requests beyond wait for one before anything is sent.
+        max_answer_bytes: Largest answer that is read, after content decoding.
+
+    Raises:
+        SettingsError: the base URL or the key cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: SecretStr | str | None = None,
+        timeouts: Timeouts | None = None,
+        connections: int = 64,
+        *,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
+        self.base_url: Final = normal_base_url(base_url)
+        self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
+        _check_key(self._api_key)
+        self._timeouts = timeouts or Timeouts()
+        self._connections = connections
+        self._max_answer_bytes = max_answer_bytes
+        self._session: aiohttp.ClientSession | None = None
+
+    def __repr__(self) -> str:
+        return f"Transport({self.base_url!r})"
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_KEEP_ALIVE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._standing_headers(),
+            timeout=aiohttp.ClientTimeout(
+                total=self._timeouts.total_s,
+                sock_connect=self._timeouts.connect_s,
+                sock_read=self._timeouts.read_s,
+            ),
+            trust_env=False,
+            auto_decompress=True,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> RawAnswer:
+        """Send one request, once, and read the whole answer.
+
+        Args:
+            method: `GET` or `POST`.
+            path: Path under the base URL, starting with a slash, percent-encoded where it must be.
+            body: JSON, as bytes.
+            params: Query parameters.
+
+        Raises:
+            Unreachable: no connection was made, so nothing was sent.
+            OutcomeUnknown: anything else that is not a whole answer: closed, too slow, too long, garbled.
+            RuntimeError: used outside `async with`: a bug of the caller.
+        """
+        session = self._session
+        if session is None:
+            raise RuntimeError("The transport is not open: use `async with`.")
+        try:
+            async with session.request(
+                method,
+                URL(self.base_url + path, encoded=True),
+                params=params,
+                data=_payload(body),
+                headers={} if body is None else {"Content-Type": "application/json"},
+                allow_redirects=False,
+            ) as response:
+                content = await self._read(response)
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                return RawAnswer(response.status, headers, content)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            # Both come only from making the connection: name lookup, TCP, TLS handshake.
+            raise Unreachable(
+                f"{self.base_url} cannot be reached: {_reason(error)}.", hint="Nothing was sent."
+            ) from error
+        except OutcomeUnknown:
+            raise
+        except Exception as error:
+            # Whatever went wrong once a connection stood, bytes may have left: that is all we may claim.
+            raise OutcomeUnknown(
+                f"No whole answer to {method} {path}: {_reason(error)}.", hint="It may have been charged."
+            ) from error
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        content = bytearray()
+        async for chunk in response.content.iter_chunked(_READ_BYTES):
+            content += chunk
+            if len(content) > self._max_answer_bytes:
+                raise OutcomeUnknown(
+                    f"The answer is longer than {self._max_answer_bytes} bytes.",
+                    hint="It may have been charged.",
+                    http_status=response.status,
+                )
+        return bytes(content)
+
+    def _standing_headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": f"lightmeter/{_own_version()}"}
+        if self._api_key is not None:
+            headers[AUTH_HEADER] = f"Token {self._api_key.get_secret_value()}"
+        return headers
+
+
+def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
+    return io.BytesIO(body) if body is not None and len(body) > _STREAMED_BODY_BYTES else body
+
+
+def _check_key(key: SecretStr | None) -> None:
+    """A key must fit into a header: a line break in it would write headers of its own."""
+    text = "" if key is None else key.get_secret_value()
+    if key is not None and not (text and text.isascii() and text.isprintable() and " " not in text):
+        raise SettingsError("The API key is empty, or holds a space or a character that no key has.")
+
+
+def _reason(error: BaseException) -> str:
+    """One line without a full stop; aiohttp's timeouts and disconnects have little text of their own."""
+    return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
+
+
+def _own_version() -> str:
+    try:
+        return version("lightmeter")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "0"

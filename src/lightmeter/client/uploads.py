@@ -1,0 +1,49 @@
+"""Files on their way into a request: checked against the limit, read, and written as base64."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Iterable
+from pathlib import Path
+
+from lightmeter.errors import MediaTooLarge, UsageError
+from lightmeter.models.vocabulary import MAX_FILE_BYTES
+
+__all__ = ["encode_files"]
+
+
+async def encode_files(files: Iterable[bytes | str | Path]) -> tuple[list[str], list[str]]:
+    """Contents as base64, and a name for each: a path's last part, or `file-<position>` for bytes.
+
+    Raises:
+        MediaTooLarge: a file is over the service's limit; found before it is read.
+        UsageError: a file cannot be read.
+    """
+    given = list(files)
+    contents = [await asyncio.to_thread(_encode, file, position) for position, file in enumerate(given)]
+    return contents, [_name(file, position) for position, file in enumerate(given)]
+
+
+def _encode(file: bytes | str | Path, position: int) -> str:
+    name = _name(file, position)
+    if isinstance(file, bytes):
+        _check_size(name, len(file))
+        return b64encode(file).decode("ascii")
+    path = Path(file)
+    try:
+        _check_size(name, path.stat().st_size)
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}.") from error
+    _check_size(name, len(content))  # it may have grown since
+    return b64encode(content).decode("ascii")
+
+
+def _name(file: bytes | str | Path, position: int) -> str:
+    return f"file-{position}" if isinstance(file, bytes) else Path(file).name
+
+
+def _check_size(name: str, size_bytes: int) -> None:
+    if size_bytes > MAX_FILE_BYTES:
+        raise MediaTooLarge(f"{name} has {size_bytes} bytes; the service takes {MAX_FILE_BYTES} at most.")
