@@ -1,0 +1,281 @@
+"""What may have been sent is told apart from what was not, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+
+import pytest
+from pydantic import SecretStr
+
+from lightmeter.client.transport import Timeouts, Transport, normal_base_url
+from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable
+
+from .conftest import http, read_request, saying
+
+KEY = "test-key-0"
+QUICK = Timeouts(connect_s=5, read_s=0.2, total_s=5)
+
+
+def free_port():
+    """A port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def test_one_request_and_its_raw_answer(serving):
+    """The body goes out and comes back byte for byte, with the key and the content type in the headers."""
+    async with (
+        serving(saying(http(202, b'{"a" :1}\n', Retry_After="3"))) as heard,
+        Transport(heard.base_url + "/", SecretStr(KEY)) as transport,
+    ):
+        raw = await transport.send("POST", "/api/fetch", body=b'{"url":"x"}', params={"a": "b c"})
+    assert (raw.status, raw.body, raw.headers["retry-after"]) == (202, b'{"a" :1}\n', "3")
+    head, _, body = heard.requests[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /api/fetch?a=b+c HTTP/1.1\r\n")
+    assert b"\r\nX-API-Key: Token test-key-0" in head
+    assert b"\r\nContent-Type: application/json" in head
+    assert body == b'{"url":"x"}'
+
+
+async def test_without_a_key_none_is_sent(serving):
+    """No key means no header for it."""
+    async with serving(saying(http(200))) as heard, Transport(heard.base_url) as transport:
+        await transport.send("GET", "/api/credits")
+    assert b"api-key" not in heard.requests[0].lower()
+    assert b"content-type" not in heard.requests[0].lower()
+
+
+async def test_nobody_listens():
+    """A refused connection is unreachable: nothing was sent."""
+    async with Transport(f"http://127.0.0.1:{free_port()}") as transport:
+        with pytest.raises(Unreachable, match="cannot be reached"):
+            await transport.send("POST", "/api/fetch", body=b"{}")
+
+
+async def test_no_such_host():
+    """A name that does not resolve is unreachable: nothing was sent."""
+    async with Transport("http://nobody.invalid") as transport:
+        with pytest.raises(Unreachable):
+            await transport.send("POST", "/api/fetch", body=b"{}")
+
+
+async def test_no_tls_there(serving):
+    """A handshake that fails is unreachable: no request is sent before it is done."""
+
+    async def script(reader, writer, _heard):
+        await reader.read(1)
+        writer.write(b"this is no TLS\r\n")
+        await writer.drain()
+
+    async with serving(script) as heard, Transport(heard.base_url.replace("http", "https")) as transport:
+        with pytest.raises(Unreachable):
+            await transport.send("POST", "/api/fetch", body=b"{}")
+    assert heard.requests == []
+
+
+async def close_before_reading(_reader, _writer, _heard):
+    """Hang up at once."""
+
+
+async def close_after_reading(reader, _writer, heard):
+    """Take the request and hang up."""
+    heard.requests.append(await read_request(reader))
+
+
+async def half_a_head(reader, writer, heard):
+    """Answer a part of the head."""
+    heard.requests.append(await read_request(reader))
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Le")
+    await writer.drain()
+
+
+async def half_a_body(reader, writer, heard):
+    """Answer fewer bytes than promised."""
+    heard.requests.append(await read_request(reader))
+    writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"all": ')
+    await writer.drain()
+
+
+async def no_http(reader, writer, heard):
+    """Answer in another language."""
+    heard.requests.append(await read_request(reader))
+    writer.write(b"220 mail.example ESMTP\r\n\r\n")
+    await writer.drain()
+
+
+async def no_gzip(reader, writer, heard):
+    """Promise gzip and send something else."""
+    heard.requests.append(await read_request(reader))
+    writer.write(http(200, b"plain as day", Content_Encoding="gzip"))
+    await writer.drain()
+
+
+async def hang(reader, _writer, heard):
+    """Take the request and say nothing."""
+    heard.requests.append(await read_request(reader))
+    await asyncio.Event().wait()
+
+
+async def hang_in_the_body(reader, writer, heard):
+    """Begin an answer and fall silent."""
+    await half_a_body(reader, writer, heard)
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        close_before_reading,
+        close_after_reading,
+        half_a_head,
+        half_a_body,
+        no_http,
+        no_gzip,
+        hang,
+        hang_in_the_body,
+    ],
+)
+async def test_once_connected_the_outcome_is_unknown(serving, script):
+    """Whatever goes wrong once a connection stands, the request may have been taken; it is not sent twice."""
+    async with serving(script) as heard, Transport(heard.base_url, KEY, QUICK) as transport:
+        with pytest.raises(OutcomeUnknown):
+            await transport.send("POST", "/api/fetch", body=b'{"url":"x"}')
+        await asyncio.sleep(0)
+    assert heard.connections == 1
+    assert len(heard.requests) <= 1
+
+
+async def test_a_connection_that_was_closed_while_idle_is_not_used_twice(serving):
+    """A POST on a kept connection that the server closes is not repeated on a fresh one."""
+
+    async def script(reader, writer, heard):
+        heard.requests.append(await read_request(reader))
+        if len(heard.requests) == 1:
+            writer.write(http(200, {}))
+            await writer.drain()
+            heard.requests.append(await read_request(reader))
+
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        await transport.send("POST", "/api/fetch", body=b"{}")
+        with pytest.raises(OutcomeUnknown):
+            await transport.send("POST", "/api/fetch", body=b"{}")
+    assert (heard.connections, len(heard.requests)) == (1, 2)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirects_are_answers(serving, status):
+    """A redirect is handed back and never followed: the key stays here, and nothing is sent twice."""
+    async with serving(saying(http(200))) as elsewhere, serving(
+        saying(http(status, Location=elsewhere.base_url + "/api/fetch"))
+    ) as heard, Transport(heard.base_url, KEY) as transport:  # fmt: skip
+        raw = await transport.send("POST", "/api/fetch", body=b"{}")
+    assert raw.status == status
+    assert elsewhere.connections == 0
+
+
+async def test_long_answers_are_cut_off(serving):
+    """An answer over the cap is not kept in memory, packed or not; it may have been charged."""
+    packed = gzip.compress(b" " * 2_000_000)
+    script = saying(http(200, packed, Content_Encoding="gzip"))
+    async with serving(script) as heard, Transport(heard.base_url, KEY, max_answer_bytes=1_000_000) as transport:
+        with pytest.raises(OutcomeUnknown, match="longer than 1000000 bytes"):
+            await transport.send("POST", "/api/fetch", body=b"{}")
+
+
+async def test_packed_answers_are_unpacked(serving):
+    """Content encoding belongs to the transport: the raw body is the JSON."""
+    script = saying(http(200, gzip.compress(b'{"credits": 3}'), Content_Encoding="gzip"))
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        assert (await transport.send("GET", "/api/credits")).body == b'{"credits": 3}'
+
+
+async def test_large_bodies_arrive_whole(serving):
+    """A body of many megabytes is sent in pieces, and arrives as it was."""
+    body = bytes(range(256)) * 12_000
+    async with serving(saying(http(200))) as heard, Transport(heard.base_url, KEY) as transport:
+        await transport.send("POST", "/api/fetch", body=body)
+    assert heard.requests[0].partition(b"\r\n\r\n")[2] == body
+
+
+async def test_cookies_and_proxies_are_left_alone(serving, monkeypatch):
+    """No cookie comes back, and no proxy from the environment sees the key."""
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    script = saying(http(200, Set_Cookie="a=b; Path=/"), http(200))
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        await transport.send("GET", "/api/credits")
+        await transport.send("GET", "/api/credits")
+    assert b"cookie" not in heard.requests[1].lower()
+
+
+async def test_cancellation_passes(serving):
+    """A cancelled send is cancelled, not turned into an outcome."""
+    taken = asyncio.Event()
+
+    async def script(reader, _writer, _heard):
+        await read_request(reader)
+        taken.set()
+        await asyncio.Event().wait()
+
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        sending = asyncio.create_task(transport.send("POST", "/api/fetch", body=b"{}"))
+        await taken.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+
+async def test_waiting_for_a_connection_sends_nothing(serving):
+    """More requests than connections wait their turn; each is sent once."""
+    script = saying(*[http(200, {"n": n}) for n in range(20)])
+    async with serving(script) as heard, Transport(heard.base_url, KEY, connections=1) as transport:
+        await asyncio.gather(*[transport.send("GET", "/api/credits") for _ in range(20)])
+    assert (heard.connections, len(heard.requests)) == (1, 20)
+
+
+async def test_closed_transports_say_so():
+    """Use outside of `async with` is a bug and told as one."""
+    with pytest.raises(RuntimeError, match="async with"):
+        await Transport("http://127.0.0.1:1").send("GET", "/api/credits")
+
+
+@pytest.mark.parametrize(
+    ("given", "normal"),
+    [
+        ("http://localhost:8080/", "http://localhost:8080"),
+        (" https://service.example ", "https://service.example"),
+        ("https://service.example:443/v/", "https://service.example/v"),
+        ("HTTP://Service.Example", "http://service.example"),
+        ("http://[::1]:80", "http://[::1]"),
+    ],
+)
+def test_base_urls_are_normalised(given, normal):
+    """One spelling for each address: no trailing slash, no default port, small letters."""
+    assert normal_base_url(given) == normal
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "service.example", "ftp://service.example", "http://", "http://me:secret@service.example",
+     "https://service.example/?a=b", "https://service.example/#a", "http://service.example:port"],
+)  # fmt: skip
+def test_what_is_no_base_url(wrong):
+    """Other schemes, no host, and anything that does not belong into an address are refused."""
+    with pytest.raises(SettingsError) as caught:
+        normal_base_url(wrong)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["", "two words", "line\r\nX-Evil: 1", "schlüssel"])
+def test_keys_that_are_none(key):
+    """A key that would not fit into a header is refused, and not shown."""
+    with pytest.raises(SettingsError) as caught:
+        Transport("http://localhost", key)
+    assert not key or key not in str(caught.value)
+
+
+def test_the_key_is_masked():
+    """The key is in no representation."""
+    assert KEY not in repr(vars(Transport("http://localhost", KEY)))
