@@ -50,6 +50,10 @@ class Portal:
             done.wait(timeout=30)
             raise
 
+    async def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine that runs in the portal's loop, from a coroutine of another loop."""
+        return await asyncio.wrap_future(self.start(coroutine))
+
     def close(self) -> None:
         """Stop the loop and wait for its thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -5,28 +5,30 @@ Money moves only here: a hold, its settlement and the running totals are always 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import apsw
 
 from lightmeter.errors import BudgetReached
 from lightmeter.journal.raw import pack
-from lightmeter.journal.state import HOLDING, IN_DOUBT, Event, State, step
+from lightmeter.journal.state import HOLDING, Event, State, step
 
 __all__ = [
     "Outcome",
     "Placed",
     "Received",
+    "Refusal",
     "acknowledge",
-    "count_poll",
+    "clear_over_budget",
+    "fail_row",
     "get_meta",
     "hold_and_send",
-    "lose_sent",
+    "lose",
+    "mark_over_budget",
     "put_meta",
     "receive",
     "resend",
-    "set_over_budget",
     "settle",
     "take_back",
     "void",
@@ -41,11 +43,13 @@ class Received:
         raw: The bytes as they came.
         http_status: Its HTTP status.
         at: Seconds since the epoch.
+        polls: How often it was asked for.
     """
 
     raw: bytes
     http_status: int
     at: float
+    polls: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +146,8 @@ def receive(submission_id: int, received: Received, event: Event) -> Callable[[a
     def change(db: apsw.Connection) -> None:
         db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
         db.execute(
-            "UPDATE submissions SET http_status = ?, answered_at = ? WHERE submission_id = ?",
-            (received.http_status, received.at, submission_id),
+            "UPDATE submissions SET http_status = ?, answered_at = ?, polls = polls + ? WHERE submission_id = ?",
+            (received.http_status, received.at, received.polls, submission_id),
         )
         _move(db, submission_id, event, received.at)
 
@@ -159,15 +163,6 @@ def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[aps
             (request_id, at, submission_id),
         )
         _move(db, submission_id, Event.ACKNOWLEDGE, at)
-
-    return change
-
-
-def count_poll(submission_id: int) -> Callable[[apsw.Connection], None]:
-    """One more poll of this submission."""
-
-    def change(db: apsw.Connection) -> None:
-        db.execute("UPDATE submissions SET polls = polls + 1 WHERE submission_id = ?", (submission_id,))
 
     return change
 
@@ -197,24 +192,60 @@ def _as_status(placed: Placed, reason: str) -> tuple[str | int | None, ...]:
     return ("failed", reason, placed.error, placed.asset, placed.name, placed.seq)
 
 
-def void(
-    submission_id: int, received: Received | None, reason: str, error: str, at: float
-) -> Callable[[apsw.Connection], None]:
-    """Refused, nothing was charged: release the hold; its rows have failed for this reason."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refusal: nothing was charged.
+
+    Attributes:
+        reason: A short word to group by.
+        error: The service's text.
+        received: The answer it came in, if any.
+        rows_wait: The rows are not to blame (no credits, a wrong key, a bad neighbour): they wait to be sent again.
+    """
+
+    reason: str
+    error: str
+    received: Received | None = None
+    rows_wait: bool = False
+
+
+def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Connection], None]:
+    """Refused, nothing was charged: release the hold; its rows have failed for this reason, or wait again."""
 
     def change(db: apsw.Connection) -> None:
-        if received is not None:
-            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, pack(received.raw)))
+        if refusal.received is not None:
+            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, pack(refusal.received.raw)))
+        http_status = refusal.received.http_status if refusal.received else None
         db.execute(
             "UPDATE submissions SET error = ?, http_status = ?, answered_at = ?, paid = 0 WHERE submission_id = ?",
-            (error, received.http_status if received else None, at, submission_id),
+            (refusal.error, http_status, at, submission_id),
         )
-        _move(db, submission_id, Event.REFUSE, at, error)
+        _move(db, submission_id, Event.REFUSE, at, refusal.error)
         _move(db, submission_id, Event.VOID, at)
-        db.execute(
-            "UPDATE items SET status = 'failed', reason = ?, error = ? WHERE submission_id = ?",
-            (reason, error, submission_id),
-        )
+        if refusal.rows_wait:
+            _let_wait(db, submission_id)
+        else:
+            db.execute(
+                "UPDATE items SET status = 'failed', reason = ?, error = ? WHERE submission_id = ?",
+                (refusal.reason, refusal.error, submission_id),
+            )
+
+    return change
+
+
+def _let_wait(db: apsw.Connection, submission_id: int) -> None:
+    db.execute(
+        "UPDATE items SET submission_id = NULL, status = 'pending', reason = NULL, error = NULL "
+        "WHERE submission_id = ?",
+        (submission_id,),
+    )
+
+
+def fail_row(seq: int, reason: str, error: str) -> Callable[[apsw.Connection], None]:
+    """A row that could not even be sent (its file is gone, say): nothing was spent on it."""
+
+    def change(db: apsw.Connection) -> None:
+        db.execute("UPDATE items SET status = 'failed', reason = ?, error = ? WHERE seq = ?", (reason, error, seq))
 
     return change
 
@@ -225,16 +256,12 @@ def take_back(submission_id: int, event: Event, why: str, at: float) -> Callable
     def change(db: apsw.Connection) -> None:
         _move(db, submission_id, event, at, why)
         db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
-        db.execute(
-            "UPDATE items SET submission_id = NULL, status = 'pending', reason = NULL, error = NULL "
-            "WHERE submission_id = ?",
-            (submission_id,),
-        )
+        _let_wait(db, submission_id)
 
     return change
 
 
-def lose_sent(submission_id: int, why: str, at: float) -> Callable[[apsw.Connection], None]:
+def lose(submission_id: int, why: str, at: float) -> Callable[[apsw.Connection], None]:
     """No usable answer came, and it may have been charged: its rows are in doubt and the price stays held."""
 
     def change(db: apsw.Connection) -> None:
@@ -268,22 +295,27 @@ def resend(submission_id: int, at: float) -> Callable[[apsw.Connection], None]:
     return change
 
 
-def set_over_budget(over: bool) -> Callable[[apsw.Connection], None]:  # noqa: FBT001 (both ways of one switch)
-    """Mark every row that waits to be sent as beyond the budget, or (False) let those rows wait again."""
-    before, after = ("pending", "over_budget") if over else ("over_budget", "pending")
+def mark_over_budget(reason: str, first: int, last: int) -> Callable[[apsw.Connection], int]:
+    """Rows first ≤ seq ≤ last that still wait are beyond what may be spent, for this reason; returns how many."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: apsw.Connection) -> int:
         db.execute(
-            "UPDATE items SET status = ?, reason = ? WHERE status = ? AND submission_id IS NULL",
-            (after, "budget" if over else None, before),
+            "UPDATE items SET status = 'over_budget', reason = ? "
+            "WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ?",
+            (reason, first, last),
         )
+        return db.changes()
 
     return change
 
 
-def states_of(states: Iterable[State]) -> str:
-    """States as an SQL list, for `state IN (…)`; they are our own words, never input."""
-    return ", ".join(f"'{state}'" for state in sorted(states))
+def clear_over_budget(first: int, last: int) -> Callable[[apsw.Connection], None]:
+    """Let rows first ≤ seq ≤ last wait again: this run may have more to spend."""
 
+    def change(db: apsw.Connection) -> None:
+        db.execute(
+            "UPDATE items SET status = 'pending', reason = NULL WHERE status = 'over_budget' AND seq BETWEEN ? AND ?",
+            (first, last),
+        )
 
-IN_DOUBT_SQL = states_of(IN_DOUBT)
+    return change

@@ -15,6 +15,7 @@ __all__ = [
     "PlannedRow",
     "add_rows",
     "count_by_status",
+    "pending_frames",
     "pending_rows",
     "reasons",
     "totals",
@@ -38,7 +39,8 @@ class PlannedFinding:
 class PlannedRow:
     """A manifest row as the plan leaves it: to be sent (`pending`), or skipped with a reason.
 
-    Prices are whole credits; `extra` is JSON; `identity` is None for rows that cannot be an asset.
+    `frames_low` to `frames_high` (None: no bound) pictures will be charged for it. `extra` is JSON. `identity` is None
+    for rows that cannot be an asset.
     """
 
     seq: int
@@ -52,8 +54,8 @@ class PlannedRow:
     status: str = "pending"
     reason: str | None = None
     error: str | None = None
-    price_low: int = 0
-    price_high: int = 0
+    frames_low: int = 0
+    frames_high: int | None = 0
     width: int | None = None
     height: int | None = None
     duration_s: float | None = None
@@ -69,12 +71,12 @@ class Pending:
     url: str
     path: str | None
     kind: str | None
-    price_high: int
+    frames_high: int | None
 
 
 _INSERT: Final = """
 INSERT INTO items (seq, item_id, url, path, identity, kind, extra, status, reason, error, duplicate_of,
-                   price_low, price_high, width, height, duration_s, content_sha256)
+                   frames_low, frames_high, width, height, duration_s, content_sha256)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
@@ -91,7 +93,7 @@ def add_rows(rows: Sequence[PlannedRow]) -> Callable[[apsw.Connection], None]:
 
 def _add(db: apsw.Connection, row: PlannedRow) -> None:
     status, reason, error, original = row.status, row.reason, row.error, None
-    price_low, price_high = row.price_low, row.price_high
+    frames: tuple[int, int | None] = (row.frames_low, row.frames_high)
     item_id = row.item_id
     if db.execute("SELECT 1 FROM items WHERE item_id = ?", (item_id,)).fetchone():
         item_id = f"{item_id}#{row.seq}"
@@ -106,7 +108,7 @@ def _add(db: apsw.Connection, row: PlannedRow) -> None:
         if original is not None:
             status, reason = "duplicate", "same_asset"
     if status != "pending":
-        price_low = price_high = 0
+        frames = (0, 0)
     values = (
         row.seq,
         item_id,
@@ -121,7 +123,7 @@ def _add(db: apsw.Connection, row: PlannedRow) -> None:
         original,
     )
     facts = (row.width, row.height, row.duration_s, row.content_sha256)
-    db.execute(_INSERT, (*values, price_low, price_high, *facts))
+    db.execute(_INSERT, (*values, *frames, *facts))
     db.executemany(
         "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)",
         [(row.seq, found.name, found.severity, found.message, found.value, found.facts) for found in row.findings],
@@ -159,6 +161,15 @@ def reasons(db: apsw.Connection) -> list[tuple[str, str, int, str]]:
     ]
 
 
+def pending_frames(db: apsw.Connection) -> tuple[int, int | None]:
+    """Pictures that will be charged for all rows still to be paid for, from (at least) to (at most, None: no bound)."""
+    ((low, high, unbounded),) = db.execute(
+        "SELECT coalesce(sum(frames_low), 0), coalesce(sum(frames_high), 0), count(*) - count(frames_high) "
+        "FROM items WHERE status IN ('pending', 'over_budget')"
+    )
+    return low, None if unbounded else high
+
+
 def totals(db: apsw.Connection) -> tuple[int, int]:
     """Credits (paid, held) so far."""
     ((paid, held),) = db.execute("SELECT paid, held FROM money")
@@ -171,7 +182,7 @@ def pending_rows(db: apsw.Connection, first: int, last: int, chunk: int = 512) -
     while True:
         rows = list(
             db.execute(
-                "SELECT seq, url, path, kind, price_high FROM items "
+                "SELECT seq, url, path, kind, frames_high FROM items "
                 "WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ? ORDER BY seq LIMIT ?",
                 (at, last, chunk),
             )

@@ -28,8 +28,8 @@ CREATE TABLE items (
     reason TEXT,                       -- a short word to group by
     error TEXT,                        -- a sentence to read
     duplicate_of TEXT,
-    price_low INTEGER NOT NULL DEFAULT 0,   -- whole credits
-    price_high INTEGER NOT NULL DEFAULT 0,
+    frames_low INTEGER NOT NULL,       -- pictures that will be charged: at least
+    frames_high INTEGER,               -- at most; NULL: no bound is known
     width INTEGER,
     height INTEGER,
     duration_s REAL,

@@ -1,0 +1,107 @@
+"""The nightly job: a manifest becomes tables. What a scheduler deploys, and what `lightmeter demo` runs.
+
+A task is a shard of rows, never a single URL: Prefect spends about 50 ms and 23 KB of its database on each task, so a
+million rows as 500 shards cost it seconds, and as tasks of their own, hours. The journal in the output folder remembers
+every row and every credit; a flow that is run again, by hand or by Prefect's retries, goes on where it stopped and pays
+for nothing twice.
+
+Run it with no server started: `python flows/analyze.py data/manifest.csv out/`. Deploy it: `prefect deploy --all`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+# Read by Prefect when it is imported. Its own statistics would go to the internet; its server needs up to 20 s to
+# start, which is also its default patience.
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import (
+    acreate_progress_artifact,
+    acreate_table_artifact,
+    aupdate_progress_artifact,
+)
+from prefect.cache_policies import NO_CACHE
+
+import lightmeter as lm
+from lightmeter.pipeline.api import begin, resuming
+from lightmeter.pipeline.export import export
+from lightmeter.pipeline.progress import Progress
+from lightmeter.pipeline.result import Run
+
+__all__ = ["analyze"]
+
+
+@task(cache_policy=NO_CACHE, task_run_name="plan {manifest}")
+async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
+    """Read, check and price the manifest; its rows go into the journal. Returns how many there are."""
+    summary = await begin(manifest, out, **options)
+    get_run_logger().info("%s rows: %s", summary.rows, summary.counts)
+    return summary.rows
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=10, task_run_name="rows {first} to {last}")
+async def analyze_rows(out: str, first: int, last: int) -> dict[str, int]:
+    """Analyse one shard of rows; returns the rows of the whole run by status."""
+    async for step in resuming(out, rows=(first, last), tables=False):
+        if isinstance(step, Run):
+            if step.stopped_by is not None:
+                get_run_logger().warning("%s %s", step.stopped_by, step.stopped_by.hint)
+            return step.summary().counts
+        assert isinstance(step, Progress)  # noqa: S101 (there is nothing else it yields)
+    raise RuntimeError("a run ends with a run")
+
+
+@task(cache_policy=NO_CACHE)
+def write_tables(out: str) -> dict[str, int]:
+    """Write the Parquet tables from the journal; returns rows by table."""
+    return export(Path(out))
+
+
+@flow(name="analyze", flow_run_name="analyze {manifest}", log_prints=True)
+async def analyze(
+    manifest: str, out: str, options: dict[str, Any] | None = None, shard_rows: int = 2000
+) -> dict[str, Any]:
+    """Analyse a manifest into Parquet tables.
+
+    Args:
+        manifest: A path or `s3://` address.
+        out: The output folder; one that already holds this run goes on.
+        options: Fields of `lightmeter.pipeline.options.Options`: features, backends, budget, base_url, …
+        shard_rows: Rows of one task.
+
+    Returns:
+        The accounting of the run, as `lightmeter status --json` prints it.
+    """
+    rows = await make_plan(manifest, out, options or {})
+    progress = await acreate_progress_artifact(progress=0.0, key="analyze-progress", description=f"Rows of {manifest}")
+    for first in range(0, rows, shard_rows):
+        last = min(first + shard_rows, rows) - 1
+        await analyze_rows(out, first, last)
+        await aupdate_progress_artifact(progress, progress=100.0 * (last + 1) / rows)
+    tables = write_tables(out)
+    summary = lm.open(out).summary().to_dict()
+    await acreate_table_artifact(
+        table=_as_table(summary, tables), key="analyze-summary", description=f"{manifest} → {out}"
+    )
+    return summary
+
+
+def _as_table(summary: dict[str, Any], tables: dict[str, int]) -> list[list[Any]]:
+    """The summary as rows a person reads in Prefect's page."""
+    rows: list[list[Any]] = [["what", "value"]]
+    for name, value in {**summary, **summary["credits"]}.items():
+        if not isinstance(value, dict):
+            rows.append([name, value])
+    return rows + [[f"table {table}", count] for table, count in tables.items()]
+
+
+if __name__ == "__main__":
+    import asyncio
+
+    print(asyncio.run(analyze(sys.argv[1], sys.argv[2])))  # noqa: T201 (a script's answer)

@@ -1,0 +1,39 @@
+"""`lightmeter credits`: the balance."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from lightmeter.cli.options import json_option
+from lightmeter.cli.show import print_json
+from lightmeter.client.client import Client
+from lightmeter.errors import SettingsError
+from lightmeter.settings import read_settings
+
+__all__ = ["command"]
+
+
+@click.command("credits")
+@click.option("--base-url", metavar="URL", help="The service (or LIGHTMETER_BASE_URL).")
+@json_option
+def command(base_url: str | None, as_json: bool) -> int:  # noqa: FBT001 (click's way)
+    """Print the balance of the account; one credit is one cent. Asking costs nothing."""
+    settings = read_settings()
+    where = base_url or settings.base_url
+    if where is None:
+        raise SettingsError("No service is named.", hint="Use --base-url URL, or set LIGHTMETER_BASE_URL.")
+    if settings.api_key is None:
+        raise SettingsError(f"There is no key for {where}.", hint="Set LIGHTMETER_API_KEY to the key of your account.")
+
+    async def ask() -> int:
+        async with Client(where, settings.api_key) as client:
+            return await client.credits()
+
+    balance = asyncio.run(ask())
+    if as_json:
+        print_json({"credits": balance})
+    else:
+        click.echo(balance)
+    return 0

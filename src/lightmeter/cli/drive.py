@@ -1,0 +1,47 @@
+"""Drives a generator of progress to its end on the command line: shows it, and turns Ctrl-C into a clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
+from typing import Any
+
+import click
+
+from lightmeter.cli.show import Watch
+from lightmeter.pipeline.progress import Progress
+
+__all__ = ["drive"]
+
+
+def drive(steps: Callable[[asyncio.Event], AsyncIterator[Any]]) -> Any:
+    """Run `steps(stop)` to its end, showing its progress; returns the last thing it yields.
+
+    The first SIGINT or SIGTERM sets `stop`: nothing more is sent, what is in flight is waited for. A second SIGINT ends
+    the process at once; what was in flight is then resolved by `lightmeter resume`.
+    """
+    return asyncio.run(_drive(steps))
+
+
+async def _drive(steps: Callable[[asyncio.Event], AsyncIterator[Any]]) -> Any:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wished() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+        click.echo("stopping: nothing more is sent, waiting for what is in flight (Ctrl-C again to leave)", err=True)
+
+    for name in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # Windows
+            loop.add_signal_handler(name, wished)
+    last = None
+    with Watch() as watch:
+        async with aclosing(steps(stop)) as each:  # type: ignore[type-var]
+            async for step in each:
+                if isinstance(step, Progress):
+                    watch.look(step)
+                last = step
+    return last

@@ -1,0 +1,71 @@
+"""The options that plan and run share, once, and how they become the pipeline's options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from lightmeter.models.vocabulary import FEATURES, ROLES
+
+__all__ = ["analysis_options", "given", "json_option", "pace_options", "spending_options", "with_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Put options on a command, listed by --help in this order."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+class _BatchSize(click.ParamType):
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "auto" or isinstance(value, int):
+            return value
+        if str(value).isdigit() and int(value) > 0:
+            return int(value)
+        return self.fail(f"{value!r} is neither a whole number above 0 nor 'auto'.", param, ctx)
+
+
+analysis_options = with_options(
+    click.option("--base-url", metavar="URL", help="The service; none: the embedded one (or LIGHTMETER_BASE_URL)."),
+    click.option("--features", metavar="A,B", help=f"What to ask for; none: all. Of: {', '.join(FEATURES)}."),
+    click.option("--backends", metavar="A,B", help="Who to ask; none: the service's defaults."),
+    click.option("--role", metavar="NAME", help=f"Persona of descriptions: {', '.join(ROLES)}."),
+    click.option("--language", metavar="NAME", help="Language of descriptions, by its English name."),
+    click.option("--prompt", metavar="TEXT", help="Own prompt for descriptions, in place of the role's."),
+    click.option("--tag-score", metavar="0..1", type=float, help="Least tag score, sent with each request (0.9)."),
+    click.option("--capture-interval", metavar="SECONDS", type=int, help="Between captured frames of a video (1)."),
+    click.option("--max-frames", metavar="N", type=int, help="Most frames of a video (3); 0: no limit."),
+    click.option("--no-precheck", is_flag=True, help="Do not look at the rows before spending on them."),
+)
+
+pace_options = with_options(
+    click.option("--max-at-risk", metavar="CREDITS", type=int, help="Most credits in flight without an answer."),
+    click.option("--batch-size", metavar="N|auto", type=_BatchSize(), help="Images in one request (auto)."),
+    click.option("--max-concurrency", metavar="N", type=int, help="Most requests in flight (8)."),
+)
+
+spending_options = with_options(
+    click.option("--budget", metavar="CREDITS", type=int, help="Hard cap: never more than this is spent."),
+    click.option("--yes", is_flag=True, help="Do not ask before spending."),
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, named as the pipeline names them."""
+    chosen = {name: value for name, value in options.items() if value is not None and name != "no_precheck"}
+    if options.get("no_precheck"):
+        chosen["precheck"] = False
+    return chosen

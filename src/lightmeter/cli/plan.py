@@ -1,0 +1,47 @@
+"""`lightmeter plan`: what would it cost?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lightmeter.cli.drive import drive
+from lightmeter.cli.options import analysis_options, given, json_option, pace_options
+from lightmeter.cli.show import print_json, show_plan
+from lightmeter.pipeline.options import make_options
+from lightmeter.pipeline.plan import planning
+from lightmeter.settings import read_settings
+
+__all__ = ["command"]
+
+
+@click.command("plan")
+@click.argument("manifest")
+@analysis_options
+@pace_options
+@click.option("--budget", metavar="CREDITS", type=int, help="The cap a run of this plan will have.")
+@click.option("--save", type=click.Path(path_type=Path), help="Write the plan here, as JSON.")
+@json_option
+def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:  # noqa: FBT001 (click's way)
+    r"""Read MANIFEST, check every row, and say what analysing it would cost. Spends nothing.
+
+    MANIFEST is CSV, TSV, JSONL, Parquet or text (one address a line), also .gz; a path, s3://…, or - for
+    standard input. Its column `url` or `path` says what to analyse; `id` and `kind` are optional; all other
+    columns travel unchanged into the assets table.
+
+    \b
+    Examples:
+      lightmeter plan photos.csv --features tags,nsfw
+      lightmeter plan photos.csv --features tags --budget 500 --save plan.json
+      lightmeter run --plan plan.json --out out/
+    """
+    made = drive(lambda _: planning(manifest, make_options(**given(options)), read_settings()))
+    show_plan(made, err=as_json)
+    if save is not None:
+        made.save(save)
+        click.echo(f"saved: {save}", err=as_json)
+    if as_json:
+        print_json(made.to_dict())
+    return 0

@@ -1,0 +1,35 @@
+"""`lightmeter resume`: go on after a stop, a crash, or a raised budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lightmeter.cli.drive import drive
+from lightmeter.cli.options import given, json_option, pace_options
+from lightmeter.cli.run import finish
+from lightmeter.pipeline.api import resuming
+
+__all__ = ["command"]
+
+
+@click.command("resume")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--budget", metavar="CREDITS", type=int, help="A new cap for the whole run.")
+@click.option("--base-url", metavar="URL", help="Another address of the same service.")
+@pace_options
+@json_option
+def command(folder: Path, as_json: bool, **options: Any) -> int:  # noqa: FBT001 (click's way)
+    r"""Go on with the run in DIR.
+
+    Answers that are waiting at the service are collected first, requests whose end is unknown are resolved,
+    and only then anything is spent. Rows that were answered are never asked for again.
+
+    \b
+    Example:
+      lightmeter resume out/ --budget 1000
+    """
+    changes = given(options)
+    return finish(drive(lambda stop: resuming(folder, stop=stop, **changes)), as_json=as_json)

@@ -1,0 +1,93 @@
+"""`lightmeter run`: plan, then spend, then tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lightmeter.cli.drive import drive
+from lightmeter.cli.options import analysis_options, given, json_option, pace_options, spending_options
+from lightmeter.cli.show import print_json, show_plan, show_summary
+from lightmeter.errors import UsageError
+from lightmeter.pipeline.api import resuming, running
+from lightmeter.pipeline.options import Options, make_options
+from lightmeter.pipeline.plan import Plan, planning, read_plan
+from lightmeter.pipeline.result import Run
+from lightmeter.pipeline.session import changed_options, holds_run_of
+from lightmeter.settings import read_settings
+
+__all__ = ["TRY_NEXT", "command", "finish"]
+
+TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
+"""A question worth asking first."""
+
+
+@click.command("run")
+@click.argument("manifest", required=False)
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Do exactly what this plan file says.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
+@analysis_options
+@spending_options
+@pace_options
+@json_option
+def command(
+    manifest: str | None,
+    plan_file: Path | None,
+    out: Path,
+    yes: bool,  # noqa: FBT001 (click's way)
+    as_json: bool,  # noqa: FBT001 (likewise)
+    **options: Any,
+) -> int:
+    r"""Plan MANIFEST, ask, spend, and write the tables into --out.
+
+    On a terminal the plan is shown and you are asked before anything is spent, unless --yes. Without a
+    terminal nothing is asked, and --yes or --budget must be given. A folder that already holds this run goes
+    on where it stopped. Ctrl-C loses nothing: go on with `lightmeter resume DIR`.
+
+    \b
+    Examples:
+      lightmeter run photos.csv --out out/ --features tags,colors,nsfw --budget 500
+      lightmeter run --plan plan.json --out out/ --yes
+    """
+    source, wanted, sha256 = _what(manifest, plan_file, given(options))
+    if not (yes or wanted.budget is not None or sys.stdin.isatty()):
+        raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
+    if holds_run_of(out, source):
+        changes = changed_options(out, wanted)
+        click.echo(f"{out} already holds this run: going on with it.", err=True)
+        return finish(drive(lambda stop: resuming(out, stop=stop, **changes)), as_json=as_json)
+    plan: Plan = drive(lambda _: planning(source, wanted, read_settings()))
+    plan.must_be(sha256)
+    show_plan(plan, err=as_json)
+    if not yes and sys.stdin.isatty() and not click.confirm(f"Spend up to {_most(plan)} credits?", err=True):
+        raise click.Abort
+    return finish(drive(lambda stop: running(plan, out, consent=yes, stop=stop)), as_json=as_json)
+
+
+def _what(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> tuple[str, Options, str | None]:
+    """The manifest, the options, and the hash it must have."""
+    if plan_file is None:
+        if manifest is None:
+            raise click.UsageError("Give a MANIFEST, or a plan file with --plan.")
+        return manifest, make_options(**options), None
+    if manifest is not None or options:
+        raise click.UsageError("A plan file says everything: give neither MANIFEST nor other options with --plan.")
+    return read_plan(plan_file)
+
+
+def _most(plan: Plan) -> str:
+    known = [most for most in (plan.credits.high, plan.options.budget) if most is not None]
+    return str(min(known)) if known else "an unknown number of"
+
+
+def finish(run: Run, *, as_json: bool) -> int:
+    """Show how a run ended; returns the exit code."""
+    summary = show_summary(run, err=as_json)
+    if not as_json and run.stopped_by is None:
+        click.echo(f'next: lightmeter sql {run.folder} "{TRY_NEXT}"')
+    if as_json:
+        print_json(summary.to_dict())
+    return run.exit_code

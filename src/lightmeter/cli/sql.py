@@ -1,0 +1,57 @@
+"""`lightmeter sql`: DuckDB over the tables."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import click
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from lightmeter.tables import queries
+
+__all__ = ["command"]
+
+
+@click.command("sql")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("query")
+@click.option("--format", "style", type=click.Choice(["table", "csv"]), help="Table on a terminal, else csv.")
+def command(folder: Path, query: str, style: str | None) -> int:
+    r"""Ask the tables of the run in DIR, in DuckDB's SQL.
+
+    Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, errors, requests, prechecks.
+    Rows of single video frames have `frame` set; those of whole videos and images do not.
+
+    \b
+    Examples:
+      lightmeter sql out/ "SELECT name, count(*) FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY 2 DESC"
+      lightmeter sql out/ "SELECT url, severity FROM nsfw WHERE severity > 0.5 ORDER BY severity DESC"
+    """
+    answer = queries.sql(folder, query)
+    if (style or ("table" if sys.stdout.isatty() else "csv")) == "csv":
+        writer = csv.writer(sys.stdout)
+        writer.writerow(answer.column_names)
+        writer.writerows(zip(*(column.to_pylist() for column in answer.columns), strict=True))
+        return 0
+    _print_table(answer)
+    return 0
+
+
+def _print_table(answer: pa.Table) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name, column in zip(answer.column_names, answer.columns, strict=True):
+        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in answer.to_pylist():
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console(highlight=False).print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

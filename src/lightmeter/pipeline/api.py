@@ -1,0 +1,178 @@
+"""The toolkit in Python: plan, run, resume, open. Progress comes from the generators, results from the functions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from lightmeter.errors import Interrupted
+from lightmeter.manifest.readers import ManifestSource
+from lightmeter.pipeline.export import export
+from lightmeter.pipeline.options import Options, PlanOptions, make_options
+from lightmeter.pipeline.plan import Plan, planning
+from lightmeter.pipeline.progress import Progress
+from lightmeter.pipeline.result import Run, Summary, summarize
+from lightmeter.pipeline.run import ALL_ROWS, Engine, Rows, open_engine
+from lightmeter.pipeline.session import (
+    adopt,
+    changed_options,
+    holds_run_of,
+    open_session,
+    read_header,
+    store_options,
+)
+from lightmeter.settings import read_settings
+
+__all__ = ["begin", "open", "plan", "resume", "resuming", "run", "running"]
+
+LOOK_EVERY_S = 0.25
+
+
+async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
+    """Read a manifest, check it, and say what it would cost. Spends nothing.
+
+    Args:
+        source: A path or `s3://` address of a manifest, a DataFrame, or a list of URLs.
+        options: The fields of `lightmeter.pipeline.options.Options`.
+
+    Raises:
+        ManifestError: the manifest cannot be read at all.
+        SettingsError: an option is wrong; the message names it.
+    """
+    settings = read_settings()
+    async with aclosing(planning(source, make_options(**options), settings)) as steps:
+        async for step in steps:
+            if isinstance(step, Plan):
+                return step
+    raise AssertionError("planning ends with a plan")
+
+
+async def run(plan: Plan, out: Path | str, *, consent: bool = False) -> Run:
+    """Do what was planned and write the tables; goes on with the run that `out` already holds.
+
+    Args:
+        plan: What `plan` returned.
+        out: The output folder.
+        consent: Allows what is refused otherwise against a service that is not embedded: no back end named, no
+            frame limit.
+
+    Returns:
+        The run, also when the budget or the credits stopped it: see its `stopped_by`.
+
+    Raises:
+        UsageError: consent is needed, or the folder holds another run.
+        AccessDenied, Unreachable: before anything was sent.
+    """
+    return await _last(running(plan, out, consent=consent))
+
+
+async def begin(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> Summary:
+    """Plan into a folder without spending, or take up the run of this manifest that it holds; for flows.
+
+    Raises:
+        As `plan`; SettingsError also if the folder holds another run, or if consent is needed.
+    """
+    folder = Path(out)
+    if await asyncio.to_thread(holds_run_of, folder, source):
+        changes = changed_options(folder, make_options(**options))
+        await store_options(folder, read_header(folder).options.model_copy(update=changes))
+    else:
+        made = await plan(source, **options)
+        made.must_not_need_consent()
+        await asyncio.to_thread(adopt, made, folder)
+    return summarize(folder)
+
+
+async def resume(out: Path | str, **changes: Any) -> Run:
+    """Go on after a stop, a crash or a raised budget.
+
+    Args:
+        out: The folder of the run.
+        changes: What may change between runs: budget, max_at_risk, batch_size, max_concurrency, base_url.
+
+    Raises:
+        JournalError: there is no run there, or another process is running it.
+    """
+    return await _last(resuming(out, **changes))
+
+
+def open(folder: Path | str) -> Run:  # noqa: A001 (lightmeter.open reads as what it does)
+    """Look at a run that is there.
+
+    Raises:
+        JournalError: there is none.
+    """
+    return Run(Path(folder))
+
+
+async def running(
+    plan: Plan, out: Path | str, *, consent: bool = False, stop: asyncio.Event | None = None
+) -> AsyncIterator[Progress | Run]:
+    """As `run`, yielding progress, and the run last.
+
+    Setting `stop`, or closing the generator, sends nothing more and waits for what is in flight: nothing is lost.
+    """
+    if not consent:
+        plan.must_not_need_consent()
+    folder = Path(out)
+    await asyncio.to_thread(adopt, plan, folder)
+    changes = changed_options(folder, plan.options)
+    async with aclosing(resuming(folder, stop=stop, **changes)) as steps:
+        async for step in steps:
+            yield step
+
+
+async def resuming(
+    out: Path | str, *, stop: asyncio.Event | None = None, rows: Rows = ALL_ROWS, tables: bool = True, **changes: Any
+) -> AsyncIterator[Progress | Run]:
+    """As `resume`, yielding progress, and the run last; `rows` and `tables` cut it into the shards of a flow."""
+    folder = Path(out)
+    options = read_header(folder).options
+    if changes:
+        options = make_options(**{**options.model_dump(), **changes})
+    async with aclosing(_work(folder, options, stop, rows)) as steps:
+        async for step in steps:
+            if isinstance(step, Run) and tables:
+                await asyncio.to_thread(export, folder)
+            yield step
+
+
+async def _work(
+    folder: Path, options: Options, stop: asyncio.Event | None, rows: Rows = ALL_ROWS
+) -> AsyncIterator[Progress | Run]:
+    async with open_session(folder, read_settings(), options) as session, open_engine(session, rows) as engine:
+        work = asyncio.create_task(_all_of_it(engine))
+        try:
+            while not work.done():
+                yield engine.look()
+                await asyncio.wait({work}, timeout=LOOK_EVERY_S)
+                if stop is not None and stop.is_set():
+                    engine.stop()
+        except (GeneratorExit, asyncio.CancelledError):
+            engine.stop()
+            await asyncio.shield(asyncio.wait({work}))
+            raise
+        work.result()
+        stopped_by = engine.standing.fatal
+        if stopped_by is None and engine.standing.interrupted:
+            stopped_by = Interrupted("Stopped by the user.", hint=f"Go on: lightmeter resume {folder}")
+        yield replace(engine.look(), phase="exporting")
+    yield Run(folder, stopped_by)
+
+
+async def _all_of_it(engine: Engine) -> None:
+    await engine.recover()
+    await engine.spend()
+    await engine.finish()
+
+
+async def _last(steps: AsyncIterator[Progress | Run]) -> Run:
+    async with aclosing(steps) as each:  # type: ignore[type-var]
+        async for step in each:
+            if isinstance(step, Run):
+                return step
+    raise AssertionError("running ends with a run")

@@ -1,0 +1,113 @@
+"""Answers that must be asked for: a heap by due time, so that thousands of them cost nothing while they wait."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from dataclasses import dataclass, field
+
+from lightmeter.client.polling import PollSchedule
+from lightmeter.client.retry import Judgement, Verdict
+from lightmeter.client.transport import RawAnswer
+from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
+from lightmeter.journal.changes import Received, lose
+from lightmeter.journal.state import Event
+from lightmeter.pipeline.sending import Acked, Sender
+from lightmeter.pipeline.session import Session
+from lightmeter.pipeline.standing import Standing
+
+__all__ = ["Collector"]
+
+POLLS_AT_ONCE = 8
+JUST_ACKED_S = 60.0
+"""A service may not know an id at once that it has just given: for so long, `not found` means `ask again`."""
+
+
+@dataclass(order=True, slots=True)
+class _Due:
+    at: float
+    acked: Acked = field(compare=False)
+    polls: int = field(default=0, compare=False)
+
+
+class Collector:
+    """Polls acknowledged submissions until each has its answer, or none can be had."""
+
+    def __init__(self, session: Session, standing: Standing, schedule: PollSchedule) -> None:
+        self._session = session
+        self._standing = standing
+        self._schedule = schedule
+        self._heap: list[_Due] = []
+        self._woken = asyncio.Event()
+        self._room = asyncio.Semaphore(POLLS_AT_ONCE)
+        self.sender: Sender | None = None
+
+    def add(self, acked: Acked) -> None:
+        """Take over one acknowledged submission."""
+        self._standing.polled += 1
+        self._wait(_Due(0.0, acked))
+
+    def _wait(self, due: _Due, least_s: float = 0.0) -> None:
+        age_s = self._session.clock.now() - due.acked.acked_at
+        due.at = self._session.clock.monotonic() + max(least_s, self._schedule.next_delay(due.polls, age_s))
+        heapq.heappush(self._heap, due)
+        self._woken.set()
+
+    async def serve(self) -> None:
+        """Poll for ever; the engine cancels it when nothing is outstanding or the run stops."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._woken.clear()
+                now = self._session.clock.monotonic()
+                while self._heap and self._heap[0].at <= now:
+                    await self._room.acquire()
+                    group.create_task(self._poll(heapq.heappop(self._heap)))
+                pause = self._heap[0].at - now if self._heap else None
+                try:
+                    async with asyncio.timeout(pause):
+                        await self._woken.wait()
+                except TimeoutError:
+                    continue
+
+    async def _poll(self, due: _Due) -> None:
+        try:
+            due.polls += 1
+            try:
+                raw, judgement = await self._session.client.poll(due.acked.request_id)
+            except (OutcomeUnknown, Unreachable) as error:  # a poll is free: it is just asked again
+                await self._again(due, str(error))
+            else:
+                await asyncio.shield(self._judged(due, raw, judgement))
+        finally:
+            self._room.release()
+
+    async def _judged(self, due: _Due, raw: RawAnswer, judgement: Judgement) -> None:
+        verdict = judgement.verdict
+        if verdict in {Verdict.ANSWERED, Verdict.FAILED}:
+            received = Received(raw.body, raw.status, self._session.clock.now(), due.polls)
+            assert self.sender is not None  # noqa: S101 (the engine has made both before anything is sent)
+            await self.sender.keep(due.acked.sent, received, Event.COLLECT)
+            self._standing.polled -= 1
+            self._standing.changed.set()
+        elif verdict is Verdict.DENIED:
+            self._standing.stop(AccessDenied(judgement.error or "Access denied."))
+            self._wait(due)
+        elif verdict is Verdict.NOT_FOUND and self._age_s(due) > JUST_ACKED_S:
+            await self._lost(due, judgement.error or "The service no longer has the answer.")
+        else:
+            await self._again(due, judgement.error or f"status {raw.status}", judgement.retry_after_s or 0.0)
+
+    def _age_s(self, due: _Due) -> float:
+        return self._session.clock.now() - due.acked.acked_at
+
+    async def _again(self, due: _Due, why: str, least_s: float = 0.0) -> None:
+        if self._age_s(due) > self._schedule.deadline_s:
+            await self._lost(due, f"No answer before it expired; last: {why}")
+        else:
+            self._wait(due, least_s)
+
+    async def _lost(self, due: _Due, why: str) -> None:
+        sent = due.acked.sent
+        await self._session.journal.write(lose(sent.submission_id, why, self._session.clock.now()))
+        self._standing.polled -= 1
+        self._standing.moved("pending", "in_doubt", len(sent.rows))

@@ -1,0 +1,84 @@
+"""The one place where the toolkit meets the service: it starts the embedded one for a run.
+
+The service runs in a thread with a loop of its own, on loopback, with its database beside the journal: a request that
+was acknowledged before a crash is finished by the next start, and the balance goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr
+
+from lightmeter.errors import SettingsError
+from lightmeter.pipeline.options import Options
+from lightmeter.portal import Portal
+from lightmeter.settings import Settings
+
+__all__ = ["EMBEDDED_BACKENDS", "EMBEDDED_CREDITS", "Endpoint", "endpoint", "is_embedded"]
+
+EMBEDDED_BACKENDS: Final = ("imagenet", "opennsfw", "palette")
+"""Back ends of the embedded service: local models, no key needed."""
+
+EMBEDDED_CREDITS: Final = 1_000_000
+"""Play money: the embedded service charges like any other, so that budgets can be tried out, but nobody pays."""
+
+ACCOUNT: Final = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where requests go.
+
+    Attributes:
+        base_url: Address of the service.
+        api_key: Its key.
+        embedded: Whether we started it ourselves.
+    """
+
+    base_url: str
+    api_key: SecretStr | None
+    embedded: bool
+
+
+def is_embedded(options: Options, settings: Settings) -> bool:
+    """Whether a run with these options uses the embedded service."""
+    return (options.base_url or settings.base_url) is None
+
+
+@asynccontextmanager
+async def endpoint(options: Options, settings: Settings, out: Path) -> AsyncIterator[Endpoint]:
+    """The service of a run: the one that was named, or the embedded one for as long as the block lasts.
+
+    Raises:
+        SettingsError: a service is named and there is no key for it.
+    """
+    base_url = options.base_url or settings.base_url
+    if base_url is not None:
+        if settings.api_key is None:
+            raise SettingsError(
+                f"There is no key for {base_url}.", hint="Set LIGHTMETER_API_KEY to the key of your account."
+            )
+        yield Endpoint(base_url, settings.api_key, embedded=False)
+        return
+    from lightmeter.service import app  # noqa: PLC0415 (models and decoders load only when this service is wanted)
+
+    folder = out / "embedded"
+    folder.mkdir(parents=True, exist_ok=True)
+    database = f"sqlite:///{folder / 'service.db'}"
+    config = app.ServiceConfig(database=database, backends=EMBEDDED_BACKENDS, accounts={}, allow_private=True)
+    portal = Portal("lightmeter-embedded-service")
+    try:
+        key = await portal.call(app.open_account(database, ACCOUNT, EMBEDDED_CREDITS))
+        running = await portal.call(app.start(config))
+        try:
+            yield Endpoint(running.base_url, SecretStr(key), embedded=True)
+        finally:
+            await portal.call(running.close())
+    finally:
+        await asyncio.to_thread(portal.close)

@@ -1,0 +1,139 @@
+"""What a run is asked to do: validated once, kept in the journal, the same for Python, command line and flow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypedDict
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from lightmeter.errors import SettingsError
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.vocabulary import (
+    DEFAULT_CAPTURE_INTERVAL_S,
+    DEFAULT_MAX_FRAMES,
+    DEFAULT_ROLE,
+    DEFAULT_TAG_SCORE,
+    FEATURES,
+    ROLES,
+)
+
+__all__ = ["Options", "PlanOptions", "make_options"]
+
+
+class PlanOptions(TypedDict, total=False):
+    """Keyword arguments of `plan`: the fields of `Options`."""
+
+    features: Sequence[str] | str | None
+    backends: Sequence[str] | str | None
+    role: str
+    language: str
+    prompt: str | None
+    tag_score: float
+    capture_interval: int
+    max_frames: int
+    budget: int | None
+    max_at_risk: int | None
+    batch_size: int | Literal["auto"]
+    max_concurrency: int
+    precheck: bool
+    base_url: str | None
+
+
+def _names(value: Any) -> Any:
+    """`None`, `"a,b"` or a sequence, as a tuple of names in the order given, each once."""
+    if value is None:
+        return ()
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(dict.fromkeys(str(part).strip().lower() for part in parts if str(part).strip()))
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
+class Options(BaseModel):
+    """All options of a run.
+
+    Attributes:
+        features: What to ask for; empty means all.
+        backends: Who to ask; empty means the service's defaults.
+        role: Persona of descriptions.
+        language: Language of descriptions.
+        prompt: Own prompt for descriptions.
+        tag_score: Least tag score, 0 to 1, sent with each request and never applied again.
+        capture_interval: Seconds between captured frames of a video.
+        max_frames: Most frames of a video; 0 means no limit.
+        budget: Most credits this run may spend; None means no cap.
+        max_at_risk: Most credits in flight without an answer: what a power cut could cost. None means no cap.
+        batch_size: Images in one request; "auto" sends single images, which are answered at once.
+        max_concurrency: Most requests in flight.
+        precheck: Look at each row before spending on it.
+        base_url: The service; None means the embedded one.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    features: Names = ()
+    backends: Names = ()
+    role: str = DEFAULT_ROLE
+    language: str = "English"
+    prompt: str | None = None
+    tag_score: float = Field(default=DEFAULT_TAG_SCORE, ge=0, le=1)
+    capture_interval: int = Field(default=DEFAULT_CAPTURE_INTERVAL_S, ge=1)
+    max_frames: int = Field(default=DEFAULT_MAX_FRAMES, ge=0)
+    budget: int | None = Field(default=None, ge=0)
+    max_at_risk: int | None = Field(default=None, ge=1)
+    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    max_concurrency: int = Field(default=8, ge=1, le=1024)
+    precheck: bool = True
+    base_url: str | None = None
+
+    @field_validator("features")
+    @classmethod
+    def _known_features(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _all_known(value, FEATURES, "feature")
+
+    @field_validator("role")
+    @classmethod
+    def _known_role(cls, value: str) -> str:
+        return _all_known((value.lower(),), ROLES, "role")[0]
+
+    def request(
+        self, *, urls: Sequence[str] = (), files: Sequence[str] = (), names: Sequence[str] = ()
+    ) -> AnalyzeRequest:
+        """The request that asks for these assets with these options."""
+        return AnalyzeRequest(
+            url=list(urls),
+            file=list(files),
+            file_name=list(names),
+            backend=list(self.backends),
+            feature=list(self.features),
+            role=self.role,
+            language=self.language,
+            prompt=self.prompt,
+            tag_score=self.tag_score,
+            capture_interval=self.capture_interval,
+            max_frames=self.max_frames,
+        )
+
+
+def _all_known(value: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:
+    for name in value:
+        if name not in known:
+            raise ValueError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
+    return value
+
+
+def make_options(**fields: Any) -> Options:
+    """Options from keyword arguments.
+
+    Raises:
+        SettingsError: a field is unknown or its value not allowed; the message names it.
+    """
+    try:
+        return Options(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]).replace("_", "-")
+        text = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{name}: {text}.") from None

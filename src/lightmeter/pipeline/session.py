@@ -1,0 +1,181 @@
+"""Everything a run holds open: the journal (locked), the service, the client, and what was planned."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lightmeter.client.client import Client
+from lightmeter.clock import Clock, SystemClock
+from lightmeter.errors import JournalError, SettingsError
+from lightmeter.journal.changes import get_meta, put_meta
+from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
+from lightmeter.manifest.readers import ManifestReader, ManifestSource
+from lightmeter.pipeline.embedded import Endpoint, endpoint
+from lightmeter.pipeline.options import Options
+from lightmeter.pipeline.plan import Plan
+from lightmeter.settings import Settings
+
+__all__ = [
+    "Header",
+    "Session",
+    "adopt",
+    "changed_options",
+    "holds_run_of",
+    "open_session",
+    "read_header",
+    "store_options",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the journal says of the run as a whole.
+
+    Attributes:
+        run_id: Names it in every table.
+        manifest: Name of the manifest; with its sha256.
+        options: What was asked for.
+        price_per_image_milli: Millicredits an image or frame, before rounding.
+        extra_types: Types of the manifest's own columns.
+        planned_at: When, as ISO text.
+        balance_before: Credits of the account before the first request, once known.
+        balance_after: Credits after the last look, once known.
+    """
+
+    run_id: str
+    manifest: str
+    manifest_sha256: str
+    options: Options
+    price_per_image_milli: int
+    extra_types: dict[str, str]
+    planned_at: str
+    balance_before: int | None
+    balance_after: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An open run."""
+
+    out: Path
+    journal: Journal
+    header: Header
+    endpoint: Endpoint
+    client: Client
+    clock: Clock
+
+
+def read_header(out: Path) -> Header:
+    """The header of the run in a folder.
+
+    Raises:
+        JournalError: there is no run there.
+    """
+    with reading(out) as db:
+        meta = get_meta(db)
+    try:
+        return Header(
+            run_id=meta["run_id"],
+            manifest=meta["manifest"],
+            manifest_sha256=meta["manifest_sha256"],
+            options=Options.model_validate_json(meta["options"]),
+            price_per_image_milli=int(meta["price_per_image_milli"]),
+            extra_types=json.loads(meta["extra_types"]),
+            planned_at=meta["planned_at"],
+            balance_before=_number(meta.get("balance_before")),
+            balance_after=_number(meta.get("balance_after")),
+            seconds=float(meta.get("seconds", "0")),
+        )
+    except (KeyError, ValueError) as error:
+        raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def adopt(plan: Plan, out: Path) -> None:
+    """Make the plan's rows the journal of `out`, or go on with the journal that is there.
+
+    Raises:
+        SettingsError: the folder holds a run of another manifest, or one with other options.
+    """
+    if not journal_path(out).exists():
+        out.mkdir(parents=True, exist_ok=True)
+        copy_journal(journal_path(plan.folder), journal_path(out))
+        plan.save(out / "plan.json")
+        return
+    header = read_header(out)
+    if header.manifest_sha256 != plan.manifest_sha256:
+        raise SettingsError(
+            f"{out} holds a run of another manifest ({header.manifest}).",
+            hint="Choose another folder with --out, or go on with that run: lightmeter resume DIR",
+        )
+    changed_options(out, plan.options)
+
+
+def changed_options(out: Path, now: Options) -> dict[str, Any]:
+    """What differs between the options of the run in `out` and `now`, all of it allowed to change between runs.
+
+    Raises:
+        SettingsError: something differs that changes what is asked for.
+    """
+    before = read_header(out).options
+    changed = {name: value for name, value in now if value != getattr(before, name)}
+    fixed = [name.replace("_", "-") for name in changed if name in _ASKED]
+    if fixed:
+        raise SettingsError(
+            f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
+            hint="Choose another folder with --out, or use the same options.",
+        )
+    return changed
+
+
+_ASKED: Final = frozenset(
+    {"features", "backends", "role", "language", "prompt", "tag_score", "capture_interval", "max_frames"}
+)
+"""Options that decide what an answer holds; budget, pace and address may change between runs."""
+
+
+async def store_options(out: Path, options: Options) -> None:
+    """Give the run in `out` new options."""
+    with Journal(out) as journal:
+        await journal.write(put_meta({"options": options.model_dump_json()}))
+
+
+def holds_run_of(out: Path, source: ManifestSource) -> bool:
+    """Whether `out` already holds a run of this very manifest, so that there is nothing to plan anew."""
+    if not journal_path(out).exists():
+        return False
+    reader = ManifestReader(source)
+    deque(reader, maxlen=0)  # the hash is known once all of it was read
+    return read_header(out).manifest_sha256 == reader.sha256
+
+
+@asynccontextmanager
+async def open_session(
+    out: Path, settings: Settings, options: Options | None = None, clock: Clock | None = None
+) -> AsyncIterator[Session]:
+    """Open the run in `out`; `options` replaces what may change between runs (budget, pace, address).
+
+    Raises:
+        JournalError: there is no run there, or another process is running it.
+        SettingsError: a service is named and there is no key for it.
+    """
+    read_header(out)  # says so if there is no run, before a lock file is made
+    with Journal(out) as journal:
+        if options is not None:
+            await journal.write(put_meta({"options": options.model_dump_json()}))
+        header = read_header(out)
+        async with (
+            endpoint(header.options, settings, out) as where,
+            Client(where.base_url, where.api_key, connections=header.options.max_concurrency + 16) as client,
+        ):
+            yield Session(out, journal, header, where, client, clock or SystemClock())

@@ -1,0 +1,85 @@
+"""Where a run stands while it goes: counts, credits, what is in flight, and why it must stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from lightmeter.errors import LightmeterError
+from lightmeter.pipeline.progress import Phase, Progress
+
+__all__ = ["Standing"]
+
+
+@dataclass
+class Standing:
+    """The engine's shared state; one event loop, no locks.
+
+    Attributes:
+        counts: Rows by status.
+        paid: Credits paid by the whole run.
+        held: Credits set aside.
+        at_risk: Credits of requests sent and not answered in any way.
+        in_flight: Requests sent and not answered in any way.
+        polled: Requests acknowledged and not collected.
+        fatal: Why nothing more may be sent, once there is a reason.
+        crash: A bug of ours, to be raised once everything in flight is safe.
+        interrupted: The user wants to stop: nothing is waited for that the next start can collect.
+        stopping: Set when nothing more shall be sent: a reason, or the user's wish.
+        changed: Set when something finished: who waits for room looks again.
+    """
+
+    counts: Counter[str]
+    paid: int
+    held: int
+    began: float
+    budget: int | None
+    phase: Phase = "starting"
+    requests: int = 0
+    at_risk: int = 0
+    in_flight: int = 0
+    polled: int = 0
+    finished: int = 0
+    fatal: LightmeterError | None = None
+    crash: BaseException | None = None
+    interrupted: bool = False
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def stop(self, reason: LightmeterError | None = None) -> None:
+        """Send nothing more; the first reason is kept."""
+        self.fatal = self.fatal or reason
+        self.stopping.set()
+        self.changed.set()
+
+    def moved(self, before: str, after: str, rows: int) -> None:
+        """So many rows went from one status to another."""
+        self.counts[before] -= rows
+        self.counts[after] += rows
+        if before == "pending":
+            self.finished += rows
+        self.changed.set()
+
+    def fits_budget(self, hold: int) -> bool:
+        """Whether so many credits may still be set aside."""
+        return self.budget is None or self.paid + self.held + hold <= self.budget
+
+    def look(self, now: float) -> Progress:
+        """The state as a progress event; `now` is monotonic seconds."""
+        seconds = now - self.began
+        rate = self.finished / seconds if seconds > 0 else 0.0
+        left = self.counts["pending"]
+        return Progress(
+            phase=self.phase,
+            rows=sum(self.counts.values()),
+            counts=dict(self.counts),
+            requests=self.requests,
+            in_flight=self.in_flight + self.polled,
+            paid=self.paid,
+            held=self.held,
+            budget=self.budget,
+            seconds=seconds,
+            rate=rate,
+            eta_s=left / rate if rate else None,
+        )
