@@ -108,7 +108,7 @@ def _main() -> None:
     except _TooLargeError as error:
         _send(channel, {"error": "large", "reason": str(error)})
     except ModuleNotFoundError as error:
-        _send(channel, {"error": "unsupported", "reason": f"no decoder is installed ({error.name})"})
+        _send(channel, {"error": "missing", "reason": str(error)})
     except Exception as error:  # noqa: BLE001 (the end of the line: whatever it is, it goes to the parent as a reason)
         _send(channel, {"error": "broken", "reason": f"{type(error).__name__}: {error}"})
 

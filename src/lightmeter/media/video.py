@@ -21,12 +21,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.errors import BrokenMedia, MediaError, MediaTimeout, MediaTooLarge, UnsupportedMedia
+from lightmeter.errors import (
+    BrokenMedia,
+    LightmeterError,
+    MediaError,
+    MediaTimeout,
+    MediaTooLarge,
+    UnsupportedMedia,
+    UsageError,
+)
 from lightmeter.media.facts import SNIFF_BYTES, VIDEO_FORMATS, VideoFacts, sniff
 from lightmeter.media.sampling import frame_indices, frame_times, indices_at
 
@@ -43,7 +52,6 @@ _OUT_OF_MEMORY: Final = ("MemoryError", "bad_alloc", "llocate memory", "emory al
 _ERRORS: Final[dict[str, type[MediaError]]] = {
     "broken": BrokenMedia,
     "large": MediaTooLarge,
-    "unsupported": UnsupportedMedia,
 }
 
 
@@ -92,6 +100,7 @@ async def probe_video(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) ->
         BrokenMedia: missing, or does not open, or has no frame that decodes.
         MediaTooLarge: more pixels or memory than `limits` allow.
         MediaTimeout: more time than `limits` allow.
+        UsageError: no decoder is installed.
     """
     async with _dialogue(path, limits) as decoder:
         return decoder.facts
@@ -122,6 +131,7 @@ async def sample_video(
         BrokenMedia: missing, or does not open, or a frame does not decode.
         MediaTooLarge: more pixels, memory or frames than `limits` allow.
         MediaTimeout: more time than `limits` allow.
+        UsageError: no decoder is installed.
     """
     async with _dialogue(path, limits) as decoder:
         times = frame_times(decoder.facts.duration_s, interval_s, max_frames)
@@ -246,6 +256,8 @@ def _known_container(path: Path) -> tuple[Path, int]:
     """
     path = path.absolute()
     try:
+        if not S_ISREG(path.stat().st_mode):  # opening a pipe could wait for ever
+            raise UnsupportedMedia("Not a file.")
         with path.open("rb") as file:
             head = file.read(SNIFF_BYTES)
             size_bytes = os.fstat(file.fileno()).st_size
@@ -300,7 +312,7 @@ async def _exit_code(process: Process) -> int:
     return await process.wait()
 
 
-def _ended(code: int, log: str, path: Path) -> MediaError:
+def _ended(code: int, log: str, path: Path) -> LightmeterError:
     """Why a child that said nothing more ended."""
     if code in {-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGKILL}:
         return MediaTimeout("The decoder took more processor time than allowed and was ended.")
@@ -308,7 +320,9 @@ def _ended(code: int, log: str, path: Path) -> MediaError:
     return _failure("broken", f"the decoder ended with {name}", log, path)
 
 
-def _failure(kind: str, reported: str, log: str, path: Path) -> MediaError:
+def _failure(kind: str, reported: str, log: str, path: Path) -> LightmeterError:
+    if kind == "missing":  # not the video's fault, and no reason to drop a row
+        return UsageError(f"No video decoder is installed ({reported}).", hint="Install lightmeter's dependencies.")
     if any(sign in reported or sign in log for sign in _OUT_OF_MEMORY):
         return MediaTooLarge("The video does not decode: it needs more memory than allowed.")
     return _ERRORS.get(kind, BrokenMedia)(f"The video does not decode: {_reason(reported, log, path)}.")

@@ -1,0 +1,52 @@
+"""Whether a picture in memory is worth sending."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.facts import ImageFacts
+from lightmeter.media.image import MAX_PIXELS, is_blank, load_rgb, read_facts
+from lightmeter.prechecks.finding import Finding
+
+__all__ = ["look_at_image"]
+
+_LOOK_SIDE: Final = 512
+_TINY_SIDE: Final = 16
+
+
+def look_at_image(content: bytes) -> tuple[ImageFacts | None, list[Finding]]:
+    """Measure and decode a picture; its facts, None if there are none, and what was found.
+
+    Takes up to a second of processor time: call it off the event loop.
+    """
+    try:
+        facts = read_facts(content)
+        if facts.width * facts.height > MAX_PIXELS:
+            message = f"{facts.width} x {facts.height} pixels are more than the limit of {MAX_PIXELS:,}."
+            return facts, [Finding("pixels", "error", message, facts.width * facts.height)]
+        picture = load_rgb(content, max_side=_LOOK_SIDE)
+    except MediaError as error:
+        return None, [_refusal(error)]
+    measures = {"format": facts.format, "width": facts.width, "height": facts.height, "frames": facts.frames}
+    findings = [Finding("decode", "info", "Decodes.", facts=measures)]
+    if is_blank(picture):
+        findings.append(Finding("frames", "warning", "The picture is blank.", 1.0))
+    if min(facts.width, facts.height) < _TINY_SIDE:
+        message = f"Only {facts.width} x {facts.height} pixels."
+        findings.append(Finding("pixels", "warning", message, facts.width * facts.height))
+    if facts.frames > 1:
+        message = f"An animation of {facts.frames} frames; as a picture, its first frame counts."
+        findings.append(Finding("frames", "info", message, facts.frames))
+    return facts, findings
+
+
+def _refusal(error: MediaError) -> Finding:
+    match error:
+        case MediaTooLarge():
+            return Finding("pixels", "error", str(error))
+        case UnsupportedMedia():
+            # TIFF, HEIC: not read here, but another service may.
+            return Finding("decode", "warning", f"{error} The service may still read it.")
+        case BrokenMedia() | _:
+            return Finding("decode", "error", str(error))

@@ -1,0 +1,60 @@
+"""Whether a video file is worth sending: it opens, and the frames that would be captured show something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from lightmeter.errors import BrokenMedia, MediaError
+from lightmeter.media.facts import VideoFacts
+from lightmeter.media.image import is_blank
+from lightmeter.media.sampling import frame_count
+from lightmeter.media.video import Frame, sample_video
+from lightmeter.prechecks.finding import Finding
+
+__all__ = ["MAX_CHECKED_FRAMES", "look_at_video"]
+
+MAX_CHECKED_FRAMES: Final = 60
+"""With no limit on frames, a long video has thousands: the first of them are looked at."""
+
+_LOOK_SIDE: Final = 256
+
+
+async def look_at_video(
+    path: Path, *, capture_interval_s: int, max_frames: int
+) -> tuple[VideoFacts | None, list[Finding]]:
+    """Measure a video and look at the frames that would be captured; its facts, None if there are none."""
+    try:
+        facts, frames = await sample_video(
+            path,
+            interval_s=capture_interval_s,
+            max_frames=min(max_frames or MAX_CHECKED_FRAMES, MAX_CHECKED_FRAMES),
+            max_side=_LOOK_SIDE,
+        )
+    except BrokenMedia as error:
+        return None, [Finding("decode", "error", str(error))]
+    except MediaError as error:
+        # Too much work, or a format unknown here: the service's decoder may do better.
+        return None, [Finding("decode", "warning", f"{error} The service may still read it.")]
+    captured = frame_count(facts.duration_s, capture_interval_s, max_frames)
+    measures = {
+        "width": facts.width,
+        "height": facts.height,
+        "duration_s": facts.duration_s,
+        "fps": facts.fps,
+        "frame_count": facts.frame_count,
+        "captured_frames": captured,
+    }
+    decodes = Finding("decode", "info", f"Decodes; {captured} frames would be captured.", captured, measures)
+    return facts, [decodes, *_judge_frames(frames)]
+
+
+def _judge_frames(frames: list[Frame]) -> list[Finding]:
+    blank = [frame.time_s for frame in frames if is_blank(frame.rgb)]
+    if not blank:
+        return []
+    share = len(blank) / len(frames)
+    if len(blank) == len(frames):
+        return [Finding("frames", "error", "Every sampled frame is blank.", share, {"blank_at_s": blank})]
+    message = f"{len(blank)} of {len(frames)} sampled frames are blank."
+    return [Finding("frames", "warning", message, share, {"blank_at_s": blank})]

@@ -1,0 +1,118 @@
+"""A web server with good and bad media, on loopback."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from lightmeter.testing import blank_picture, tiny_jpeg, tiny_png, tiny_video
+
+
+class Site:
+    """A running server: its address, and the requests it saw as (method, path)."""
+
+    def __init__(self, folder):
+        self.base_url = ""
+        self.seen = []
+        self.headers = []
+        self.jpeg = tiny_jpeg()
+        self.video = tiny_video(folder / "good.avi", frames=25).read_bytes()
+        blank = [blank_picture()] * 25
+        self.blank_video = tiny_video(folder / "blank.avi", frames=blank).read_bytes()
+
+    async def answer(self, request):
+        """The page named by the path; suffixes are for the asker's eyes only."""
+        self.seen.append((request.method, request.path))
+        self.headers.append(dict(request.headers))
+        name = request.path.strip("/").partition(".")[0].replace("-", "_")
+        return await getattr(self, f"_{name}")(request)
+
+    async def _picture(self, _):
+        return web.Response(body=self.jpeg, content_type="image/jpeg")
+
+    async def _untyped(self, _):
+        return web.Response(body=tiny_png(), headers={"Content-Type": "application/octet-stream"})
+
+    async def _no_head(self, request):
+        if request.method == "HEAD":
+            raise web.HTTPMethodNotAllowed("HEAD", ["GET"])
+        return web.Response(body=self.jpeg, content_type="image/jpeg")
+
+    async def _hangs_up_on_head(self, request):
+        if request.method == "HEAD":
+            request.transport.abort()
+        return web.Response(body=self.jpeg, content_type="image/jpeg")
+
+    async def _ranged(self, request):
+        if "Range" not in request.headers:
+            raise web.HTTPForbidden
+        headers = {"Content-Range": "bytes 0-63/123456"}
+        return web.Response(status=206, body=self.jpeg[:64], content_type="image/jpeg", headers=headers)
+
+    async def _missing(self, _):
+        raise web.HTTPNotFound
+
+    async def _denied(self, _):
+        raise web.HTTPForbidden
+
+    async def _busy(self, _):
+        raise web.HTTPTooManyRequests
+
+    async def _page(self, _):
+        return web.Response(text="<!doctype html><title>Log in</title>", content_type="text/html")
+
+    async def _empty(self, _):
+        return web.Response(body=b"", content_type="image/jpeg")
+
+    async def _moved(self, _):
+        raise web.HTTPFound("/picture.jpg")
+
+    async def _circle(self, _):
+        raise web.HTTPFound("/circle")
+
+    async def _to_a_file(self, _):
+        raise web.HTTPFound("file:///etc/hostname")
+
+    async def _clip(self, _):
+        return web.Response(body=self.video, content_type="video/x-msvideo")
+
+    async def _dark(self, _):
+        return web.Response(body=self.blank_video, content_type="video/x-msvideo")
+
+    async def _torn(self, _):
+        return web.Response(body=b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + b"\0" * 99, content_type="video/mp4")
+
+    async def _endless(self, request):
+        response = web.StreamResponse(headers={"Content-Type": "video/mp4"})
+        await response.prepare(request)
+        if request.method == "GET":
+            await response.write(b"\0\0\0\x18ftypmp42")
+            for _ in range(10_000):
+                await response.write(b"\0" * 65_536)
+        return response
+
+    async def _breaks_off(self, request):
+        response = web.StreamResponse(headers={"Content-Type": "video/mp4", "Content-Length": "100000"})
+        await response.prepare(request)
+        if request.method == "GET":
+            await response.write(b"\0\0\0\x18ftypmp42")
+            await asyncio.sleep(0.05)
+            request.transport.abort()
+        return response
+
+
+@pytest.fixture
+async def site(tmp_path):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    site = Site(folder)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", site.answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    listening = web.TCPSite(runner, "127.0.0.1", 0)
+    await listening.start()
+    port = listening._server.sockets[0].getsockname()[1]
+    site.base_url = f"http://127.0.0.1:{port}"
+    yield site
+    await runner.cleanup()

@@ -1,0 +1,198 @@
+"""All checks of one row, on real files and a real server."""
+
+import asyncio
+import hashlib
+import os
+import zlib
+
+import pytest
+
+from lightmeter.manifest.item import Item
+from lightmeter.models.vocabulary import MAX_FILE_BYTES
+from lightmeter.prechecks import CHECKS, Checker
+from lightmeter.testing import blank_picture, tiny_jpeg, tiny_picture, tiny_png, tiny_video
+
+
+def row(url, *, path=None, kind=None, problem=None, seq=0):
+    return Item(seq, f"item-{seq}", url, path, kind, {}, problem, has_own_id=True)
+
+
+def file_row(path, **more):
+    return row(path.name, path=str(path), **more)
+
+
+@pytest.fixture
+async def checker():
+    async with Checker(capture_interval_s=1, max_frames=3) as checker:
+        yield checker
+
+
+def said(checked, check):
+    return [(finding.severity, finding.message) for finding in checked.findings if finding.check == check]
+
+
+async def test_a_good_picture_by_url_costs_one_request(checker, site):
+    """A light look: one HEAD request, no finding but that it is there."""
+    checked = await checker.check(row(f"{site.base_url}/picture.jpg"))
+    assert checked.fatal is None
+    assert checked.kind == "image"
+    assert [finding.severity for finding in checked.findings] == ["info"]
+    assert checked.findings[0].facts["size_bytes"] == len(site.jpeg)
+    assert len(site.seen) == 1
+
+
+@pytest.mark.parametrize("path", ["/missing.jpg", "/page.jpg", "/empty.jpg", "/missing.mp4", "/page.mp4", "/torn.mp4"])
+async def test_what_is_surely_useless_is_fatal(checker, site, path):
+    """Gone, a web page, nothing at all, a video that does not open: no money is spent on it."""
+    checked = await checker.check(row(site.base_url + path))
+    assert checked.fatal is not None
+    assert checked.fatal.check in CHECKS
+
+
+@pytest.mark.parametrize("path", ["/denied.jpg", "/busy.jpg", "/circle.jpg", "/denied.mp4", "/breaks-off.mp4"])
+async def test_what_cannot_be_told_from_here_is_a_warning(checker, site, path):
+    """The service stands elsewhere and may succeed."""
+    checked = await checker.check(row(site.base_url + path))
+    assert checked.fatal is None
+    assert any(severity == "warning" and "may still" in message for severity, message in said(checked, "reach"))
+
+
+async def test_an_unknown_host_is_a_warning(checker):
+    """A name that is not known here may be known there."""
+    checked = await checker.check(row("http://no-such-host.invalid/a.jpg"))
+    assert checked.fatal is None
+    assert checked.kind == "image"
+
+
+@pytest.mark.parametrize("path", ["/clip.avi", "/clip", "/clip.jpg"])
+async def test_a_video_by_url_is_looked_into(checker, site, path):
+    """Its length is what its price depends on; a name that says nothing, or the wrong thing, does not hide it."""
+    checked = await checker.check(row(site.base_url + path))
+    assert checked.fatal is None
+    assert (checked.kind, checked.width, checked.height, checked.duration_s) == ("video", 64, 48, 2.5)
+    assert checked.content_sha256 == hashlib.sha256(site.video).hexdigest()
+    assert said(checked, "decode") == [("info", "Decodes; 3 frames would be captured.")]
+    assert bool(said(checked, "type")) == path.endswith(".jpg")
+
+
+async def test_a_video_that_shows_nothing_is_fatal(checker, site):
+    """Every frame that would be paid for is blank."""
+    checked = await checker.check(row(f"{site.base_url}/dark.avi"))
+    assert checked.fatal is not None
+    assert checked.fatal.message == "Every sampled frame is blank."
+    assert checked.duration_s == 2.5
+
+
+async def test_a_video_too_large_to_fetch_is_a_warning(site):
+    """It may be fine; what it costs is not known, and says so."""
+    async with Checker(capture_interval_s=1, max_frames=3, max_download_bytes=1000) as checker:
+        checked = await checker.check(row(f"{site.base_url}/clip.avi"))
+    assert checked.fatal is None
+    assert [severity for severity, _ in said(checked, "size")] == ["warning"]
+    assert checked.duration_s is None
+
+
+async def test_nothing_fetched_is_left_behind(site, tmp_path, monkeypatch):
+    """Videos are removed as soon as they are checked, and their folder with the checker."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    async with Checker(capture_interval_s=1, max_frames=3) as checker:
+        await checker.check(row(f"{site.base_url}/clip.avi"))
+        (folder,) = tmp_path.glob("lightmeter-*")
+        assert list(folder.iterdir()) == []
+    assert list(tmp_path.glob("lightmeter-*")) == []
+
+
+async def test_a_local_picture_is_measured(checker, tmp_path):
+    """Size and fingerprint of a file that is going to be uploaded."""
+    path = tmp_path / "a.png"
+    path.write_bytes(tiny_png())
+    checked = await checker.check(file_row(path))
+    assert (checked.kind, checked.width, checked.height, checked.fatal) == ("image", 64, 48, None)
+    assert checked.content_sha256 == hashlib.sha256(tiny_png()).hexdigest()
+
+
+async def test_a_local_video_is_measured(checker, tmp_path):
+    """Length, size and fingerprint of a video that is going to be uploaded."""
+    path = tiny_video(tmp_path / "a.avi", frames=12)
+    checked = await checker.check(file_row(path))
+    assert (checked.kind, checked.duration_s, checked.fatal) == ("video", 1.2, None)
+    assert checked.content_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+async def test_a_half_dark_video_is_a_warning(checker, tmp_path):
+    """Some of the frames that would be paid for are blank; the rest may be worth it."""
+    frames = [blank_picture()] * 15 + [tiny_picture(seed) for seed in range(15)]
+    checked = await checker.check(file_row(tiny_video(tmp_path / "a.avi", frames=frames)))
+    assert checked.fatal is None
+    assert said(checked, "frames") == [("warning", "2 of 3 sampled frames are blank.")]
+
+
+def huge_png():
+    content = bytearray(tiny_png())
+    content[16:24] = (10_000).to_bytes(4, "big") * 2
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "check"),
+    [
+        (b"", "file"),
+        (b"just text", "type"),
+        (tiny_jpeg()[:300], "decode"),
+        (huge_png(), "pixels"),
+        (tiny_png() + bytes(MAX_FILE_BYTES), "size"),
+    ],
+)
+async def test_a_file_that_cannot_be_used_is_fatal(checker, tmp_path, content, check):
+    """Empty, unknown, cut off, too many pixels, too many bytes: the check that found it is named."""
+    path = tmp_path / "a.jpg"
+    path.write_bytes(content)
+    checked = await checker.check(file_row(path))
+    assert checked.fatal is not None
+    assert checked.fatal.check == check
+
+
+async def test_a_path_without_a_file_is_fatal(checker, tmp_path):
+    """Missing, a folder, a pipe: nothing that could be uploaded, and nothing to wait for."""
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "folder.jpg").mkdir()
+    for name in ("none.jpg", "folder.jpg", "pipe.jpg"):
+        checked = await checker.check(file_row(tmp_path / name))
+        assert checked.fatal is not None
+        assert checked.fatal.check == "file"
+
+
+async def test_a_blank_or_tiny_picture_is_a_warning(checker, tmp_path):
+    """Somebody may want it; the user is told."""
+    path = tmp_path / "dot.png"
+    path.write_bytes(tiny_png(width=1, height=1))
+    checked = await checker.check(file_row(path))
+    assert checked.fatal is None
+    assert [severity for severity, _ in said(checked, "frames") + said(checked, "pixels")] == ["warning"] * 2
+
+
+async def test_the_content_is_believed_over_the_manifest(checker, tmp_path):
+    """A row that calls a picture a video is told so, and is what it is."""
+    path = tmp_path / "a.mp4"
+    path.write_bytes(tiny_jpeg())
+    checked = await checker.check(file_row(path, kind="video"))
+    assert checked.kind == "image"
+    assert [severity for severity, _ in said(checked, "type")] == ["warning"]
+
+
+async def test_a_row_with_a_problem_is_not_looked_at(checker, site):
+    """What the manifest already knows to be wrong costs no request."""
+    checked = await checker.check(row(f"{site.base_url}/picture.jpg", problem="Not a URL."))
+    assert checked.fatal is not None
+    assert checked.fatal.check == "manifest"
+    assert site.seen == []
+
+
+async def test_rows_are_checked_side_by_side(checker, site):
+    """Many rows at once give each its own answer, in order."""
+    paths = ["/picture.jpg", "/missing.jpg", "/clip.avi", "/denied.jpg"] * 5
+    rows = [row(site.base_url + path, seq=seq) for seq, path in enumerate(paths)]
+    checked = await asyncio.gather(*(checker.check(item) for item in rows))
+    assert [one.fatal is not None for one in checked] == [False, True, False, False] * 5
+    assert [one.kind for one in checked] == ["image", "image", "video", "image"] * 5

@@ -1,0 +1,95 @@
+"""What an answer means for a row."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.prechecks.finding import CHECKS
+from lightmeter.prechecks.judge import Reached, is_conclusive, judge_answer
+from lightmeter.testing import tiny_jpeg
+
+JPEG = tiny_jpeg()[:64]
+HTML = b"<!doctype html><title>Not found</title>"
+
+
+def answer(status=200, content_type="image/jpeg", size_bytes=1000, head=b"", *, looked_inside=None):
+    inside = bool(head) if looked_inside is None else looked_inside
+    return Reached(status, content_type, size_bytes, "http://h.example/a", head, looked_inside=inside)
+
+
+def worst(judgement):
+    severities = [finding.severity for finding in judgement.findings]
+    return max(severities, key=["info", "warning", "error"].index)
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_what_is_gone_is_an_error(status):
+    """No service finds what is not there."""
+    assert worst(judge_answer(answer(status), "image")) == "error"
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 405, 416, 429, 451, 500, 502, 503])
+def test_what_may_be_a_matter_of_this_machine_is_a_warning(status):
+    """A refusal here need not be a refusal to the service, so the row stays in."""
+    judgement = judge_answer(answer(status), "image")
+    assert worst(judgement) == "warning"
+    assert judgement.kind == "image"
+    assert judgement.findings[0].value == status
+
+
+@pytest.mark.parametrize(
+    ("reached", "expected", "kind", "severity"),
+    [
+        (answer(), "image", "image", "info"),
+        (answer(head=JPEG), None, "image", "info"),
+        (answer(content_type="text/plain", head=JPEG), None, "image", "info"),
+        (answer(content_type="video/mp4"), "image", "video", "warning"),
+        (answer(content_type="video/mp4", head=JPEG), "video", "image", "warning"),
+        (answer(content_type="image/tiff", head=b"II*\0"), "image", "image", "warning"),
+        (answer(content_type="image/svg+xml", head=b"<svg xmlns="), "image", "image", "warning"),
+        (answer(content_type="application/octet-stream", head=b"\0\1\2\3"), "image", "image", "warning"),
+        (answer(content_type="text/html"), "image", "image", "warning"),
+        (answer(content_type="text/html", head=HTML), "image", "image", "error"),
+        (answer(content_type="application/json", head=b"{}"), "video", "video", "error"),
+        (answer(looked_inside=True, size_bytes=0), "image", "image", "error"),
+    ],
+)
+def test_content_is_judged_by_its_bytes_then_by_its_type(reached, expected, kind, severity):
+    """First bytes win over the media type, that wins over the name; only what was seen to be neither is an error."""
+    judgement = judge_answer(reached, expected)
+    assert judgement.kind == kind
+    assert worst(judgement) == severity
+
+
+@pytest.mark.parametrize(
+    ("reached", "conclusive"),
+    [
+        (answer(), True),
+        (answer(429), True),
+        (answer(404), False),
+        (answer(405), False),
+        (answer(content_type=""), False),
+        (answer(content_type="text/html"), False),
+        (answer(size_bytes=0), False),
+        (answer(size_bytes=None), False),
+    ],
+)
+def test_only_good_news_of_a_head_request_is_believed(reached, conclusive):
+    """Anything else is asked again with GET, unless the server asks for less."""
+    assert is_conclusive(reached) is conclusive
+
+
+@given(
+    st.integers(100, 599),
+    st.text(max_size=20),
+    st.one_of(st.none(), st.integers(0, 10**12)),
+    st.binary(max_size=64),
+    st.booleans(),
+    st.sampled_from([None, "image", "video"]),
+)
+def test_every_answer_has_a_judgement(status, content_type, size_bytes, head, inside, expected):
+    """Whatever a server says, there is at least one finding, by a check that is known."""
+    reached = Reached(status, content_type, size_bytes, "http://h.example/", head, looked_inside=inside)
+    judgement = judge_answer(reached, expected)
+    assert judgement.findings
+    assert all(finding.check in CHECKS and finding.message for finding in judgement.findings)

@@ -1,0 +1,109 @@
+"""Looking at URLs over real sockets."""
+
+import hashlib
+import socket
+
+import pytest
+
+from lightmeter.errors import FetchError, ForbiddenAddress
+from lightmeter.prechecks.reach import MAX_REDIRECTS, Reach
+
+
+@pytest.fixture
+async def reach():
+    async with Reach() as reach:
+        yield reach
+
+
+async def test_one_head_request_settles_a_good_answer(reach, site):
+    """A picture announced as one is not asked for a second time."""
+    reached = await reach.head(f"{site.base_url}/picture.jpg")
+    assert (reached.status, reached.content_type, reached.size_bytes) == (200, "image/jpeg", len(site.jpeg))
+    assert site.seen == [("HEAD", "/picture.jpg")]
+
+
+@pytest.mark.parametrize("path", ["/no-head", "/untyped", "/hangs-up-on-head", "/page", "/missing"])
+async def test_what_head_does_not_settle_is_looked_into(reach, site, path):
+    """A refused, vague or bad answer to HEAD is checked with a GET before anything is concluded."""
+    reached = await reach.head(site.base_url + path)
+    assert [method for method, _ in (site.seen[0], site.seen[-1])] == ["HEAD", "GET"]
+    assert reached.looked_inside
+
+
+async def test_only_the_first_bytes_are_asked_for(reach, site):
+    """The look inside is a range; the size of the whole comes from the answer's range."""
+    reached = await reach.head(f"{site.base_url}/ranged")
+    assert reached.head == site.jpeg[:64]
+    assert reached.size_bytes == 123456
+
+
+async def test_a_server_that_is_busy_is_not_asked_again(reach, site):
+    """429 to the HEAD request ends the look."""
+    assert (await reach.head(f"{site.base_url}/busy")).status == 429
+    assert len(site.seen) == 1
+
+
+async def test_redirects_are_followed_but_not_for_ever(reach, site):
+    """The last address is told; a circle ends after a few turns; other schemes are not followed."""
+    assert (await reach.head(f"{site.base_url}/moved")).final_url == f"{site.base_url}/picture.jpg"
+    with pytest.raises(FetchError, match=f"more than {MAX_REDIRECTS} redirects"):
+        await reach.head(f"{site.base_url}/circle")
+    with pytest.raises(FetchError, match="no URL"):
+        await reach.head(f"{site.base_url}/to-a-file")
+
+
+async def test_no_connection_is_told_without_the_url(reach):
+    """The reason goes into tables and reports; a URL may carry a token."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(FetchError, match="no connection") as caught:
+        await reach.head(f"http://127.0.0.1:{port}/a.jpg?token=secret")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[::1", "mailto:a@b", "http://h.example:99999/"])
+async def test_what_is_no_url_is_told(reach, url):
+    """Nonsense is an error of ours, whatever the library calls it."""
+    with pytest.raises(FetchError):
+        await reach.head(url)
+
+
+async def test_a_download_is_whole_and_fingerprinted(reach, site, tmp_path):
+    """The file holds what was served, and its SHA-256 is known."""
+    reached = await reach.download(f"{site.base_url}/clip.avi", tmp_path / "clip", 10**6)
+    assert (tmp_path / "clip").read_bytes() == site.video
+    assert reached.sha256 == hashlib.sha256(site.video).hexdigest()
+    assert reached.head == site.video[:64]
+
+
+async def test_a_download_stops_at_its_cap(reach, site, tmp_path):
+    """Neither a stated nor a hidden size makes it fetch more than the cap."""
+    stated = await reach.download(f"{site.base_url}/clip.avi", tmp_path / "a", 100)
+    assert stated.sha256 is None
+    assert not (tmp_path / "a").exists()
+    hidden = await reach.download(f"{site.base_url}/endless", tmp_path / "b", 1_000_000)
+    assert hidden.sha256 is None
+    assert (tmp_path / "b").stat().st_size <= 1_000_000
+
+
+async def test_a_transfer_that_breaks_off_is_told(reach, site, tmp_path):
+    """Half a content is no content."""
+    with pytest.raises(FetchError, match="broke off"):
+        await reach.download(f"{site.base_url}/breaks-off", tmp_path / "a", 10**6)
+
+
+async def test_private_addresses_can_be_refused(site):
+    """Digits, names and mapped addresses of this machine are not dialled; the server sees nothing."""
+    port = site.base_url.rpartition(":")[2]
+    async with Reach(allow_private=False) as careful:
+        for host in ("127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "10.0.0.1", "169.254.169.254"):
+            with pytest.raises(ForbiddenAddress):
+                await careful.head(f"http://{host}:{port}/picture.jpg")
+    assert site.seen == []
+
+
+async def test_nothing_of_the_user_is_sent(reach, site):
+    """No key, no cookie, no authorization: only what the look needs."""
+    await reach.head(f"{site.base_url}/picture.jpg")
+    assert set(site.headers[0]) == {"Host", "User-Agent", "Accept", "Accept-Encoding"}
