@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 from lightmeter.client.reading import read_answer, read_object, text_of
+
+
+def typed(data):
+    """The typed answer of such an object, by way of its bytes."""
+    return read_answer(json.dumps(data).encode())
 
 
 def test_odd_entries_are_left_out_alone():
     """A tag without a name goes; its neighbours, before and after, stay."""
     tags = {"a": [{"name": "a"}, {"score": 0.1}, {"name": "c"}], "b": [{"name": "b", "score": "high"}], "d": 7}
-    answer = read_answer({"all": {"assets": [{"name": "x", "tags": tags}]}})
+    answer = typed({"all": {"assets": [{"name": "x", "tags": tags}]}})
     found = answer.all.assets[0].tags
     assert [tag.name for tag in found["a"]] == ["a", "c"]
     assert found["b"][0].score is None
@@ -18,14 +25,14 @@ def test_odd_entries_are_left_out_alone():
 def test_several_odd_places_do_not_shift_each_other():
     """Removing one entry of a list leaves the others where the report says they are."""
     entries = [{"score": "bad"}, {"label": "one"}, {"score": []}, 5, {"label": "two", "score": "x"}]
-    answer = read_answer({"all": {"assets": [{"nsfw": entries}, "no asset", {"name": "y"}]}})
+    answer = typed({"all": {"assets": [{"nsfw": entries}, "no asset", {"name": "y"}]}})
     assert [(entry.label, entry.score) for entry in answer.all.assets[0].nsfw] == [("one", None), ("two", None)]
     assert [asset.name for asset in answer.all.assets] == [None, "y"]
 
 
 def test_an_empty_list_where_an_object_belongs():
     """Some servers write an empty object as an empty list."""
-    answer = read_answer({"all": {"assets": [{"name": "x", "tags": [], "colors": []}]}, "credits_paid": 2})
+    answer = typed({"all": {"assets": [{"name": "x", "tags": [], "colors": []}]}, "credits_paid": 2})
     assert answer.all.assets[0].tags == {}
     assert answer.credits_paid == 2
 
@@ -33,24 +40,22 @@ def test_an_empty_list_where_an_object_belongs():
 def test_brands_as_an_object():
     """Brands given as an object are read as a list; an odd entry takes the object with it, no more."""
     good = {"Acme": [{"score": 0.5}], "Zig": {"score": 0.25}}
-    answer = read_answer({"all": {"assets": [{"name": "x", "brands": good}]}})
+    answer = typed({"all": {"assets": [{"name": "x", "brands": good}]}})
     assert [(brand.name, brand.score) for brand in answer.all.assets[0].brands] == [("Acme", 0.5), ("Zig", 0.25)]
     odd = {"Acme": [{"score": "much"}]}
-    answer = read_answer({"all": {"assets": [{"name": "x", "brands": odd}]}})
+    answer = typed({"all": {"assets": [{"name": "x", "brands": odd}]}})
     assert (answer.all.assets[0].name, answer.all.assets[0].brands) == ("x", None)
 
 
 def test_wrong_fields_become_none():
     """A field of another type than the contract's is None; the rest is read."""
-    answer = read_answer(
-        {"request_id": ["r"], "credits": "12", "credits_paid": 1.5, "success": "maybe", "role": "general"}
-    )
+    answer = typed({"request_id": ["r"], "credits": "12", "credits_paid": 1.5, "success": "maybe", "role": "general"})
     assert (answer.request_id, answer.credits, answer.credits_paid, answer.role) == (None, 12, None, "general")
 
 
 def test_unknown_fields_are_kept():
     """What is not known yet is kept as it came."""
-    answer = read_answer({"all": {"assets": [{"name": "x", "mood": "calm"}]}, "carbon_g": 3})
+    answer = typed({"all": {"assets": [{"name": "x", "mood": "calm"}]}, "carbon_g": 3})
     assert answer.model_extra == {"carbon_g": 3}
     assert answer.all.assets[0].model_extra == {"mood": "calm"}
 
@@ -59,6 +64,7 @@ def test_what_is_no_object():
     """Anything but a JSON object is None, however deep or broken."""
     for body in (b"", b"[1]", b"{", b"\xff", b'"text"', b"[" * 100_000):
         assert read_object(body) is None
+        assert read_answer(body) is None
 
 
 def test_quoted_text_is_short():

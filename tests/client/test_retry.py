@@ -266,6 +266,7 @@ def test_judging_never_raises(body, status, headers):
         assert isinstance(judged, Judgement)
         assert judged.retry_after_s is None or judged.retry_after_s >= 0
         assert judged.request_id is None or judged.request_id
+        assert judged.answer is None or judged.answer.request_id == judged.request_id
 
 
 @given(BODIES, st.integers(100, 599))

@@ -42,6 +42,7 @@ __all__ = ["AnalyzeOptions", "Client", "error_for"]
 _FETCH: Final = "/api/fetch"
 _RESPONSE: Final = "/api/response/"
 _CREDITS: Final = "/api/credits"
+_IDEMPOTENCY_HEADER: Final = "Idempotency-Key"
 
 # Bodies with uploads in them take the loop milliseconds to write as JSON.
 _SMALL_BODY_CHARS: Final = 256 * 1024
@@ -105,15 +106,23 @@ class Client:
     ) -> None:
         await self._transport.__aexit__(kind, error, trace)
 
-    async def submit(self, request: AnalyzeRequest) -> tuple[RawAnswer, Judgement]:
+    async def submit(
+        self, request: AnalyzeRequest, *, idempotency_key: str | None = None
+    ) -> tuple[RawAnswer, Judgement]:
         """Send one analyze request, once; it may be charged.
+
+        Args:
+            request: What to analyse.
+            idempotency_key: Sent as the header Idempotency-Key. No service of the contract need honour it: only
+                where one is known to, the same request under the same key may be sent twice and is charged once.
 
         Raises:
             UsageError: it cannot be written as JSON; nothing was sent.
             Unreachable: nothing was sent.
             OutcomeUnknown: it was sent, or may have been, and no whole answer came.
         """
-        raw = await self._transport.send("POST", _FETCH, body=await _json(request))
+        headers = {} if idempotency_key is None else {_IDEMPOTENCY_HEADER: idempotency_key}
+        raw = await self._transport.send("POST", _FETCH, body=await _json(request), headers=headers)
         return raw, judge_submission(raw, now=self._clock.now())
 
     async def poll(self, request_id: str) -> tuple[RawAnswer, Judgement]:

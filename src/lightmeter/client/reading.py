@@ -7,14 +7,16 @@ odd entry.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import orjson
 from pydantic import ValidationError
 
 from lightmeter.models.response import Answer
 
-__all__ = ["read_answer", "read_object", "text_of"]
+__all__ = ["read_answer", "read_object", "request_id_of", "text_of"]
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _QUOTED_CHARS = 200
@@ -29,17 +31,36 @@ def read_object(body: bytes) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def read_answer(data: dict[str, Any]) -> Answer:
-    """A typed answer of a JSON object; consumes `data`: what does not fit is removed from it.
+def read_answer(body: bytes) -> Answer | None:
+    """A typed answer of a body, or None when that is no JSON object; never raises.
 
     A wrong entry of a list or of an object is left out alone, a wrong optional field becomes None.
     """
+    data = read_object(body)
+    if data is None:
+        return None
+    data["request_id"] = request_id_of(data)
     while True:
         try:
             return Answer.model_validate(data)
         except ValidationError as error:
             for path in reversed(_odd_places(error)):
                 _remove(data, path)
+
+
+def request_id_of(data: Mapping[str, Any]) -> str | None:
+    """The id an answer names, or the last step of its result address, whose host is never followed."""
+    named = data.get("request_id")
+    if isinstance(named, str | int) and not isinstance(named, bool) and str(named):
+        return str(named)
+    address = data.get("response_uri")
+    if not isinstance(address, str):
+        return None
+    try:
+        path = urlsplit(address).path
+    except ValueError:  # a broken IPv6 host
+        return None
+    return unquote(path.rstrip("/").rpartition("/")[2]) or None
 
 
 def _odd_places(error: ValidationError) -> list[tuple[int | str, ...]]:

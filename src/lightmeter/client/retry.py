@@ -1,6 +1,6 @@
 """What an answer means for money: paid, refused, not yet, or unknown. Pure, and never raises.
 
-There is no idempotency key, so a submission is sent again only when its answer proves that it was not taken.
+The contract has no idempotency key, so a submission is sent again only when its answer proves that it was not taken.
 The body is looked at before the status, because errors do not always carry a matching one; both dialects of
 the service are read.
 
@@ -31,16 +31,16 @@ word its `status` has.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from lightmeter.client.raw import RawAnswer
-from lightmeter.client.reading import read_answer, read_object, text_of
+from lightmeter.client.reading import read_answer, read_object, request_id_of, text_of
 from lightmeter.models.response import Answer
 from lightmeter.models.vocabulary import (
     ACCESS_DENIED,
@@ -97,24 +97,31 @@ class Verdict(StrEnum):
 _SILENT: Final = frozenset({Verdict.ANSWERED, Verdict.ACKNOWLEDGED, Verdict.PROCESSING})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judgement:
     """A verdict and what it rests on.
 
     Attributes:
         verdict: What the answer means.
-        answer: What could be read of it; None when it is no JSON object.
-        error: The error text, or for an answer outside the contract what it looks like; None when there is
-            none.
+        body: The bytes it was read from.
+        error: The error text, or for an answer outside the contract what it looks like; None when there is none.
         retry_after_s: Seconds the service asks to wait, 0 or more; None when it does not say.
         request_id: What to poll; None when the answer names none.
     """
 
     verdict: Verdict
-    answer: Answer | None = None
+    body: bytes = field(default=b"", repr=False)
     error: str | None = None
     retry_after_s: float | None = None
     request_id: str | None = None
+
+    @cached_property
+    def answer(self) -> Answer | None:
+        """What could be read of the answer, typed; None when it is no JSON object.
+
+        Made when first asked for: a verdict costs 20 µs, typing a whole answer of 6 KB costs three times that.
+        """
+        return read_answer(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,39 +248,20 @@ def _judged(verdict: Verdict, reading: _Reading, raw: RawAnswer) -> Judgement:
     if error is None and verdict not in _SILENT:
         said = text_of(raw.body)
         error = f"HTTP {raw.status}: {said}" if said else f"HTTP {raw.status} without a body"
-    answer = None if reading.data is None else read_answer(reading.data)
-    return Judgement(verdict, answer, error, reading.retry_after_s, reading.request_id)
+    return Judgement(verdict, raw.body, error, reading.retry_after_s, reading.request_id)
 
 
 def _read(raw: RawAnswer, now: float | None) -> _Reading:
     data = read_object(raw.body)
     word = None if data is None else data.get("status")
-    request_id = None if data is None else _request_id(data)
-    if data is not None and request_id is not None:
-        data["request_id"] = request_id
     return _Reading(
         status=raw.status,
         data=data,
         error=_error_text(data, raw.body),
         word=word.casefold() if isinstance(word, str) else None,
-        request_id=request_id,
+        request_id=None if data is None else request_id_of(data),
         retry_after_s=retry_after_s(raw, now=now),
     )
-
-
-def _request_id(data: dict[str, Any]) -> str | None:
-    """The id an answer names, or the last step of its result address, whose host is never followed."""
-    named = data.get("request_id")
-    if isinstance(named, str | int) and not isinstance(named, bool) and str(named):
-        return str(named)
-    address = data.get("response_uri")
-    if not isinstance(address, str):
-        return None
-    try:
-        path = urlsplit(address).path
-    except ValueError:  # a broken IPv6 host
-        return None
-    return unquote(path.rstrip("/").rpartition("/")[2]) or None
 
 
 def _error_text(data: dict[str, Any] | None, body: bytes) -> str | None:

@@ -1,6 +1,6 @@
 """The client's only door to aiohttp: a request out, a raw answer in, and the truth about what was sent.
 
-There is no idempotency key, so two failures must never be mixed up: *nothing was sent* (safe to send again)
+The contract has no idempotency key, so two failures must never be mixed up: *nothing was sent* (safe to send again)
 and
 *something was sent* (it may have been charged). Hence no retry of a POST, no redirect, no proxy or netrc
 taken from the environment, no cookies; the key goes to the configured address and nowhere else.
@@ -136,6 +136,7 @@ class Transport:
         *,
         body: bytes | None = None,
         params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> RawAnswer:
         """Send one request, once, and read the whole answer.
 
@@ -144,6 +145,7 @@ class Transport:
             path: Path under the base URL, starting with a slash, percent-encoded where it must be.
             body: JSON, as bytes.
             params: Query parameters.
+            headers: Headers beside the standing ones.
 
         Raises:
             Unreachable: no connection was made, so nothing was sent.
@@ -153,18 +155,19 @@ class Transport:
         session = self._session
         if session is None:
             raise RuntimeError("The transport is not open: use `async with`.")
+        sent_headers = {} if body is None else {"Content-Type": "application/json"}
         try:
             async with session.request(
                 method,
                 URL(self.base_url + path, encoded=True),
                 params=params,
                 data=_payload(body),
-                headers={} if body is None else {"Content-Type": "application/json"},
+                headers={**sent_headers, **(headers or {})},
                 allow_redirects=False,
             ) as response:
                 content = await self._read(response)
-                headers = {name.lower(): value for name, value in response.headers.items()}
-                return RawAnswer(response.status, headers, content)
+                received = {name.lower(): value for name, value in response.headers.items()}
+                return RawAnswer(response.status, received, content)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             # Both come only from making the connection: name lookup, TCP, TLS handshake.
             raise Unreachable(

@@ -1,0 +1,264 @@
+"""The thin client: sends once, waits for results, and raises what the service means."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64decode
+
+import pytest
+
+from lightmeter.client import Client, Timeouts, Verdict
+from lightmeter.errors import (
+    AccessDenied,
+    MediaTooLarge,
+    OutcomeUnknown,
+    OutOfCredits,
+    ProtocolError,
+    Refused,
+    RequestFailed,
+    Unreachable,
+    UsageError,
+)
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.vocabulary import MAX_FILE_BYTES
+
+from .conftest import http, read_request, saying
+
+RESULTS = {"assets": [{"name": "cat.jpg"}], "errors": []}
+DONE = {"request_id": "r 1", "all": RESULTS, "credits_paid": 1, "credits": 9}
+ACK = {"request_id": "r 1", "success": True, "status": "queued", "response_uri": "http://elsewhere.invalid/r"}
+URLS = ["http://127.0.0.1/cat.jpg"]
+
+
+class StepClock:
+    """A clock that only moves when somebody sleeps."""
+
+    def __init__(self):
+        self.time_s = 1000.0
+        self.slept = []
+
+    def now(self):
+        """Seconds, as of the last sleep."""
+        return self.time_s
+
+    def monotonic(self):
+        """The same."""
+        return self.time_s
+
+    async def sleep(self, seconds):
+        """Move on at once."""
+        self.slept.append(seconds)
+        self.time_s += seconds
+        await asyncio.sleep(0)
+
+
+def body_of(request):
+    """The JSON that a request carried."""
+    return json.loads(request.partition(b"\r\n\r\n")[2])
+
+
+async def test_a_single_image_is_answered_at_once(serving):
+    """A synchronous answer comes back typed; only what was given is sent, single values as strings."""
+    async with serving(saying(http(200, DONE))) as heard, Client(heard.base_url, "key") as client:
+        answer = await client.analyze(urls=URLS, backends=["imagenet"], features=["tags"], tag_score=0.5)
+    assert (answer.all.assets[0].name, answer.credits_paid) == ("cat.jpg", 1)
+    assert body_of(heard.requests[0]) == {
+        "url": URLS[0], "backend": "imagenet", "feature": "tags", "tag_score": 0.5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("word", [{}, {"status": "completed"}])
+async def test_several_are_polled_under_our_own_address(serving, word):
+    """An acknowledged request is polled by its id under our base URL, wherever the result address points."""
+    script = saying(
+        http(202, ACK), http(200, {"request_id": "r 1", "status": "processing"}), http(200, {**DONE, **word})
+    )
+    async with serving(script) as heard, Client(heard.base_url, "key", clock=StepClock()) as client:
+        answer = await client.analyze(urls=[*URLS, *URLS], backends=["imagenet"])
+    assert answer.all.assets[0].name == "cat.jpg"
+    assert [request.split(b"\r\n")[0] for request in heard.requests] == [
+        b"POST /api/fetch HTTP/1.1",
+        b"GET /api/response/r%201 HTTP/1.1",
+        b"GET /api/response/r%201 HTTP/1.1",
+    ]
+
+
+async def test_polls_that_fail_are_asked_again(serving):
+    """A poll costs nothing: one that breaks, or is turned away, is repeated after the pause asked for."""
+    answers = [http(202, ACK), http(502), b"", http(429, Retry_After="30"), http(200, DONE)]
+
+    async def script(reader, writer, heard):
+        while answers:
+            heard.requests.append(await read_request(reader))
+            said = answers.pop(0)
+            if not said:
+                return
+            writer.write(said)
+            await writer.drain()
+
+    clock = StepClock()
+    async with serving(script) as heard, Client(heard.base_url, "key", clock=clock) as client:
+        assert (await client.analyze(urls=URLS, backends=["x"])).credits_paid == 1
+    assert max(clock.slept) == 30.0
+    assert sum(request.startswith(b"POST") for request in heard.requests) == 1
+
+
+async def test_waiting_has_a_deadline(serving):
+    """A request that is never done is given up after the time asked for, with the id to go on with."""
+
+    async def script(reader, writer, heard):
+        while True:
+            heard.requests.append(await read_request(reader))
+            writer.write(http(202, ACK))
+            await writer.drain()
+
+    clock = StepClock()
+    async with serving(script) as heard, Client(heard.base_url, "key", clock=clock) as client:
+        with pytest.raises(OutcomeUnknown, match="no result after 60 s") as caught:
+            await client.analyze(urls=URLS, backends=["x"], timeout_s=60)
+    assert "r 1" in caught.value.hint
+    assert sum(clock.slept) == pytest.approx(60)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (401, {"error": "Access denied."}, AccessDenied),
+        (402, {"error": "Insufficient credits."}, OutOfCredits),
+        (400, {"error": "Invalid URLs detected."}, Refused),
+        (429, b"", Refused),
+        (200, {"request_id": "r", "status": "failed", "error": "Request failed: no"}, RequestFailed),
+        (500, {"error": "Request failed: no"}, OutcomeUnknown),
+        (502, b"<html>", OutcomeUnknown),
+        (200, b"<html>Please sign in", OutcomeUnknown),
+    ],
+)
+async def test_every_refusal_has_its_error(serving, status, body, error):
+    """Each verdict without results is the error of that name, with the service's text and the HTTP status."""
+    async with serving(saying(http(status, body))) as heard, Client(heard.base_url, "key") as client:
+        with pytest.raises(error) as caught:
+            await client.analyze(urls=URLS, backends=["x"])
+    assert type(caught.value) is error
+    assert caught.value.http_status == status
+    assert caught.value.hint
+    assert not isinstance(body, dict) or str(caught.value) == body["error"]
+    assert len(heard.requests) == 1
+
+
+async def test_failures_of_a_poll_are_told(serving):
+    """A request that fails while it is polled raises; one no longer known may have been paid for."""
+    gone = {"error": "Request ID r 1 not found."}
+    for said, error in (
+        (http(200, {"status": "failed", "error": "no"}), RequestFailed),
+        (http(404, gone), OutcomeUnknown),
+    ):
+        script, clock = saying(http(202, ACK), said), StepClock()
+        async with serving(script) as heard, Client(heard.base_url, "key", clock=clock) as client:
+            with pytest.raises(error):
+                await client.analyze(urls=URLS, backends=["x"])
+
+
+async def test_files_travel_as_base64(serving, tmp_path):
+    """Bytes and local files are sent as base64 with a name each, in the order given."""
+    path = tmp_path / "cat.jpg"
+    path.write_bytes(b"\xff\xd8 from disk")
+    async with serving(saying(http(200, DONE))) as heard, Client(heard.base_url, "key") as client:
+        await client.analyze(files=[b"in memory", path, str(path)], backends=["x"])
+    body = body_of(heard.requests[0])
+    assert [b64decode(file) for file in body["file"]] == [b"in memory", b"\xff\xd8 from disk", b"\xff\xd8 from disk"]
+    assert body["file_name"] == ["file-0", "cat.jpg", "cat.jpg"]
+
+
+async def test_large_uploads_arrive(serving):
+    """A file of megabytes arrives as it was."""
+    content = bytes(range(256)) * 8_000
+    async with serving(saying(http(200, DONE))) as heard, Client(heard.base_url, "key") as client:
+        await client.analyze(files=[content], backends=["x"])
+    assert b64decode(body_of(heard.requests[0])["file"]) == content
+
+
+async def test_what_cannot_be_sent_is_not(serving, tmp_path):
+    """Nothing to analyse, files too large or missing, odd options: told before a byte leaves."""
+    large = tmp_path / "large.jpg"
+    with large.open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    async with serving(saying()) as heard, Client(heard.base_url, "key") as client:
+        for error, wrong in (
+            (UsageError, {}),
+            (MediaTooLarge, {"files": [large]}),
+            (MediaTooLarge, {"files": [bytes(MAX_FILE_BYTES + 1)]}),
+            (UsageError, {"files": [tmp_path / "none.jpg"]}),
+            (UsageError, {"urls": URLS, "tag_score": 2}),
+            (UsageError, {"urls": ["http://h/\ud800.jpg"]}),
+        ):
+            with pytest.raises(error):
+                await client.analyze(**wrong)
+    assert heard.connections == 0
+
+
+async def test_submissions_can_carry_an_idempotency_key(serving):
+    """A key for services that know the same request by it goes into a header, and is not sent unasked."""
+    request = AnalyzeRequest(url=URLS)
+    async with serving(saying(http(200, DONE), http(200, DONE))) as heard, Client(heard.base_url) as client:
+        raw, judgement = await client.submit(request, idempotency_key="run-1")
+        await client.submit(request)
+    assert judgement.verdict is Verdict.ANSWERED
+    assert json.loads(raw.body) == DONE
+    assert b"\r\nIdempotency-Key: run-1\r\n" in heard.requests[0]
+    assert b"idempotency" not in heard.requests[1].lower()
+
+
+async def test_credits(serving):
+    """The balance is a whole number of credits."""
+    async with serving(saying(http(200, {"credits": 42}))) as heard, Client(heard.base_url, "key") as client:
+        assert await client.credits() == 42
+    assert heard.requests[0].startswith(b"GET /api/credits HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (200, {"error": "Access denied."}, AccessDenied),
+        (401, b"", AccessDenied),
+        (200, b"<html>", ProtocolError),
+        (404, b"", ProtocolError),
+        (301, b"", ProtocolError),
+        (200, {"credits": "plenty"}, ProtocolError),
+        (200, {"credits": None}, ProtocolError),
+        (200, [], ProtocolError),
+    ],
+)
+async def test_what_is_no_balance(serving, status, body, error):
+    """A wrong key is denied at any status; anything else that is no balance is told, not guessed."""
+    async with serving(saying(http(status, body))) as heard, Client(heard.base_url, "key") as client:
+        with pytest.raises(error) as caught:
+            await client.credits()
+    assert caught.value.http_status == status
+
+
+async def test_key_checks_ask_for_nothing(serving):
+    """An empty request, refused as such, shows that the key is known; a denial that it is not."""
+    refused, denied = {"error": "File/URL params are required."}, {"error": "Access denied."}
+    script = saying(http(400, refused), http(402, {"error": "No credits."}), http(401, denied), http(200, b"<html>"))
+    async with serving(script) as heard, Client(heard.base_url, "key") as client:
+        await client.check_key()
+        await client.check_key()
+        with pytest.raises(AccessDenied):
+            await client.check_key()
+        with pytest.raises(ProtocolError):
+            await client.check_key()
+    assert [body_of(request) for request in heard.requests] == [{}] * 4
+
+
+async def test_an_unreachable_service():
+    """Where nobody listens every call says so."""
+    async with Client("http://nobody.invalid", "key", timeouts=Timeouts(connect_s=5)) as client:
+        for call in (client.credits, client.check_key, lambda: client.analyze(urls=URLS)):
+            with pytest.raises(Unreachable):
+                await call()
+
+
+def test_the_key_is_masked():
+    """A client shows its address, never its key."""
+    assert repr(Client("http://localhost:1/", "very-secret")) == "Client('http://localhost:1')"
