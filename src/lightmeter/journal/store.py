@@ -32,6 +32,7 @@ FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = ".run.lock"
 MOST_IN_A_COMMIT: Final = 512
 BUSY_MS: Final = 10_000
+DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.ReadOnlyError, apsw.CantOpenError)
 
 
 def journal_path(folder: Path) -> Path:
@@ -46,25 +47,33 @@ def _connect(path: Path, flags: int) -> apsw.Connection:
 
 
 def _open_for_writing(path: Path) -> apsw.Connection:
+    connection = None
     try:
         connection = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("foreign_keys", "on")
-        fresh = connection.pragma("application_id") == 0 and not connection.pragma("page_count")
-        if fresh:
-            with connection:
-                connection.execute(SCHEMA)
-                connection.pragma("application_id", APPLICATION_ID)
-                connection.pragma("user_version", VERSION)
-            fsync_folder(path.parent)
+        _create_if_empty(connection, path)
+        _check_version(connection, path)
     except apsw.Error as error:
         raise JournalError(
-            f"{path} cannot be written: {error}.",
-            hint="Is the disk full, or the folder read-only? Nothing was sent.",
+            f"{path} cannot be written: {error}.", hint="Is the disk full, or the folder read-only? Nothing was sent."
         ) from error
-    _check_version(connection, path)
+    except JournalError:
+        if connection is not None:
+            connection.close()
+        raise
     return connection
+
+
+def _create_if_empty(connection: apsw.Connection, path: Path) -> None:
+    ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_schema")
+    if not tables:
+        with connection:
+            connection.execute(SCHEMA)
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", VERSION)
+        fsync_folder(path.parent)
 
 
 def _check_version(connection: apsw.Connection, path: Path) -> None:
@@ -201,12 +210,16 @@ class Journal:
             self._commit(waiting)
 
     def _commit(self, waiting: list[tuple[Change[Any], Future[Any]]]) -> None:
+        """One transaction for all that wait: they are all on disk, or none is."""
+        db = self._connection
         outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
         try:
-            with self._connection:  # a transaction around the savepoints below
-                for change, future in waiting:
-                    outcomes.append(self._apply(change, future))
+            db.execute("BEGIN IMMEDIATE")
+            outcomes.extend(self._apply(change, future) for change, future in waiting)
+            db.execute("COMMIT")
         except apsw.Error as error:
+            if db.in_transaction:  # a full disk has rolled it back already
+                db.execute("ROLLBACK")
             failure = JournalError(
                 f"{journal_path(self.folder)} cannot be written: {error}.",
                 hint="Is the disk full? Nothing more is sent.",
@@ -219,11 +232,16 @@ class Journal:
                 future.set_result(result)
 
     def _apply(self, change: Change[Any], future: Future[Any]) -> tuple[Future[Any], Any, BaseException | None]:
+        """One change in a savepoint of its own, so that a bad one does not take the others with it."""
+        db = self._connection
+        db.execute("SAVEPOINT change")
         try:
-            with self._connection:  # nested: a savepoint, so that one bad change does not take the others with it
-                result = change(self._connection)
-        except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.ReadOnlyError, apsw.CantOpenError):
-            raise
-        except Exception as error:  # noqa: BLE001 (it is handed to the caller whose change it was)
+            result = change(db)
+        except Exception as error:
+            if isinstance(error, DISK_ERRORS) or not db.in_transaction:  # the disk, not the change
+                raise
+            db.execute("ROLLBACK TO change")
+            db.execute("RELEASE change")
             return future, None, error
+        db.execute("RELEASE change")
         return future, result, None

@@ -1,0 +1,141 @@
+"""One file, one writer, group commits; a bad change hurts nobody else; what is written survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from lightmeter.errors import JournalError, JournalLocked, JournalVersion
+from lightmeter.journal.changes import get_meta, put_meta
+from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
+
+
+async def test_what_write_returned_is_on_disk(tmp_path):
+    """A change is durable when its write returns, and another connection sees it."""
+    with Journal(tmp_path) as journal:
+        await journal.write(put_meta({"a": "1"}))
+        with reading(tmp_path) as db:
+            assert get_meta(db) == {"a": "1"}
+
+
+async def test_a_change_that_fails_takes_no_other_with_it(tmp_path):
+    """Changes of one commit are apart: each has a savepoint of its own."""
+
+    def bad(db):
+        db.execute("INSERT INTO meta VALUES ('half', 'written')")
+        raise ValueError("no")
+
+    with Journal(tmp_path) as journal:
+        futures = [
+            journal.submit(put_meta({"before": "1"})),
+            journal.submit(bad),
+            journal.submit(put_meta({"after": "1"})),
+        ]
+        with pytest.raises(ValueError, match="no"):
+            futures[1].result()
+        futures[0].result()
+        futures[2].result()
+        with reading(tmp_path) as db:
+            assert get_meta(db) == {"before": "1", "after": "1"}
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    """One process runs a folder at a time, and the message says what to do."""
+    with Journal(tmp_path), pytest.raises(JournalLocked, match="Another process") as caught:
+        Journal(tmp_path)
+    assert "status" in caught.value.hint
+    Journal(tmp_path).close()  # and once it is closed the folder is free again
+
+
+def test_a_killed_writer_leaves_no_lock_and_all_it_committed(tmp_path):
+    """Kill -9 frees the folder and loses nothing that was written."""
+    script = textwrap.dedent("""
+        import sys, time
+        from pathlib import Path
+        from lightmeter.journal.store import Journal
+        from lightmeter.journal.changes import put_meta
+        journal = Journal(Path(sys.argv[1]))
+        for number in range(1000):
+            journal.submit(put_meta({"number": str(number)})).result()
+            print(number, flush=True)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    said = -1
+    for line in process.stdout:
+        said = int(line)
+        if said >= 20:
+            break
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    with Journal(tmp_path), reading(tmp_path) as db:
+        assert int(get_meta(db)["number"]) >= said
+
+
+def test_a_folder_without_a_run_says_so(tmp_path):
+    """Reading where nothing is names the command that starts a run, and creates nothing."""
+    with pytest.raises(JournalError, match="holds no run") as caught, reading(tmp_path):
+        pass
+    assert "lightmeter run" in caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_foreign_file_is_no_journal(tmp_path):
+    """Somebody else's database is neither read nor written."""
+    import apsw  # noqa: PLC0415 (a stranger's tool here)
+
+    stranger = apsw.Connection(str(journal_path(tmp_path)))
+    stranger.execute("CREATE TABLE theirs (x)")
+    stranger.close()
+    with pytest.raises(JournalError, match="not a journal"):
+        Journal(tmp_path)
+    with pytest.raises(JournalError, match="not a journal"), reading(tmp_path):
+        pass
+
+
+def test_a_newer_journal_is_refused(tmp_path):
+    """A journal of a later version is left alone."""
+    Journal(tmp_path).close()
+    import apsw  # noqa: PLC0415 (as above)
+
+    later = apsw.Connection(str(journal_path(tmp_path)))
+    later.pragma("user_version", 99)
+    later.close()
+    with pytest.raises(JournalVersion, match="version 99"):
+        Journal(tmp_path)
+
+
+def test_a_copy_is_whole(tmp_path):
+    """A copied journal holds what the first one held, and opens for writing."""
+    with Journal(tmp_path / "a") as journal:
+        journal.submit(put_meta({"a": "1"})).result()
+    copy_journal(journal_path(tmp_path / "a"), journal_path(tmp_path / "b"))
+    with Journal(tmp_path / "b"), reading(tmp_path / "b") as db:
+        assert get_meta(db) == {"a": "1"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_read_only_folder_is_a_clear_error(tmp_path):
+    """Where nothing can be written down, nothing may be sent."""
+    tmp_path.chmod(0o500)
+    with pytest.raises(JournalError, match="cannot be written"):
+        Journal(tmp_path)
+
+
+def test_a_full_disk_fails_the_write_and_says_so(tmp_path):
+    """A write that finds no room fails for its caller, and the journal keeps what it had."""
+    with Journal(tmp_path) as journal:
+        journal.submit(put_meta({"kept": "1"})).result()
+        journal.submit(
+            lambda db: db.execute(f"PRAGMA max_page_count = {db.pragma('page_count') + 1}") and None
+        ).result()
+        with pytest.raises(JournalError, match="disk is full") as caught:
+            journal.submit(put_meta({"big": "x" * 1_000_000})).result()
+        assert "Nothing more is sent" in caught.value.hint
+        with reading(tmp_path) as db:
+            assert get_meta(db) == {"kept": "1"}

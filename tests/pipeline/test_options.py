@@ -1,0 +1,34 @@
+"""Options are validated once, and every message names the option."""
+
+from __future__ import annotations
+
+import pytest
+
+from lightmeter.errors import SettingsError
+from lightmeter.pipeline.options import make_options
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"features": ["tags", "smell"]}, "features: there is no feature 'smell'"),
+        ({"role": "pirate"}, "role: there is no role 'pirate'"),
+        ({"tag_score": 1.5}, "tag-score"),
+        ({"capture_interval": 0}, "capture-interval"),
+        ({"max_frames": -1}, "max-frames"),
+        ({"budget": -1}, "budget"),
+        ({"batch_size": 0}, "batch-size"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_wrong_option_is_named(given, named):
+    """What is wrong stands first in the message."""
+    with pytest.raises(SettingsError, match=named):
+        make_options(**given)
+
+
+def test_names_come_as_text_or_lists():
+    """A comma-separated text, a list and nothing are all names."""
+    assert make_options(features="Tags, colors,tags").features == ("tags", "colors")
+    assert make_options(features=["nsfw"]).features == ("nsfw",)
+    assert make_options(features=None).features == ()
