@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import sys
 
 import pytest
 from pydantic import SecretStr
@@ -74,6 +75,23 @@ async def test_no_tls_there(serving):
         with pytest.raises(Unreachable):
             await transport.send("POST", "/api/fetch", body=b"{}")
     assert heard.requests == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fills a queue of the kernel's as Linux keeps it")
+@pytest.mark.parametrize(
+    "timeouts", [Timeouts(connect_s=0.1), Timeouts(total_s=0.1), Timeouts(connect_s=0.1, total_s=0.1)]
+)
+async def test_connecting_for_too_long(timeouts):
+    """A connection that is never made is unreachable, whichever limit ends it: nothing was sent."""
+    with socket.socket() as server, socket.socket() as first, socket.socket() as second:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for other in (first, second):  # a queue of none holds one; the kernel drops what comes after
+            other.settimeout(0)
+            other.connect_ex(server.getsockname())
+        async with Transport(f"http://127.0.0.1:{server.getsockname()[1]}", KEY, timeouts) as transport:
+            with pytest.raises(Unreachable):
+                await transport.send("POST", "/api/fetch", body=b"{}")
 
 
 async def close_before_reading(_reader, _writer, _heard):

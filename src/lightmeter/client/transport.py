@@ -12,7 +12,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Final, Self
 
 import aiohttp
@@ -44,9 +44,9 @@ class Timeouts:
     """How long to wait, in seconds, each above 0.
 
     Attributes:
-        connect_s: For a connection, its name lookup and its TLS handshake; passing it means nothing was sent.
+        connect_s: For a connection with its TLS handshake; passing it means that nothing was sent.
         read_s: For the next bytes of an answer; a synchronous analysis is silent until it is done.
-        total_s: For a whole request, from the first step to the last byte.
+        total_s: For a whole request, from the wait for a connection to the last byte.
     """
 
     connect_s: float = 10.0
@@ -117,6 +117,7 @@ class Transport:
                 sock_connect=self._timeouts.connect_s,
                 sock_read=self._timeouts.read_s,
             ),
+            trace_configs=[_tracing()],
             trust_env=False,
             auto_decompress=True,
         )
@@ -155,28 +156,29 @@ class Transport:
         session = self._session
         if session is None:
             raise RuntimeError("The transport is not open: use `async with`.")
-        sent_headers = {} if body is None else {"Content-Type": "application/json"}
+        content_type = {} if body is None else {"Content-Type": "application/json"}
+        sending = _Sending()
         try:
             async with session.request(
                 method,
                 URL(self.base_url + path, encoded=True),
                 params=params,
                 data=_payload(body),
-                headers={**sent_headers, **(headers or {})},
+                headers={**content_type, **(headers or {})},
                 allow_redirects=False,
+                trace_request_ctx=sending,
             ) as response:
                 content = await self._read(response)
                 received = {name.lower(): value for name, value in response.headers.items()}
                 return RawAnswer(response.status, received, content)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            # Both come only from making the connection: name lookup, TCP, TLS handshake.
-            raise Unreachable(
-                f"{self.base_url} cannot be reached: {_reason(error)}.", hint="Nothing was sent."
-            ) from error
         except OutcomeUnknown:
             raise
         except Exception as error:
-            # Whatever went wrong once a connection stood, bytes may have left: that is all we may claim.
+            if not sending.begun:  # name lookup, TCP, TLS handshake, or waiting for a place in the pool
+                raise Unreachable(
+                    f"{self.base_url} cannot be reached: {_reason(error)}.", hint="Nothing was sent."
+                ) from error
+            # Whatever went wrong once we began to write, bytes may have left: that is all we may claim.
             raise OutcomeUnknown(
                 f"No whole answer to {method} {path}: {_reason(error)}.", hint="It may have been charged."
             ) from error
@@ -198,6 +200,28 @@ class Transport:
         if self._api_key is not None:
             headers[AUTH_HEADER] = f"Token {self._api_key.get_secret_value()}"
         return headers
+
+
+@dataclass(slots=True)
+class _Sending:
+    """Whether a request has begun to leave; as long as it has not, nothing can have been charged."""
+
+    begun: bool = False
+
+
+def _tracing() -> aiohttp.TraceConfig:
+    """Tells each request's `_Sending` when aiohttp begins to write: it calls just before the first byte."""
+
+    async def begin(
+        _session: aiohttp.ClientSession,
+        context: SimpleNamespace,
+        _params: aiohttp.TraceRequestHeadersSentParams,
+    ) -> None:
+        context.trace_request_ctx.begun = True
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_headers_sent.append(begin)
+    return tracing
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
