@@ -85,7 +85,7 @@ async def analyze(
         await analyze_rows(out, first, last)
         await aupdate_progress_artifact(progress, progress=100.0 * (last + 1) / rows)
     tables = write_tables(out)
-    summary = lm.open(out).summary().to_dict()
+    summary: dict[str, Any] = lm.open(out).summary().to_dict()
     await acreate_table_artifact(
         table=_as_table(summary, tables), key="analyze-summary", description=f"{manifest} → {out}"
     )

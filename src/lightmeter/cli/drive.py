@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ from lightmeter.pipeline.progress import Progress
 __all__ = ["drive"]
 
 
-def drive(steps: Callable[[asyncio.Event], AsyncIterator[Any]]) -> Any:
+def drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]]) -> Any:
     """Run `steps(stop)` to its end, showing its progress; returns the last thing it yields.
 
     The first SIGINT or SIGTERM sets `stop`: nothing more is sent, what is in flight is waited for. A second SIGINT ends
@@ -25,7 +25,7 @@ def drive(steps: Callable[[asyncio.Event], AsyncIterator[Any]]) -> Any:
     return asyncio.run(_drive(steps))
 
 
-async def _drive(steps: Callable[[asyncio.Event], AsyncIterator[Any]]) -> Any:
+async def _drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]]) -> Any:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -39,7 +39,7 @@ async def _drive(steps: Callable[[asyncio.Event], AsyncIterator[Any]]) -> Any:
             loop.add_signal_handler(name, wished)
     last = None
     with Watch() as watch:
-        async with aclosing(steps(stop)) as each:  # type: ignore[type-var]
+        async with aclosing(steps(stop)) as each:
             async for step in each:
                 if isinstance(step, Progress):
                     watch.look(step)

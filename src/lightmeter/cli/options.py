@@ -25,15 +25,12 @@ def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-class _BatchSize(click.ParamType):
-    name = "N|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "auto" or isinstance(value, int):
-            return value
-        if str(value).isdigit() and int(value) > 0:
-            return int(value)
-        return self.fail(f"{value!r} is neither a whole number above 0 nor 'auto'.", param, ctx)
+def _batch_size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
+    if value is None or value == "auto":
+        return value
+    if value.isdigit() and int(value) > 0:
+        return int(value)
+    raise click.BadParameter(f"{value!r} is neither a whole number above 0 nor 'auto'.", ctx, param)
 
 
 analysis_options = with_options(
@@ -51,7 +48,7 @@ analysis_options = with_options(
 
 pace_options = with_options(
     click.option("--max-at-risk", metavar="CREDITS", type=int, help="Most credits in flight without an answer."),
-    click.option("--batch-size", metavar="N|auto", type=_BatchSize(), help="Images in one request (auto)."),
+    click.option("--batch-size", metavar="N|auto", callback=_batch_size, help="Images in one request (auto)."),
     click.option("--max-concurrency", metavar="N", type=int, help="Most requests in flight (8)."),
 )
 

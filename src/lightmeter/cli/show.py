@@ -66,8 +66,8 @@ class Watch:
             self._bar.update(self._task, description=look.phase, total=total, completed=done, facts=_facts(look))
         elif look.seconds - self._said_s >= PLAIN_EVERY_S or look.phase != self._phase:
             self._said_s, self._phase = look.seconds, look.phase
-            done = f"{look.rows} rows" if look.phase == "planning" else f"{look.finished}/{look.rows} rows"
-            click.echo(f"{look.phase}: {done} {_facts(look)}".rstrip(), err=True)
+            rows = f"{look.rows} rows" if look.phase == "planning" else f"{look.finished}/{look.rows} rows"
+            click.echo(f"{look.phase}: {rows} {_facts(look)}".rstrip(), err=True)
 
 
 def _facts(look: Look) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +111,7 @@ def open(folder: Path | str) -> Run:  # noqa: A001 (lightmeter.open reads as wha
 
 async def running(
     plan: Plan, out: Path | str, *, consent: bool = False, stop: asyncio.Event | None = None
-) -> AsyncIterator[Progress | Run]:
+) -> AsyncGenerator[Progress | Run]:
     """As `run`, yielding progress, and the run last.
 
     Setting `stop`, or closing the generator, sends nothing more and waits for what is in flight: nothing is lost.
@@ -128,7 +128,7 @@ async def running(
 
 async def resuming(
     out: Path | str, *, stop: asyncio.Event | None = None, rows: Rows = ALL_ROWS, tables: bool = True, **changes: Any
-) -> AsyncIterator[Progress | Run]:
+) -> AsyncGenerator[Progress | Run]:
     """As `resume`, yielding progress, and the run last; `rows` and `tables` cut it into the shards of a flow."""
     folder = Path(out)
     options = read_header(folder).options
@@ -143,7 +143,7 @@ async def resuming(
 
 async def _work(
     folder: Path, options: Options, stop: asyncio.Event | None, rows: Rows = ALL_ROWS
-) -> AsyncIterator[Progress | Run]:
+) -> AsyncGenerator[Progress | Run]:
     async with open_session(folder, read_settings(), options) as session, open_engine(session, rows) as engine:
         work = asyncio.create_task(_all_of_it(engine))
         try:
@@ -170,8 +170,8 @@ async def _all_of_it(engine: Engine) -> None:
     await engine.finish()
 
 
-async def _last(steps: AsyncIterator[Progress | Run]) -> Run:
-    async with aclosing(steps) as each:  # type: ignore[type-var]
+async def _last(steps: AsyncGenerator[Progress | Run]) -> Run:
+    async with aclosing(steps) as each:
         async for step in each:
             if isinstance(step, Run):
                 return step

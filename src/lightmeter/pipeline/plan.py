@@ -9,7 +9,7 @@ import asyncio
 import json
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -193,7 +193,7 @@ def _consent_needed(options: Options, settings: Settings) -> tuple[str, ...]:
 
 async def planning(
     source: ManifestSource, options: Options, settings: Settings, clock: Clock | None = None
-) -> AsyncIterator[Progress | Plan]:
+) -> AsyncGenerator[Progress | Plan]:
     """Plan; yields progress while it reads, and the plan last.
 
     Raises:
