@@ -68,6 +68,12 @@ async def test_no_more_frames_than_asked(video):
     assert [frame.index for frame in frames] == [0, 10]
 
 
+async def test_a_wrong_interval_is_not_blamed_on_the_video(video):
+    """Asking for a frame every 0 seconds is the caller's mistake."""
+    with pytest.raises(ValueError, match="no sampling"):
+        await sample_video(video, interval_s=0, max_frames=3)
+
+
 async def test_frames_can_be_shrunk(video):
     """`max_side` bounds the longer side and keeps the shape; facts stay those of the video."""
     facts, frames = await sample_video(video, interval_s=1, max_frames=1, max_side=32)

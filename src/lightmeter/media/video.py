@@ -132,7 +132,9 @@ async def sample_video(
         MediaTooLarge: more pixels, memory or frames than `limits` allow.
         MediaTimeout: more time than `limits` allow.
         UsageError: no decoder is installed.
+        ValueError: an interval below 1 or a negative limit.
     """
+    frame_times(0.0, interval_s, max_frames)  # nonsense is the caller's mistake, and not to be blamed on the video
     async with _dialogue(path, limits) as decoder:
         times = frame_times(decoder.facts.duration_s, interval_s, max_frames)
         frames: list[Frame] = []
