@@ -102,7 +102,7 @@ def _json_column(column: Any) -> list[JSON]:
         column = column.cast(pa.timestamp("us", "UTC" if column.type.tz else None), safe=False)
         return [None if moment is None else moment.isoformat() for moment in column.to_pylist()]
     target = next((target for fits, _, target in _NAMES if target and fits(column.type)), None)
-    values = column.to_pylist() if target is None else column.cast(target, safe=False).to_pylist()
+    values: list[Any] = (column if target is None else column.cast(target, safe=False)).to_pylist()
     if kinds.is_boolean(column.type) or kinds.is_integer(column.type) or kinds.is_floating(column.type):
         return values
     return [value if value is None or isinstance(value, str) else _json_value(value) for value in values]

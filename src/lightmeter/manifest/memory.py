@@ -60,7 +60,7 @@ def _list(value: Iterable[Any]) -> JSON:
 
 
 def _moment(value: date) -> JSON:
-    return value.isoformat()
+    return value.isoformat() if value == value else None  # noqa: PLR0124 (pandas' NaT is a date that differs from itself)
 
 
 # The first that fits converts: True is an int too, and a moment a date.

@@ -1,0 +1,194 @@
+"""Every column of every table, with its type, its meaning, its unit, and when it is null. Data, not code.
+
+Changing anything here that a reader could notice changes `SCHEMA_VERSION` in `schema.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+__all__ = ["COLUMNS", "KEYS", "Column"]
+
+_STRING: Final = pa.string()
+_DOUBLE: Final = pa.float64()
+_INT: Final = pa.int32()
+_MOMENT: Final = pa.timestamp("us", tz="UTC")
+_NAMES: Final = pa.list_(pa.string())
+_POLYGON: Final = pa.list_(pa.struct([("x", pa.float64()), ("y", pa.float64())]))
+_EMOTIONS: Final = pa.map_(pa.string(), pa.float64())
+
+_SHARE: Final = "0 to 1"
+_UNSAID: Final = "not answered"
+_FACE_UNIT: Final = "as answered: pixels, or shares of the picture's side where all are at most 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        name: As in the files and in SQL.
+        type: Its Arrow type.
+        description: What it holds.
+        null: When it is null.
+        unit: Of its values; `-` where there is none.
+    """
+
+    name: str
+    type: pa.DataType
+    description: str
+    null: str = "never"
+    unit: str = "-"
+
+
+KEYS: Final = (
+    Column("item_id", _STRING, "The row of the manifest this belongs to.", "known for no single row"),
+    Column("url", _STRING, "URL or path as in the manifest.", "known for no single row"),
+    Column("frame", _INT, "Captured frame of a video, counted from 0.", "an image, or a whole video", "frames"),
+    Column("run_id", _STRING, "The run that made this row."),
+)
+"""The columns that stand in every table."""
+
+_SOURCE: Final = Column("source", _STRING, "The back end that says so.", _UNSAID)
+_RAW: Final = Column("raw", _STRING, "The entry as it was answered, as JSON.")
+_SCORE: Final = Column("score", _DOUBLE, "How sure the back end is.", _UNSAID, _SHARE)
+
+_ASSETS: Final = (
+    Column("status", _STRING, "ok, failed, skipped, duplicate, in_doubt, over_budget or pending."),
+    Column("reason", _STRING, "Why it has this status.", "it is ok"),
+    Column("error", _STRING, "The error's own text.", "there was none"),
+    Column("kind", _STRING, "image or video.", "not known"),
+    Column("name", _STRING, "What the answer calls it; it may be a path on the service's side.", "no answer"),
+    Column("request_id", _STRING, "The request that answered it.", "none was made, or it has no id"),
+    Column("duplicate_of", _STRING, "The item_id whose answer it shares.", "it is no duplicate"),
+    Column("credits", _DOUBLE, "This item's share of what its request cost.", "not known", "credits (US cents)"),
+    Column("features", _NAMES, "Features asked for.", "no request"),
+    Column("backends", _NAMES, "Back ends asked for.", "no request"),
+    Column("width", _INT, "Width as it is shown, EXIF orientation applied.", "not measured", "pixels"),
+    Column("height", _INT, "Height as it is shown, EXIF orientation applied.", "not measured", "pixels"),
+    Column("duration_s", _DOUBLE, "Length of a video.", "an image, or not measured", "seconds"),
+    Column("content_sha256", _STRING, "SHA-256 of the file's bytes, in hex.", "the bytes were not read"),
+    Column("answered_at", _MOMENT, "When its answer came.", "no answer", "UTC, microseconds"),
+)
+
+_TAGS: Final = (Column("name", _STRING, "What is seen; upper and lower case differ.", _UNSAID), _SCORE, _SOURCE)
+
+_COLORS: Final = (
+    Column("hex", _STRING, "The colour as #rrggbb.", _UNSAID),
+    Column("score", _DOUBLE, "Its prominence.", _UNSAID, _SHARE),
+    Column("pixel_fraction", _DOUBLE, "Its share of the picture.", _UNSAID, _SHARE),
+    Column("red", pa.uint8(), "Red.", _UNSAID, "0 to 255"),
+    Column("green", pa.uint8(), "Green.", _UNSAID, "0 to 255"),
+    Column("blue", pa.uint8(), "Blue.", _UNSAID, "0 to 255"),
+    _SOURCE,
+)
+
+_NSFW: Final = (
+    Column("label", _STRING, "What is scored: sfw, nsfw, adult, violence, …", _UNSAID),
+    Column("score", _DOUBLE, "How sure the back end is of the label.", "likelihood form", _SHARE),
+    Column("likelihood", _STRING, "VERY_UNLIKELY to VERY_LIKELY, or UNKNOWN.", "numeric form"),
+    Column(
+        "severity",
+        _DOUBLE,
+        "How unsafe, both forms on one scale: the score, or the likelihood as 0, 0.25, 0.5, 0.75, 1; "
+        "for the label sfw, one minus that.",
+        "neither score nor a known likelihood",
+        "0 (harmless) to 1",
+    ),
+    _SOURCE,
+)
+
+_DESCRIPTIONS: Final = (
+    Column("description", _STRING, "The description.", _UNSAID),
+    _SOURCE,
+    Column("role", _STRING, "The persona asked for.", "not known"),
+    Column("language", _STRING, "The language asked for; the answer may be English all the same.", "not known"),
+)
+
+_FACES: Final = (
+    Column("face", _INT, "Position among the faces of this picture, counted from 0."),
+    Column("left", _DOUBLE, "Left edge of the face.", _UNSAID, _FACE_UNIT),
+    Column("top", _DOUBLE, "Top edge of the face.", _UNSAID, _FACE_UNIT),
+    Column("width", _DOUBLE, "Width of the face.", _UNSAID, _FACE_UNIT),
+    Column("height", _DOUBLE, "Height of the face.", _UNSAID, _FACE_UNIT),
+    Column("age_low", _DOUBLE, "Lower end of the estimated age.", _UNSAID, "years"),
+    Column("age_high", _DOUBLE, "Upper end of the estimated age.", _UNSAID, "years"),
+    Column("gender", _STRING, "Estimated gender, as answered.", _UNSAID),
+    Column("gender_score", _DOUBLE, "How sure of the gender; per cent are divided by 100.", _UNSAID, _SHARE),
+    Column(
+        "emotions",
+        _EMOTIONS,
+        "Emotion to how sure; per cent are divided by 100, likelihoods are 0, 0.25, 0.5, 0.75, 1.",
+        _UNSAID,
+        _SHARE,
+    ),
+    _RAW,
+    _SOURCE,
+)
+
+_TEXTS: Final = (
+    Column("text", _STRING, "What is read.", _UNSAID),
+    _SCORE,
+    Column(
+        "is_full_text",
+        pa.bool_(),
+        "Whether this is the whole text and the others of its source are parts of it.",
+        "the only entry of its source",
+    ),
+    Column("polygon", _POLYGON, "Corners around it.", _UNSAID, "pixels"),
+    _RAW,
+    _SOURCE,
+)
+
+_BRANDS: Final = (
+    Column("name", _STRING, "The brand.", _UNSAID),
+    _SCORE,
+    Column("polygon", _POLYGON, "Corners around it.", _UNSAID, "pixels"),
+    _RAW,
+    _SOURCE,
+)
+
+_ERRORS: Final = (
+    Column("request_id", _STRING, "The request that reports it.", "it has no id"),
+    Column("backend", _STRING, "The back end that failed.", "not known"),
+    Column("message", _STRING, "The text of the error."),
+)
+
+_REQUESTS: Final = (
+    Column("request_id", _STRING, "The service's id of the request.", "none was given"),
+    Column("state", _STRING, "Where its life cycle stands."),
+    Column("sent_at", _MOMENT, "When it was sent.", "not sent", "UTC, microseconds"),
+    Column("answered_at", _MOMENT, "When its results came.", "no results", "UTC, microseconds"),
+    Column("assets", _INT, "Images and videos in it.", unit="assets"),
+    Column("credits_paid", _INT, "What it cost.", "not known", "credits (US cents)"),
+    Column("credits_remaining", _INT, "Balance after it.", "not known", "credits (US cents)"),
+    Column("http_status", _INT, "Status of the last HTTP answer.", "no answer"),
+    Column("attempts", _INT, "How often it was sent.", unit="sends"),
+    Column("polls", _INT, "How often its result was asked for.", unit="polls"),
+)
+
+_PRECHECKS: Final = (
+    Column("check", _STRING, "What was looked at."),
+    Column("severity", _STRING, "info, warning or error; an error keeps the row from being paid for."),
+    Column("message", _STRING, "What was found, as a sentence."),
+    Column("value", _DOUBLE, "The figure behind it.", "it has none", "that of the check"),
+    Column("facts", _STRING, "All facts found, as JSON.", "none were found"),
+)
+
+COLUMNS: Final = {
+    "assets": _ASSETS,
+    "tags": _TAGS,
+    "colors": _COLORS,
+    "nsfw": _NSFW,
+    "descriptions": _DESCRIPTIONS,
+    "faces": _FACES,
+    "texts": _TEXTS,
+    "brands": _BRANDS,
+    "errors": _ERRORS,
+    "requests": _REQUESTS,
+    "prechecks": _PRECHECKS,
+}
+"""The tables and their own columns, beside `KEYS`."""

@@ -1,0 +1,113 @@
+"""Entries to columns: for each table of facts, where each of its own columns comes from. Pure.
+
+Work goes column by column over all entries of an asset: that is what makes a million answers bearable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from lightmeter.tables.columns import COLUMNS
+from lightmeter.tables.faces import FACE_COLUMNS, read_face
+from lightmeter.tables.severity import severity
+from lightmeter.tables.shapes import Entry, json_text, polygon
+
+__all__ = ["FACTS", "Asked", "extract"]
+
+FACTS: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands")
+"""The tables that are filled from assets, named as the answer names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the descriptions of an answer were asked for in."""
+
+    role: str | None
+    language: str | None
+
+
+_Source: TypeAlias = Callable[[Sequence[Entry], Asked], list[Any]]
+
+
+def extract(table: str, found: Sequence[Entry], asked: Asked) -> dict[str, list[Any]]:
+    """The table's own columns over the entries `found`, raw: types are settled when arrays are made."""
+    if table == "faces":
+        return _faces(found)
+    return {column: source(found, asked) for column, source in _SOURCES[table]}
+
+
+def _field(column: str) -> _Source:
+    return lambda found, _: [entry.fields.get(column) for entry in found]
+
+
+def _score(found: Sequence[Entry], _: Asked) -> list[Any]:
+    """`score`, or `confidence` where a back end's own word slipped through."""
+    scores = [entry.fields.get("score") for entry in found]
+    if None not in scores:
+        return scores
+    return [
+        entry.fields.get("confidence") if score is None else score for entry, score in zip(found, scores, strict=True)
+    ]
+
+
+def _severity(found: Sequence[Entry], _: Asked) -> list[Any]:
+    rows = (entry.fields for entry in found)
+    return [severity(fields.get("label"), fields.get("score"), fields.get("likelihood")) for fields in rows]
+
+
+def _polygon(found: Sequence[Entry], _: Asked) -> list[Any]:
+    return [polygon(entry.fields) for entry in found]
+
+
+def _raw(found: Sequence[Entry], _: Asked) -> list[Any]:
+    return [json_text(entry.literal) for entry in found]
+
+
+def _is_full_text(found: Sequence[Entry], _: Asked) -> list[Any]:
+    """Whether an entry is the whole text: it says so, or it is the first of its source and holds all the others.
+
+    With a single entry there is no telling whole from part: None.
+    """
+    by_source: dict[str, list[int]] = {}
+    for place, entry in enumerate(found):
+        by_source.setdefault(str(entry.fields.get("source")), []).append(place)
+    texts = [text if isinstance(text := entry.fields.get("text"), str) else "" for entry in found]
+    whole: list[bool | None] = [None] * len(found)
+    for first, *others in by_source.values():
+        if others:
+            whole[first] = bool(texts[first]) and all(texts[other] in texts[first] for other in others)
+        for other in others:
+            whole[other] = False
+    said = [entry.fields.get("is_full_text") for entry in found]
+    return [own if isinstance(own, bool) else seen for own, seen in zip(said, whole, strict=True)]
+
+
+def _faces(found: Sequence[Entry]) -> dict[str, list[Any]]:
+    faces = [read_face(entry.fields) for entry in found]
+    return {
+        "face": list(range(len(found))),
+        **{column: [face[column] for face in faces] for column in FACE_COLUMNS},
+        "raw": [json_text(entry.literal) for entry in found],
+        "source": [entry.fields.get("source") for entry in found],
+    }
+
+
+_SPECIAL: Final[dict[tuple[str, str], _Source]] = {
+    ("nsfw", "severity"): _severity,
+    ("descriptions", "role"): lambda found, asked: [asked.role] * len(found),
+    ("descriptions", "language"): lambda found, asked: [asked.language] * len(found),
+    ("texts", "score"): _score,
+    ("texts", "is_full_text"): _is_full_text,
+    ("texts", "polygon"): _polygon,
+    ("texts", "raw"): _raw,
+    ("brands", "score"): _score,
+    ("brands", "polygon"): _polygon,
+    ("brands", "raw"): _raw,
+}
+
+_SOURCES: Final[dict[str, tuple[tuple[str, _Source], ...]]] = {
+    table: tuple((column.name, _SPECIAL.get((table, column.name), _field(column.name))) for column in COLUMNS[table])
+    for table in FACTS
+}

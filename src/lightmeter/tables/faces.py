@@ -1,0 +1,113 @@
+"""What is said about a face, found in the words of any back end. Pure.
+
+The contract leaves the fields of a face open. Those of the known providers are found whatever their case and
+underscores (`BoundingBox`, `bounding_box`); everything else stays in the column `raw`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from lightmeter.tables.severity import likelihood_score
+from lightmeter.tables.shapes import number, polygon
+
+__all__ = ["FACE_COLUMNS", "read_face"]
+
+FACE_COLUMNS: Final = (
+    *("left", "top", "width", "height", "age_low", "age_high", "gender", "gender_score", "emotions"),
+)
+
+_BOXES: Final = ("boundingbox", "box", "bbox", "facerectangle")
+_NAMES: Final = ("type", "name", "emotion", "label", "value")
+_SCORES: Final = ("confidence", "score", "probability")
+_LIKELIHOOD_EMOTIONS: Final = ("joy", "sorrow", "anger", "surprise")
+_AGE_SPAN: Final = re.compile(r"\D*(\d{1,3})(?:\D+(\d{1,3}))?\D*")
+_PER_CENT: Final = 100.0
+
+
+def read_face(fields: dict[str, Any]) -> dict[str, Any]:
+    """The values of `FACE_COLUMNS`; None for what is not said."""
+    face = _folded(fields)
+    box = _box(face, fields)
+    age = _age(face)
+    gender, gender_score = _gender(face)
+    values = (*box, *age, gender, gender_score, _emotions(face))
+    return dict(zip(FACE_COLUMNS, values, strict=True))
+
+
+def _folded(value: Any) -> dict[str, Any]:
+    """An object under keys without case and underscores; empty for what is no object."""
+    if not isinstance(value, dict):
+        return {}
+    return {key.replace("_", "").casefold(): inner for key, inner in value.items()}
+
+
+def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((face[name] for name in names if face.get(name) is not None), None)
+
+
+def _box(face: dict[str, Any], fields: dict[str, Any]) -> tuple[float | None, ...]:
+    """Left, top, width and height: from a box, from the corners around the face, or from the face itself."""
+    box = _folded(_first(face, _BOXES)) or face
+    found = tuple(
+        number(_first(box, names)) for names in (("left", "x"), ("top", "y"), ("width", "w"), ("height", "h"))
+    )
+    if None not in found:
+        return found
+    corners = polygon(fields) or polygon({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
+    if not corners:
+        return found
+    across, down = [corner["x"] for corner in corners], [corner["y"] for corner in corners]
+    return min(across), min(down), max(across) - min(across), max(down) - min(down)
+
+
+def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
+    """Lower and upper end of the age; the same twice for a single figure."""
+    said = _first(face, ("agerange", "age"))
+    span = _folded(said)
+    if span:
+        return number(_first(span, ("low", "min"))), number(_first(span, ("high", "max")))
+    if isinstance(said, str) and (found := _AGE_SPAN.fullmatch(said)):
+        low, high = found.group(1), found.group(2) or found.group(1)
+        return float(low), float(high)
+    exact = number(said)
+    if exact is not None:
+        return exact, exact
+    return number(_first(face, ("agelow", "agemin"))), number(_first(face, ("agehigh", "agemax")))
+
+
+def _gender(face: dict[str, Any]) -> tuple[str | None, float | None]:
+    said = face.get("gender")
+    inner = _folded(said)
+    word = _first(inner, ("value", "name", "label")) if inner else said
+    score = _first(inner, _SCORES) if inner else _first(face, ("genderscore", "genderconfidence"))
+    return word if isinstance(word, str) else None, _shares({"": score}).get("")
+
+
+def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
+    """Emotions and how sure the back end is of each, as the pairs of a map; None where nothing is said."""
+    said = _first(face, ("emotions", "emotion"))
+    found: dict[str, Any] = {}
+    if isinstance(said, dict):
+        found = dict(said)
+    elif isinstance(said, str):
+        found = {said: face.get("emotionscore")}
+    elif isinstance(said, list):
+        for one in said:
+            inner = _folded(one)
+            word = one if isinstance(one, str) else _first(inner, _NAMES)
+            if isinstance(word, str):
+                found[word] = _first(inner, _SCORES)
+    for word in _LIKELIHOOD_EMOTIONS:
+        if f"{word}likelihood" in face:
+            found.setdefault(word, face[f"{word}likelihood"])
+    return list(_shares(found).items()) or None
+
+
+def _shares(said: dict[str, Any]) -> dict[str, float | None]:
+    """Scores as shares of 1: per cent (where any is above 1, all are) divided by 100, likelihoods by their step."""
+    scores = {name: number(value) for name, value in said.items()}
+    in_per_cent = any(score is not None and score > 1 for score in scores.values())
+    scale = _PER_CENT if in_per_cent else 1.0
+    return {name: likelihood_score(said[name]) if score is None else score / scale for name, score in scores.items()}

@@ -1,0 +1,242 @@
+"""Raw answers to tables: parsed once, straight into lists of columns, whatever their shape.
+
+Nothing that an answer can hold raises. A value of the wrong type becomes null; what is not understood stays in the
+`raw` column where the table has one, and whole in the journal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lightmeter.tables.arrays import array_of
+from lightmeter.tables.columns import COLUMNS, KEYS
+from lightmeter.tables.extract import FACTS, Asked, extract
+from lightmeter.tables.schema import TABLES, manifest_columns, schema
+from lightmeter.tables.shapes import entries, json_text, parse_answer
+
+__all__ = ["AnswerContext", "Flattener", "ItemRef"]
+
+_MAX_FRAME = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRef:
+    """A row of the manifest, and which asset of an answer is its.
+
+    Attributes:
+        item_id: The row's id.
+        url: The row's text, URL or path.
+        asset: Position in `all.assets`; None when the answer has nothing for it.
+    """
+
+    item_id: str
+    url: str
+    asset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerContext:
+    """What an answer does not say about itself, or may say otherwise.
+
+    Attributes:
+        run_id: The run.
+        request_id: The service's id of the request; None: as the answer says.
+        role: Persona asked for; None: as the answer says.
+        language: Language asked for; None: as the answer says.
+    """
+
+    run_id: str
+    request_id: str | None
+    role: str | None
+    language: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """The values of the key columns over a span of rows."""
+
+    item_id: str | None
+    url: str | None
+    frame: int | None
+    run_id: str | None
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """Rows of one table on their way: the keys once for each span, the other columns as lists."""
+
+    columns: dict[str, list[Any]]
+    keys: list[_Key] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    def extend(self, key: _Key, columns: Mapping[str, list[Any]], count: int) -> None:
+        self.keys.append(key)
+        self.counts.append(count)
+        for name, values in columns.items():
+            self.columns[name].extend(values)
+
+    def take(self, table_schema: pa.Schema) -> pa.Table:
+        """Everything as a table; the buffer is empty afterwards."""
+        spans = np.repeat(np.arange(len(self.counts)), self.counts)
+        arrays = []
+        for arrow_field in table_schema:
+            if arrow_field.name in self.columns:
+                arrays.append(array_of(self.columns[arrow_field.name], arrow_field.type))
+            else:
+                of_spans = [getattr(key, arrow_field.name) for key in self.keys]
+                arrays.append(array_of(of_spans, arrow_field.type).take(spans))
+        self.keys, self.counts = [], []
+        self.columns = {name: [] for name in self.columns}
+        return pa.Table.from_arrays(arrays, schema=table_schema)
+
+
+class Flattener:
+    """Collects rows of all tables until they are flushed.
+
+    Args:
+        run_id: The run of rows that name none themselves.
+        extra_types: Types of the manifest's own columns, as its reader gives them.
+    """
+
+    def __init__(self, run_id: str | None = None, extra_types: Mapping[str, str] | None = None) -> None:
+        self._run_id = run_id
+        self._extra_types = dict(extra_types or {})
+        self._extra_columns = manifest_columns(self._extra_types)
+        self._schemas = {table: schema(table, self._extra_types) for table in TABLES}
+        keys = {key.name for key in KEYS}
+        self._buffers = {
+            table: _Buffer({name: [] for name in self._schemas[table].names if name not in keys}) for table in TABLES
+        }
+        self._rows = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows collected since the last flush, over all tables."""
+        return self._rows
+
+    def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
+        """Add the facts and errors of one answer, as it came.
+
+        Items that share an asset get a copy of its facts each. Entries of `frames` get the frame's number. An
+        answer that is no JSON object adds nothing.
+        """
+        answer = parse_answer(raw)
+        results = answer.get("all")
+        if not isinstance(results, dict):
+            return
+        asked = Asked(
+            context.role if context.role is not None else answer.get("role"),
+            context.language if context.language is not None else answer.get("language"),
+        )
+        assets = results.get("assets")
+        assets = [assets] if isinstance(assets, dict) else assets if isinstance(assets, list) else []
+        for item in items:
+            if item.asset is None or not 0 <= item.asset < len(assets):
+                continue
+            found = assets[item.asset]
+            if isinstance(found, dict):
+                self._add_asset(found, item, context.run_id, asked)
+        self._add_errors(answer, results.get("errors"), items, context)
+
+    def add_row(self, table: str, row: Mapping[str, Any]) -> None:
+        """Add one row as it is, to `assets`, `errors`, `requests` or `prechecks`.
+
+        Columns left out are null, keys that are no columns are left out. For `assets` the manifest's own columns
+        stand under the key `extra`, as a mapping under their own names; each needs its type in `extra_types`.
+
+        Raises:
+            ValueError: An extra column whose type is not known.
+        """
+        buffer = self._buffers[table]
+        values = {column.name: row.get(column.name) for column in COLUMNS[table]}
+        if table == "prechecks" and isinstance(values["facts"], dict):
+            values["facts"] = json_text(values["facts"]) if values["facts"] else None
+        if table == "assets":
+            values.update(self._own_columns(row.get("extra") or {}))
+        key = _Key(row.get("item_id"), row.get("url"), row.get("frame"), row.get("run_id", self._run_id))
+        buffer.extend(key, {name: [value] for name, value in values.items()}, 1)
+        self._rows += 1
+
+    def flush(self) -> dict[str, pa.Table]:
+        """Everything collected, by table, without the tables that are empty; nothing is kept."""
+        filled = {table: buffer.take(self._schemas[table]) for table, buffer in self._buffers.items() if buffer.counts}
+        self._rows = 0
+        return filled
+
+    def _own_columns(self, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """All of the manifest's own columns under their names in the table; null where the row has none."""
+        unknown = next((name for name in extra if name not in self._extra_columns), None)
+        if unknown is not None:
+            raise ValueError(f"the manifest's column {unknown!r} has no type in extra_types")
+        return {
+            column: _own_value(extra.get(name), self._extra_types[name]) for name, column in self._extra_columns.items()
+        }
+
+    def _add_asset(self, found: Mapping[str, Any], item: ItemRef, run_id: str, asked: Asked) -> None:
+        self._add_facts(found, _Key(item.item_id, item.url, None, run_id), asked)
+        frames = found.get("frames")
+        for place, frame in enumerate(frames if isinstance(frames, list) else ()):
+            if isinstance(frame, dict):
+                index = frame.get("index")
+                known = type(index) is int and 0 <= index <= _MAX_FRAME
+                key = _Key(item.item_id, item.url, index if known else place, run_id)
+                self._add_facts(frame, key, asked)
+
+    def _add_facts(self, found: Mapping[str, Any], key: _Key, asked: Asked) -> None:
+        for table in FACTS:
+            if (value := found.get(table)) and (rows := list(entries(table, value))):
+                self._buffers[table].extend(key, extract(table, rows, asked), len(rows))
+                self._rows += len(rows)
+
+    def _add_errors(
+        self, answer: Mapping[str, Any], errors: Any, items: Sequence[ItemRef], context: AnswerContext
+    ) -> None:
+        """Errors are texts, usually without a URL: they belong to a row where it is alone, or is named."""
+        request_id = context.request_id if context.request_id is not None else answer.get("request_id")
+        for error in errors if isinstance(errors, list) else ([errors] if errors else ()):
+            fields = error if isinstance(error, dict) else {}
+            message = next((fields[name] for name in ("message", "error") if isinstance(fields.get(name), str)), None)
+            if message is None:
+                message = error if isinstance(error, str) else json_text(error)
+            backend = fields.get("backend") or fields.get("source") or _backend_named(message, answer.get("backends"))
+            item = _item_named(fields.get("url") or message, items)
+            self.add_row(
+                "errors",
+                {
+                    "item_id": item.item_id if item else None,
+                    "url": item.url if item else None,
+                    "run_id": context.run_id,
+                    "request_id": request_id,
+                    "backend": backend,
+                    "message": message,
+                },
+            )
+
+
+def _own_value(value: Any, type_name: str) -> Any:
+    """A value of the manifest for a column of its type: text columns hold what is no text as JSON."""
+    if value is None or type_name not in {"string", "json"}:
+        return value
+    return value if isinstance(value, str) and type_name == "string" else json_text(value)
+
+
+def _backend_named(message: str, backends: Any) -> str | None:
+    """The one back end of the request that the message names; None for none or several."""
+    words = set(re.findall(r"\w+", message.casefold()))
+    asked = [name for name in backends if isinstance(name, str)] if isinstance(backends, list) else []
+    named = [name for name in asked if name.casefold() in words]
+    return named[0] if len(named) == 1 else None
+
+
+def _item_named(message: Any, items: Sequence[ItemRef]) -> ItemRef | None:
+    """The item that an error is about: the only one, or the only one whose URL stands in the message."""
+    if len(items) == 1:
+        return items[0]
+    named = [item for item in items if item.url and isinstance(message, str) and item.url in message]
+    return named[0] if len(named) == 1 else None

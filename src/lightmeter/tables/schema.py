@@ -1,0 +1,101 @@
+"""Versioned Arrow schemas: what the columns are called, what they mean, and how the manifest's own fit in.
+
+A manifest's column keeps its name. Where that name is taken (`status`, or `Name` beside `name`, for SQL does not tell
+them apart) its column is called `<name>_manifest`, then `<name>_manifest_2`, and so on; the field's metadata
+`manifest_column` has the name as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lightmeter.errors import UsageError
+from lightmeter.tables.columns import COLUMNS, KEYS, Column
+
+__all__ = [
+    "EXTRA_TYPES",
+    "MANIFEST_COLUMN",
+    "SCHEMA_VERSION",
+    "TABLES",
+    "VERSION_KEY",
+    "manifest_columns",
+    "schema",
+]
+
+SCHEMA_VERSION: Final = 1
+"""Raised with every change of a column's name, type or meaning; stands in each file's footer."""
+
+TABLES: Final = tuple(COLUMNS)
+
+VERSION_KEY: Final = b"lightmeter.schema_version"
+MANIFEST_COLUMN: Final = b"manifest_column"
+
+EXTRA_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
+    {
+        "string": pa.string(),
+        "int64": pa.int64(),
+        "uint64": pa.uint64(),
+        "double": pa.float64(),
+        "bool": pa.bool_(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us"),
+        "timestamp_utc": pa.timestamp("us", tz="UTC"),
+        "json": pa.string(),
+    }
+)
+"""Arrow types of the manifest's own columns, by the names that its reader gives; an unknown name is text."""
+
+
+def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) -> pa.Schema:
+    """The schema of a table; that of `assets` ends with the manifest's own columns.
+
+    Each field's metadata holds `description`, `unit` and `null` (when it is null).
+
+    Raises:
+        UsageError: There is no such table.
+    """
+    if table not in COLUMNS:
+        raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(TABLES)}.")
+    fields = [_field(column) for column in (*KEYS, *COLUMNS[table])]
+    if table == "assets":
+        fields += [
+            pa.field(column, EXTRA_TYPES.get(extra_types[name], pa.string()), metadata=_manifest_metadata(name))
+            for name, column in manifest_columns(extra_types).items()
+        ]
+    metadata: dict[bytes | str, bytes | str] = {
+        VERSION_KEY: str(SCHEMA_VERSION).encode(),
+        b"lightmeter.table": table.encode(),
+    }
+    return pa.schema(fields, metadata=metadata)
+
+
+def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
+    """The manifest's own columns → what they are called in `assets`; see the top of this module."""
+    taken = {column.name for column in (*KEYS, *COLUMNS["assets"])}
+    named: dict[str, str] = {}
+    for name in extra_types:
+        column, place = name, 1
+        while column.casefold() in taken:
+            column = f"{name}_manifest" if place == 1 else f"{name}_manifest_{place}"
+            place += 1
+        taken.add(column.casefold())
+        named[name] = column
+    return named
+
+
+def _field(column: Column) -> pa.Field[Any]:
+    metadata = {"description": column.description, "unit": column.unit, "null": column.null}
+    return pa.field(column.name, column.type, metadata=metadata)
+
+
+def _manifest_metadata(name: str) -> dict[bytes, bytes]:
+    described = {
+        b"description": b"The manifest's own column, unchanged.",
+        b"unit": b"-",
+        b"null": b"empty in the manifest",
+    }
+    return {**described, MANIFEST_COLUMN: name.encode("utf-8", "replace")}
