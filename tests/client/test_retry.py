@@ -214,6 +214,7 @@ def test_a_byte_order_mark_is_no_obstacle():
     [
         ({"retry-after": "0"}, 0.0),
         ({"retry-after": " 120 "}, 120.0),
+        ({"retry-after": "0.25"}, 0.25),
         ({"retry-after": format_datetime(utc_from_timestamp(NOW + 30), usegmt=True)}, 30.0),
         ({"retry-after": format_datetime(utc_from_timestamp(NOW - 30), usegmt=True)}, 0.0),
         ({"retry-after": "soon"}, None),

@@ -66,7 +66,8 @@ _NOT_TAKEN: Final = tuple(
 )
 _NOT_FOUND: Final = re.compile(r"request id .* not found", re.IGNORECASE | re.DOTALL)
 _NOT_ACTED_UPON: Final = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
-_MAX_SECONDS_DIGITS: Final = 9
+# Fractions are none of the standard's, and are sent all the same; more digits than nine are no time to wait.
+_SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
 
 class Verdict(StrEnum):
@@ -182,8 +183,8 @@ def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
     service's. RFC 9110 §10.2.3.
     """
     text = raw.headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text) if len(text) <= _MAX_SECONDS_DIGITS else None
+    if _SECONDS.fullmatch(text):
+        return float(text)
     until = _date(text)
     if until is None:
         return None
