@@ -48,7 +48,7 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="lightmeter")
 def _root() -> None:
-    r"""Analyse thousands to millions of images and videos: know the price first, spend once, get tables you trust.
+    """Analyse thousands to millions of images and videos: know the price first, spend once, get tables you trust.
 
     \b
     First steps:

@@ -18,7 +18,7 @@ __all__ = ["command"]
 @click.command("credits")
 @click.option("--base-url", metavar="URL", help="The service (or LIGHTMETER_BASE_URL).")
 @json_option
-def command(base_url: str | None, as_json: bool) -> int:  # noqa: FBT001 (click's way)
+def command(base_url: str | None, as_json: bool) -> int:
     """Print the balance of the account; one credit is one cent. Asking costs nothing."""
     settings = read_settings()
     where = base_url or settings.base_url

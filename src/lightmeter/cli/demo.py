@@ -106,7 +106,7 @@ def _load_flow() -> Any:
 @click.command("demo")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/demo"), help="Where to (out/demo).")
 @json_option
-def command(out: Path, as_json: bool) -> int:  # noqa: FBT001 (click's way)
+def command(out: Path, as_json: bool) -> int:
     """Analyse the sample photographs and videos with the embedded service, through the Prefect flow.
 
     Needs no account, no key and no network: the files are served on this machine, the service and its models

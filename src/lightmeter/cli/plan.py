@@ -24,8 +24,8 @@ __all__ = ["command"]
 @click.option("--budget", metavar="CREDITS", type=int, help="The cap a run of this plan will have.")
 @click.option("--save", type=click.Path(path_type=Path), help="Write the plan here, as JSON.")
 @json_option
-def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:  # noqa: FBT001 (click's way)
-    r"""Read MANIFEST, check every row, and say what analysing it would cost. Spends nothing.
+def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:
+    """Read MANIFEST, check every row, and say what analysing it would cost. Spends nothing.
 
     MANIFEST is CSV, TSV, JSONL, Parquet or text (one address a line), also .gz; a path, s3://…, or - for
     standard input. Its column `url` or `path` says what to analyse; `id` and `kind` are optional; all other

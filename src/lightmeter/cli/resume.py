@@ -21,8 +21,8 @@ __all__ = ["command"]
 @click.option("--base-url", metavar="URL", help="Another address of the same service.")
 @pace_options
 @json_option
-def command(folder: Path, as_json: bool, **options: Any) -> int:  # noqa: FBT001 (click's way)
-    r"""Go on with the run in DIR.
+def command(folder: Path, as_json: bool, **options: Any) -> int:
+    """Go on with the run in DIR.
 
     Answers that are waiting at the service are collected first, requests whose end is unknown are resolved,
     and only then anything is spent. Rows that were answered are never asked for again.

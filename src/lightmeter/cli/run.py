@@ -37,11 +37,11 @@ def command(
     manifest: str | None,
     plan_file: Path | None,
     out: Path,
-    yes: bool,  # noqa: FBT001 (click's way)
-    as_json: bool,  # noqa: FBT001 (likewise)
+    yes: bool,
+    as_json: bool,
     **options: Any,
 ) -> int:
-    r"""Plan MANIFEST, ask, spend, and write the tables into --out.
+    """Plan MANIFEST, ask, spend, and write the tables into --out.
 
     On a terminal the plan is shown and you are asked before anything is spent, unless --yes. Without a
     terminal nothing is asked, and --yes or --budget must be given. A folder that already holds this run goes

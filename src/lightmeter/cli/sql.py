@@ -21,7 +21,7 @@ __all__ = ["command"]
 @click.argument("query")
 @click.option("--format", "style", type=click.Choice(["table", "csv"]), help="Table on a terminal, else csv.")
 def command(folder: Path, query: str, style: str | None) -> int:
-    r"""Ask the tables of the run in DIR, in DuckDB's SQL.
+    """Ask the tables of the run in DIR, in DuckDB's SQL.
 
     Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, errors, requests, prechecks.
     Rows of single video frames have `frame` set; those of whole videos and images do not.

@@ -16,7 +16,7 @@ __all__ = ["command"]
 @click.command("status")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @json_option
-def command(folder: Path, as_json: bool) -> int:  # noqa: FBT001 (click's way)
+def command(folder: Path, as_json: bool) -> int:
     """Count the rows of the run in DIR by status, with reasons; also while it runs.
 
     Every row of the manifest is in exactly one count; the command fails if they do not add up. The exit code
