@@ -1,0 +1,73 @@
+"""The README is true: it names every verb, table, setting, status and exit code, and its pictures are the code's own."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from lightmeter import errors
+from lightmeter.cli import VERBS
+from lightmeter.journal import state
+from lightmeter.journal.items import STATUSES
+from lightmeter.settings import Settings
+from lightmeter.tables.schema import TABLES
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def between(mark: str) -> str:
+    found = re.search(rf"<!-- {mark}:start -->\n(.*?)<!-- {mark}:end -->", README, re.DOTALL)
+    assert found, mark
+    return found[1].removeprefix("```\n").removesuffix("```\n")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_in_the_readme(verb):
+    """Who reads the README knows what can be done."""
+    assert re.search(rf"^\| `{verb}\b", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_is_in_the_readme(table):
+    """Who reads the README knows which tables there are."""
+    assert re.search(rf"^\| `{table}` \|", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("field", Settings.model_fields)
+def test_every_setting_is_in_the_readme(field):
+    """Who reads the README knows every variable."""
+    assert f"`LIGHTMETER_{field.upper()}`" in README
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_every_status_is_explained(status):
+    """A row's status is a word that the README explains."""
+    assert f"`{status}`" in README
+
+
+def test_every_exit_code_is_in_the_readme():
+    """Each exception's exit code stands in the table."""
+    codes = {getattr(errors, name).exit_code for name in errors.__all__}
+    assert {str(code) for code in codes | {0}} == set(re.findall(r"^\| (\d+) \| ", README, re.MULTILINE))
+
+
+def test_the_picture_of_the_layers_is_the_contract():
+    """The diagram is what import-linter checks, line by line."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert between("layers").splitlines() == contracts[0]["layers"]
+
+
+def test_the_picture_of_a_submission_is_the_module_s_own():
+    """The life cycle in the README is the one drawn in journal/state.py."""
+    drawn = state.__doc__.split("::\n\n")[1]
+    assert between("life").rstrip() == drawn.rstrip()
+
+
+@pytest.mark.parametrize("event", state.Event)
+def test_the_picture_shows_every_step(event):
+    """No step of the table is missing in the drawing."""
+    assert event.value in state.__doc__
