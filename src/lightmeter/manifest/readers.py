@@ -27,7 +27,6 @@ _FORMATS: Final = {
     ".txt": "text",
     ".parquet": "parquet",
 }
-_PARQUET_MAGIC: Final = b"PAR1"
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ __all__ = ["STDIN", "HashingReader", "Lines", "Location", "open_raw", "unpacked"
 
 STDIN: Final = "-"
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+_PARQUET_MAGIC: Final = b"PAR1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _CHUNK_BYTES: Final = 1024 * 1024
 
@@ -122,8 +123,17 @@ def _cannot_open(location: Location, error: Exception) -> ManifestError:
 
 
 def unpacked(raw: io.RawIOBase, location: Location) -> io.BufferedIOBase:
-    """The bytes without gzip, if the name or the first two bytes say gzip."""
+    """The bytes without gzip, if the name or the first two bytes say gzip.
+
+    Raises:
+        ManifestError: It is Parquet under another name, or on standard input.
+    """
     stream = io.BufferedReader(raw, _CHUNK_BYTES)
+    if stream.peek(4)[:4] == _PARQUET_MAGIC:
+        raise ManifestError(
+            f"{location.text}: this is Parquet, which is read from its end",
+            hint="Name it as a file that ends in .parquet.",
+        )
     if location.suffixes[-1:] == [".gz"] or stream.peek(2)[:2] == _GZIP_MAGIC:
         return gzip.GzipFile(fileobj=stream, mode="rb")
     return stream
@@ -168,7 +178,7 @@ class Lines:
         if self._pushed:
             return self._pushed.pop()
         raw = self._read()
-        self.number += 1
+        self.number += bool(raw)  # the end is no line
         if len(raw) > MAX_LINE_BYTES:
             raise self.error(
                 f"a line is longer than {MAX_LINE_BYTES // 1024**2} MiB", hint="Is this really a text file?"

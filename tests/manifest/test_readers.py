@@ -1,0 +1,431 @@
+"""Manifests of every format, good and bad, from every kind of place."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.errors import ManifestError
+from lightmeter.manifest import ManifestReader, canonical_url, stable_id
+
+URLS = ["https://example.com/a.jpg", "https://example.com/b.mp4"]
+CSV = "URL,id,Kind,note\nhttps://example.com/a.jpg,one,image,first\nhttps://example.com/b.mp4,,VIDEO,\n"
+JSONL = (
+    '{"url": "https://example.com/a.jpg", "id": "one", "kind": "image", "note": "first"}\n\n'
+    '{"note": "", "kind": "video", "url": "https://example.com/b.mp4"}\n'
+)
+FORMATS = {
+    "m.csv": CSV,
+    "m.tsv": CSV.replace(",", "\t"),
+    "semicolons.csv": CSV.replace(",", ";"),
+    "crlf.csv": CSV.replace("\n", "\r\n"),
+    "bom.csv": "\ufeff" + CSV,
+    "m.jsonl": JSONL,
+    "m.ndjson": "\ufeff" + JSONL,
+}
+
+
+def write(path: Path, text: str) -> Path:
+    content = text.encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_gives_the_same_items(tmp_path, name, packed):
+    """A row means the same in every format, packed or not: URL, own id, kind, and the other columns."""
+    path = write(tmp_path / (name + packed), FORMATS[name])
+    reader = ManifestReader(path)
+    first, second = reader
+    assert (first.seq, first.item_id, first.url, first.kind, first.has_own_id) == (0, "one", URLS[0], "image", True)
+    assert (second.seq, second.url, second.kind, second.has_own_id) == (1, URLS[1], "video", False)
+    assert second.item_id == stable_id(URLS[1])
+    assert [first.extra, second.extra] == [{"note": "first"}, {"note": ""}]
+    assert [first.problem, second.problem, first.path] == [None, None, None]
+    assert reader.extra_types == {"note": "string"}
+    assert reader.sha256 == sha256(path.read_bytes()).hexdigest()
+    assert reader.name == str(path)
+
+
+@pytest.mark.parametrize("name", ["urls.txt", "urls.txt.gz", "urls.csv"])
+def test_text_is_one_url_a_line(tmp_path, name):
+    """Text has a URL a line; blank lines and comments are no rows; a CSV of bare URLs is such a text too."""
+    path = write(tmp_path / name, f"{URLS[0]}\n\n# a comment\n  {URLS[1]}  \n")
+    items = list(ManifestReader(str(path)))
+    assert [item.url for item in items] == URLS
+    assert [item.seq for item in items] == [0, 1]
+
+
+def test_parquet_keeps_values_and_types(tmp_path):
+    """Columns of a Parquet manifest come as JSON values, and their types are remembered by name."""
+    moment = datetime(2024, 5, 6, 7, 8, 9, 123456)  # noqa: DTZ001 (a column without a zone is the case)
+    table = pa.table(
+        {
+            "Url": URLS,
+            "count": pa.array([1, None], pa.int32()),
+            "big": pa.array([2**64 - 1, 0], pa.uint64()),
+            "share": pa.array([0.5, 1.5], pa.float32()),
+            "good": [True, None],
+            "day": [date(2024, 5, 6), None],
+            "at": pa.array([moment, None], pa.timestamp("ns")),
+            "at_utc": pa.array([moment.replace(tzinfo=UTC), None], pa.timestamp("ms", "Europe/Paris")),
+            "list": [[1, 2], None],
+            "fields": [{"a": date(2024, 1, 1)}, None],
+            "price": [Decimal("1.50"), None],
+            "shop": pa.array(["x", "y"]).dictionary_encode(),
+            "bytes": [b"\xff", None],
+        }
+    )
+    pq.write_table(table, tmp_path / "m.parquet", row_group_size=1)
+    reader = ManifestReader(tmp_path / "m.parquet")
+    first, second = reader
+    assert first.extra == {
+        "count": 1,
+        "big": 2**64 - 1,
+        "share": 0.5,
+        "good": True,
+        "day": "2024-05-06",
+        "at": "2024-05-06T07:08:09.123456",
+        "at_utc": "2024-05-06T07:08:09.123000+00:00",
+        "list": [1, 2],
+        "fields": {"a": "2024-01-01"},
+        "price": "1.50",
+        "shop": "x",
+        "bytes": "/w==",
+    }
+    assert {value for name, value in second.extra.items() if name not in {"big", "share", "shop"}} == {None}
+    assert reader.extra_types == {
+        "count": "int64",
+        "big": "uint64",
+        "share": "double",
+        "good": "bool",
+        "day": "date",
+        "at": "timestamp",
+        "at_utc": "timestamp_utc",
+        "list": "json",
+        "fields": "json",
+        "price": "string",
+        "shop": "string",
+        "bytes": "string",
+    }
+    assert reader.sha256 == sha256((tmp_path / "m.parquet").read_bytes()).hexdigest()
+
+
+def test_json_lines_types_widen_as_rows_come(tmp_path):
+    """A column of JSON lines has the narrowest type that holds all its values unchanged."""
+    rows = [
+        {"i": 1, "d": 1, "s": 1, "j": 1, "b": True, "n": None, "big": 2**63},
+        {"i": None, "d": 1.5, "s": "x", "j": [1], "b": False, "late": 1, "big": 1},
+    ]
+    path = write(tmp_path / "m.jsonl", "".join(json.dumps({"url": URLS[0], **row}) + "\n" for row in rows))
+    reader = ManifestReader(path)
+    assert [item.extra for item in reader] == rows
+    assert reader.extra_types == {
+        "i": "int64",
+        "d": "double",
+        "s": "string",
+        "j": "json",
+        "b": "bool",
+        "n": "string",
+        "big": "string",
+        "late": "int64",
+    }
+
+
+def test_paths_are_relative_to_the_manifest(tmp_path):
+    """A path row becomes an absolute path beside the manifest; the URL wins where both are given."""
+    path = write(
+        tmp_path / "m.csv", f"path,url,note\nmedia/a.jpg,,x\n./media/a.jpg,,y\nb.jpg,{URLS[0]},z\n/abs/c.png,,w\n"
+    )
+    first, same, both, absolute = ManifestReader(path)
+    assert (first.url, first.path) == ("media/a.jpg", str(tmp_path / "media/a.jpg"))
+    assert same.item_id == first.item_id == stable_id("media/a.jpg")
+    assert (both.url, both.path, both.extra) == (URLS[0], None, {"note": "z"})
+    assert absolute.path == "/abs/c.png"
+
+
+def test_ids_are_equal_for_equivalent_urls_and_otherwise_stable():
+    """Two spellings of one URL share their id; that makes duplicates visible."""
+    one, two = ManifestReader(["HTTPS://Example.com:443/a#x", "https://example.com/a"])
+    assert one.item_id == two.item_id == stable_id(canonical_url(one.url))
+
+
+BAD_CSV_ROWS = {
+    ",image": "neither a URL nor a path",
+    "   ,": "neither a URL nor a path",
+    "a.jpg,": "not a URL: it has no scheme",
+    "ftp://example.com/a.jpg,": "not a URL: its scheme is 'ftp'",
+    "https://example.com/a b.jpg,": "percent-encoded",
+    "https://example.com/a.gif,animation": "its kind is 'animation'",
+    "https://example.com/a.gif": "has 1 fields, and the header 2",
+    "https://example.com/a.gif,image,x": "has 3 fields, and the header 2",
+    '"https://example.com/"x,image': "line 2 cannot be taken apart",
+}
+
+
+@pytest.mark.parametrize(("row", "problem"), BAD_CSV_ROWS.items())
+def test_a_bad_row_is_an_item_with_a_problem(tmp_path, row, problem):
+    """A row that cannot be used says why, and the rows after it are read as if nothing had been."""
+    path = write(tmp_path / "m.csv", f"url,kind\n{row}\nhttps://example.com/ok.jpg,image\n")
+    bad, good = ManifestReader(path)
+    assert problem in bad.problem
+    assert good.problem is None
+    assert good.seq == 1
+    assert bad.item_id != good.item_id
+
+
+BAD_JSON_ROWS = {
+    "{": "line 1 is broken JSON",
+    "[1]": "line 1 is no JSON object",
+    '"https://example.com/"': "line 1 is no JSON object",
+    '{"link": "https://example.com/"}': "neither a URL nor a path",
+    '{"url": 5}': "its url is 5, which is no text",
+    '{"url": "https://example.com/", "kind": 1}': "its kind is 1",
+    '{"path": "s3://bucket/a.jpg"}': "no path of a local file",
+    '{"path": "a\\u0000b"}': "no path of a local file",
+    "[" * 3000: "line 1 is broken JSON",
+}
+
+
+@pytest.mark.parametrize(("row", "problem"), BAD_JSON_ROWS.items())
+def test_a_bad_json_line_is_an_item_with_a_problem(tmp_path, row, problem):
+    """A broken line of JSON, or one of the wrong shape, is one bad row, and no more."""
+    bad, good = ManifestReader(write(tmp_path / "m.jsonl", f"{row}\n{JSONL}".rstrip().rsplit("\n", 2)[0] + "\n"))
+    assert problem in bad.problem
+    assert good.problem is None
+
+
+def test_an_open_quote_swallows_no_row_silently(tmp_path):
+    """A quote that is never closed is a bad row with its lines, not a cell that quietly holds the rest."""
+    (bad,) = ManifestReader(write(tmp_path / "m.csv", f'url,note\n{URLS[0]},"open\n{URLS[1]},x\n'))
+    assert bad.problem.startswith("lines 2 to 3 cannot be taken apart")
+
+
+def test_quoted_cells_may_hold_delimiters_and_lines(tmp_path):
+    """What is quoted is one cell, whatever it holds."""
+    (item,) = ManifestReader(write(tmp_path / "m.csv", f'note,url\n"a, ""b""\nc",{URLS[0]}\n'))
+    assert item.extra == {"note": 'a, "b"\nc'}
+
+
+UNREADABLE = {
+    "missing.csv": (None, "no such file"),
+    "empty.csv": (b"", ":1: it is empty"),
+    "other.csv": (b"link,id\nhttps://example.com/,1\n", ":1: the header names no column"),
+    "headerless.csv": (b"https://example.com/a.jpg,cat\n", ":1: the header names no column"),
+    "twice.csv": (b"url,note,note\n", ":1: the column 'note' stands there twice"),
+    "mac.csv": (b"id,url\r1,https://example.com/\r", ":1: its lines end in bare carriage returns"),
+    "latin1.csv": ("url,note\nhttps://example.com/,é\n".encode("latin-1"), ":2: this is not UTF-8"),
+    "utf16.csv": ("url\n".encode("utf-16"), ":1: this is not UTF-8"),
+    "latin1.txt": ("# ü\n".encode("latin-1"), ":1: this is not UTF-8"),
+    "cut.csv.gz": (gzip.compress(CSV.encode())[:-12], "the gzip is broken"),
+    "not.csv.gz": (CSV.encode(), "the gzip is broken"),
+    "trailing.csv.gz": (gzip.compress(CSV.encode()) + b"garbage", "the gzip is broken"),
+    "fake.parquet": (b"PAR1 no", "cannot be read as Parquet"),
+    "short.parquet": (b"", "cannot be read as Parquet"),
+    "what.xlsx": (b"", "does not say what format"),
+    "packed.parquet.gz": (b"", "does not say what format"),
+    "noname": (b"", "does not say what format"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_unreadable_manifest_is_one_error_with_its_place(tmp_path, name):
+    """A manifest that cannot be read at all raises ManifestError, with the file, and the line where there is one."""
+    content, message = UNREADABLE[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ManifestError) as raised:
+        list(ManifestReader(tmp_path / name))
+    assert str(raised.value).startswith(str(tmp_path / name))
+    assert message in str(raised.value)
+
+
+def test_a_folder_is_no_manifest(tmp_path):
+    """A folder named like a manifest is an error that says what to do instead."""
+    (tmp_path / "m.csv").mkdir()
+    with pytest.raises(ManifestError, match="folder") as raised:
+        list(ManifestReader(tmp_path / "m.csv"))
+    assert raised.value.hint
+
+
+def test_parquet_without_the_column_names_what_it_has(tmp_path):
+    """A Parquet file without url and path says which columns it has."""
+    pq.write_table(pa.table({"link": ["x"]}), tmp_path / "m.parquet")
+    with pytest.raises(ManifestError, match="no column is named") as raised:
+        list(ManifestReader(tmp_path / "m.parquet"))
+    assert "link" in raised.value.hint
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.jsonl.gz", "m.parquet"])
+def test_other_file_systems_are_read_through_arrow(tmp_path, name):
+    """A URI is read like a local file and hashed as stored, packed or not."""
+    path = tmp_path / name
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"url": URLS}), path)
+    else:
+        write(path, FORMATS[name.removesuffix(".gz")])
+    reader = ManifestReader(path.as_uri())
+    assert [item.url for item in reader] == URLS
+    assert reader.sha256 == sha256(path.read_bytes()).hexdigest()
+
+
+def test_relative_paths_in_a_manifest_elsewhere_are_problems(tmp_path):
+    """Beside a manifest on another file system there are no local files."""
+    path = write(tmp_path / "m.csv", "path\na.jpg\n/abs/a.jpg\n")
+    relative, absolute = ManifestReader(path.as_uri())
+    assert "not on this machine" in relative.problem
+    assert (absolute.problem, absolute.path) == (None, "/abs/a.jpg")
+
+
+@pytest.mark.parametrize("uri", ["https://example.com/m.csv", "nosuch://bucket/m.csv", "file:///nowhere/at/all.csv"])
+def test_places_that_cannot_be_opened_are_manifest_errors(uri):
+    """A URI of no known file system, or of nothing, is a ManifestError."""
+    with pytest.raises(ManifestError, match=uri):
+        list(ManifestReader(uri))
+
+
+STREAMS = {
+    "csv": CSV.encode(),
+    "semicolons": CSV.replace(",", ";").encode(),
+    "jsonl": b"\n" + JSONL.encode(),
+    "text": "\n".join(["# c", *URLS]).encode(),
+    "packed": gzip.compress(CSV.encode()),
+}
+
+
+@pytest.mark.parametrize("form", STREAMS)
+def test_standard_input_is_recognised_by_its_first_bytes(form):
+    """`-` needs no name: a brace, a header or neither tells the format; gzip is unpacked."""
+    reader = ManifestReader("-", stdin=io.BytesIO(STREAMS[form]))
+    assert [item.url for item in reader] == URLS
+    assert reader.sha256 == sha256(STREAMS[form]).hexdigest()
+
+
+def test_parquet_on_standard_input_is_refused_with_a_way_out():
+    """Parquet is read from its end, which a stream does not have."""
+    with pytest.raises(ManifestError, match="Parquet"):
+        list(ManifestReader("-", stdin=io.BytesIO(b"PAR1\x00\xff")))
+
+
+def test_paths_on_standard_input_are_relative_to_the_working_folder():
+    """Without a file the manifest's folder is where the command was given."""
+    (item,) = ManifestReader("-", stdin=io.BytesIO(b"path\na.jpg\n"))
+    assert item.path == str(Path.cwd() / "a.jpg")
+
+
+def test_lists_of_urls_paths_and_dicts():
+    """A list may hold texts, paths and mappings; what is neither is a row with a problem."""
+    rows = [URLS[0], Path("a.jpg"), {"URL": URLS[1], "id": 7, "when": date(2024, 1, 2), "f": float("nan")}, 5]
+    reader = ManifestReader(rows)
+    first, second, third, fourth = reader
+    assert first.url == URLS[0]
+    assert second.path == str(Path.cwd() / "a.jpg")
+    assert (third.item_id, third.extra) == ("7", {"when": "2024-01-02", "f": None})
+    assert "type int" in fourth.problem
+    again = ManifestReader(tuple(rows))
+    assert list(again) == [first, second, third, fourth]
+    assert again.sha256 == reader.sha256
+
+
+def test_a_data_frame_is_a_manifest():
+    """A DataFrame's columns are the manifest's; its row labels are not; missing values are null."""
+    frame = pd.DataFrame({"url": URLS, "n": [1.0, None], "when": pd.to_datetime(["2024-01-02", None])}, index=[5, 6])
+    reader = ManifestReader(frame)
+    assert [item.extra for item in reader] == [{"n": 1.0, "when": "2024-01-02T00:00:00"}, {"n": None, "when": None}]
+    assert reader.extra_types == {"n": "double", "when": "timestamp"}
+    assert reader.name == "DataFrame"
+
+
+def test_a_data_frame_of_mixed_types_is_read_row_by_row():
+    """A column that mixes Python types is bad rows at worst, not a crash."""
+    frame = pd.DataFrame({"url": [URLS[0], 5], "mixed": [1, "x"], "when": pd.to_datetime(["2024-01-02", None])})
+    good, bad = ManifestReader(frame)
+    assert good.extra == {"mixed": 1, "when": "2024-01-02T00:00:00"}
+    assert bad.extra == {"mixed": "x", "when": None}
+    assert "no text" in bad.problem
+
+
+def test_a_data_frame_without_the_column_is_an_error():
+    """Nothing in it can be analysed, and that is said once."""
+    with pytest.raises(ManifestError, match="no column is named"):
+        list(ManifestReader(pd.DataFrame({"link": URLS})))
+
+
+def test_the_digest_is_known_at_the_end_only(tmp_path):
+    """Half a manifest has no digest; each iteration reads anew and comes to the same one."""
+    reader = ManifestReader(write(tmp_path / "m.csv", CSV))
+    next(iter(reader))
+    with pytest.raises(RuntimeError):
+        _ = reader.sha256
+    assert list(reader) == list(reader)
+    assert len(reader.sha256) == 64
+
+
+class Endless(io.RawIOBase):
+    """A manifest without end that remembers how much of it was asked for."""
+
+    def __init__(self, line: bytes) -> None:
+        self.line = line
+        self.given = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes of the same line over and over."""
+        start = self.given % len(self.line)
+        self.given += size
+        return (self.line * (size // len(self.line) + 2))[start : start + size]
+
+
+def test_rows_are_streamed_not_loaded():
+    """The first rows come although the manifest never ends, and little more than them has been read."""
+    endless = Endless(b"https://example.com/a.jpg\n")
+    items = iter(ManifestReader("-", stdin=endless))
+    for _ in range(1000):
+        next(items)
+    assert endless.given <= 4 * 1024 * 1024
+
+
+def test_a_line_without_end_is_an_error_not_a_full_memory():
+    """A file that is no text may have no line end for gigabytes: reading stops long before."""
+    endless = Endless(b"x" * 4096)
+    with pytest.raises(ManifestError, match="longer than"):
+        next(iter(ManifestReader("-", stdin=endless)))
+    assert endless.given <= 64 * 1024 * 1024
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+
+
+@given(cells=st.lists(st.tuples(CELLS, CELLS), max_size=8))
+def test_other_columns_travel_unchanged_through_json_lines(cells):
+    """Whatever text stands in a column of JSON lines comes out as it was."""
+    text = "".join(json.dumps({"url": URLS[0], "a": a, "b": b}) + "\n" for a, b in cells)
+    items = list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
+    assert [(item.extra["a"], item.extra["b"]) for item in items] == cells
+
+
+@given(content=st.binary(max_size=300))
+def test_no_bytes_at_all_raise_anything_but_a_manifest_error(content):
+    """Any bytes are rows, good or bad, or one ManifestError."""
+    for head in (b"", b"url,id\n", b"{", b"\x1f\x8b\x08\x00"):
+        try:
+            items = list(ManifestReader("-", stdin=io.BytesIO(head + content)))
+        except ManifestError:
+            continue
+        assert [item.seq for item in items] == list(range(len(items)))
