@@ -55,7 +55,8 @@ class PartWriter:
     def flush(self) -> None:
         """Write what waits as row groups."""
         if self._waiting_rows:
-            self._file.write_table(pa.concat_tables(self._waiting), row_group_size=ROW_GROUP_ROWS)
+            # A little more than a group stays one: a tail of a few rows would be a group of its own.
+            self._file.write_table(pa.concat_tables(self._waiting), row_group_size=2 * ROW_GROUP_ROWS)
         self._waiting, self._waiting_rows = [], 0
 
     def _conform(self, table: pa.Table) -> pa.Table:

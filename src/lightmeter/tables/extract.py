@@ -5,14 +5,14 @@ Work goes column by column over all entries of an asset: that is what makes a mi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from lightmeter.tables.columns import COLUMNS
 from lightmeter.tables.faces import FACE_COLUMNS, read_face
 from lightmeter.tables.severity import severity
-from lightmeter.tables.shapes import Entry, json_text, polygon
+from lightmeter.tables.shapes import Found, json_text, polygon
 
 __all__ = ["FACTS", "Asked", "extract"]
 
@@ -28,10 +28,10 @@ class Asked:
     language: str | None
 
 
-_Source: TypeAlias = Callable[[Sequence[Entry], Asked], list[Any]]
+_Source: TypeAlias = Callable[[Found, Asked], list[Any]]
 
 
-def extract(table: str, found: Sequence[Entry], asked: Asked) -> dict[str, list[Any]]:
+def extract(table: str, found: Found, asked: Asked) -> dict[str, list[Any]]:
     """The table's own columns over the entries `found`, raw: types are settled when arrays are made."""
     if table == "faces":
         return _faces(found)
@@ -39,65 +39,63 @@ def extract(table: str, found: Sequence[Entry], asked: Asked) -> dict[str, list[
 
 
 def _field(column: str) -> _Source:
-    return lambda found, _: [entry.fields.get(column) for entry in found]
+    return lambda found, _: [fields.get(column) for fields in found.fields]
 
 
-def _score(found: Sequence[Entry], _: Asked) -> list[Any]:
+def _score(found: Found, _: Asked) -> list[Any]:
     """`score`, or `confidence` where a back end's own word slipped through."""
-    scores = [entry.fields.get("score") for entry in found]
+    scores = [fields.get("score") for fields in found.fields]
     if None not in scores:
         return scores
-    return [
-        entry.fields.get("confidence") if score is None else score for entry, score in zip(found, scores, strict=True)
-    ]
+    both = zip(found.fields, scores, strict=True)
+    return [fields.get("confidence") if score is None else score for fields, score in both]
 
 
-def _severity(found: Sequence[Entry], _: Asked) -> list[Any]:
-    rows = (entry.fields for entry in found)
-    return [severity(fields.get("label"), fields.get("score"), fields.get("likelihood")) for fields in rows]
+def _severity(found: Found, _: Asked) -> list[Any]:
+    return [severity(said.get("label"), said.get("score"), said.get("likelihood")) for said in found.fields]
 
 
-def _polygon(found: Sequence[Entry], _: Asked) -> list[Any]:
-    return [polygon(entry.fields) for entry in found]
+def _polygon(found: Found, _: Asked) -> list[Any]:
+    return [polygon(fields) for fields in found.fields]
 
 
-def _raw(found: Sequence[Entry], _: Asked) -> list[Any]:
-    return [json_text(entry.literal) for entry in found]
+def _raw(found: Found, _: Asked) -> list[Any]:
+    return [json_text(literal) for literal in found.literals]
 
 
-def _is_full_text(found: Sequence[Entry], _: Asked) -> list[Any]:
+def _is_full_text(found: Found, _: Asked) -> list[Any]:
     """Whether an entry is the whole text: it says so, or it is the first of its source and holds all the others.
 
     With a single entry there is no telling whole from part: None.
     """
     by_source: dict[str, list[int]] = {}
-    for place, entry in enumerate(found):
-        by_source.setdefault(str(entry.fields.get("source")), []).append(place)
-    texts = [text if isinstance(text := entry.fields.get("text"), str) else "" for entry in found]
-    whole: list[bool | None] = [None] * len(found)
+    for place, fields in enumerate(found.fields):
+        by_source.setdefault(str(fields.get("source")), []).append(place)
+    texts = [text if isinstance(text := fields.get("text"), str) else "" for fields in found.fields]
+    whole: list[bool | None] = [None] * len(texts)
     for first, *others in by_source.values():
         if others:
             whole[first] = bool(texts[first]) and all(texts[other] in texts[first] for other in others)
         for other in others:
             whole[other] = False
-    said = [entry.fields.get("is_full_text") for entry in found]
+    said = [fields.get("is_full_text") for fields in found.fields]
     return [own if isinstance(own, bool) else seen for own, seen in zip(said, whole, strict=True)]
 
 
-def _faces(found: Sequence[Entry]) -> dict[str, list[Any]]:
-    faces = [read_face(entry.fields) for entry in found]
+def _faces(found: Found) -> dict[str, list[Any]]:
+    faces = [read_face(fields) for fields in found.fields]
     return {
-        "face": list(range(len(found))),
+        "face": list(range(len(faces))),
         **{column: [face[column] for face in faces] for column in FACE_COLUMNS},
-        "raw": [json_text(entry.literal) for entry in found],
-        "source": [entry.fields.get("source") for entry in found],
+        "raw": [json_text(literal) for literal in found.literals],
+        "source": [fields.get("source") for fields in found.fields],
     }
 
 
 _SPECIAL: Final[dict[tuple[str, str], _Source]] = {
     ("nsfw", "severity"): _severity,
-    ("descriptions", "role"): lambda found, asked: [asked.role] * len(found),
-    ("descriptions", "language"): lambda found, asked: [asked.language] * len(found),
+    ("descriptions", "role"): lambda found, asked: [asked.role] * len(found.fields),
+    ("descriptions", "language"): lambda found, asked: [asked.language] * len(found.fields),
     ("texts", "score"): _score,
     ("texts", "is_full_text"): _is_full_text,
     ("texts", "polygon"): _polygon,

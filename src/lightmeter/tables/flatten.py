@@ -190,9 +190,9 @@ class Flattener:
 
     def _add_facts(self, found: Mapping[str, Any], key: _Key, asked: Asked) -> None:
         for table in FACTS:
-            if (value := found.get(table)) and (rows := list(entries(table, value))):
-                self._buffers[table].extend(key, extract(table, rows, asked), len(rows))
-                self._rows += len(rows)
+            if (value := found.get(table)) and (rows := len((told := entries(table, value)).fields)):
+                self._buffers[table].extend(key, extract(table, told, asked), rows)
+                self._rows += rows
 
     def _add_errors(
         self, answer: Mapping[str, Any], errors: Any, items: Sequence[ItemRef], context: AnswerContext

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-__all__ = ["Entry", "entries", "json_text", "number", "parse_answer", "polygon"]
+__all__ = ["Found", "entries", "json_text", "number", "parse_answer", "polygon"]
 
 Point: TypeAlias = "dict[str, float]"
 
@@ -30,11 +29,16 @@ _TEXT_MEANS: Final = {
 _KEY_MEANS: Final = {**_TEXT_MEANS, "descriptions": "source", "texts": "source"}
 
 
-class Entry(NamedTuple):
-    """One entry of an answer: its fields, and what was answered literally."""
+class Found(NamedTuple):
+    """The entries of one feature of an asset, in the order of the answer: two lists of the same length.
 
-    fields: dict[str, Any]
-    literal: Any
+    Attributes:
+        fields: The fields of each entry.
+        literals: What was answered literally.
+    """
+
+    fields: list[dict[str, Any]]
+    literals: list[Any]
 
 
 def parse_answer(raw: bytes) -> dict[str, Any]:
@@ -53,21 +57,24 @@ def parse_answer(raw: bytes) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def entries(table: str, value: Any) -> Iterator[Entry]:
-    """The entries of one feature of an asset, in the order of the answer; nulls are none."""
+def entries(table: str, value: Any) -> Found:
+    """The entries of one feature of an asset, whatever its shape; a null is none."""
     if isinstance(value, dict):
-        if _is_single(table, value):
-            yield Entry(value, value)
-            return
-        meaning = _KEY_MEANS[table]
-        for key, inner in value.items():
-            for literal in inner if isinstance(inner, list) else (inner,):
-                fields = literal if isinstance(literal, dict) else _bare(table, literal)
-                yield Entry(fields if fields.get(meaning) is not None else {**fields, meaning: key}, literal)
-    elif isinstance(value, list):
-        for literal in value:
-            if literal is not None:
-                yield Entry(literal if isinstance(literal, dict) else _bare(table, literal), literal)
+        return Found([value], [value]) if _is_single(table, value) else _keyed(table, value)
+    literals = [literal for literal in value if literal is not None] if isinstance(value, list) else []
+    return Found([_fields(table, literal) for literal in literals], literals)
+
+
+def _keyed(table: str, value: dict[str, Any]) -> Found:
+    """Entries of an object; one that does not say what its key says gets it from the key."""
+    meaning = _KEY_MEANS[table]
+    fields, literals = [], []
+    for key, inner in value.items():
+        for literal in inner if isinstance(inner, list) else (inner,):
+            said = _fields(table, literal)
+            fields.append(said if said.get(meaning) is not None else {**said, meaning: key})
+            literals.append(literal)
+    return Found(fields, literals)
 
 
 def _is_single(table: str, value: dict[str, Any]) -> bool:
@@ -77,8 +84,10 @@ def _is_single(table: str, value: dict[str, Any]) -> bool:
     return isinstance(value.get(_TEXT_MEANS[table]), str)
 
 
-def _bare(table: str, literal: Any) -> dict[str, Any]:
-    """The fields of an entry that is no object: a text or a score."""
+def _fields(table: str, literal: Any) -> dict[str, Any]:
+    """The fields of an entry; a bare text or a bare score is one too."""
+    if isinstance(literal, dict):
+        return literal
     if isinstance(literal, str):
         return {_TEXT_MEANS[table]: literal}
     score = number(literal)

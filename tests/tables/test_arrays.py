@@ -1,0 +1,61 @@
+"""Lists to arrays: right values unchanged, wrong ones null."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.tables.arrays import array_of
+from lightmeter.tables.columns import COLUMNS
+from lightmeter.tables.schema import EXTRA_TYPES
+
+MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+UTC_TYPE = pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize(
+    ("values", "arrow_type", "expected"),
+    [
+        (["a", None, 5, ["b"], "\ud800"], pa.string(), ["a", None, None, None, "?"]),
+        ([1, 2.5, "3", True, None, 10**400], pa.float64(), [1.0, 2.5, None, None, None, None]),
+        ([True, False], pa.float64(), [None, None]),
+        ([10**30], pa.float64(), [1e30]),
+        ([0, 255, 256, -1, 2.0, 2.5, True], pa.uint8(), [0, 255, None, None, 2, None, None]),
+        ([1.5, 2.5], pa.int32(), [None, None]),
+        ([2**31 - 1, 2**31], pa.int32(), [2**31 - 1, None]),
+        ([2**64 - 1, 2**64], pa.uint64(), [2**64 - 1, None]),
+        ([None, None], pa.int64(), [None, None]),
+        ([True, 1, "yes", None], pa.bool_(), [True, None, None, None]),
+        ([["a", 5], "bc", ("d",), None], pa.list_(pa.string()), [["a", None], None, ["d"], None]),
+        ([MOMENT, MOMENT.timestamp(), int(MOMENT.timestamp()), "2024-05-06T07:08:09Z"], UTC_TYPE, [MOMENT] * 4),
+        (["2024-05-06T09:08:09+02:00", "soon", 10**20, None], UTC_TYPE, [MOMENT, None, None, None]),
+        (["2024-05-06T07:08:09"], pa.timestamp("us"), [MOMENT.replace(tzinfo=None)]),
+        (["2024-05-06", "2024-05-06T07:00:00", "x", 5], pa.date32(), [date(2024, 5, 6), date(2024, 5, 6), None, None]),
+        ([], UTC_TYPE, []),
+    ],
+)
+def test_wrong_values_are_null_and_right_ones_stay(values, arrow_type, expected):
+    """One wrong value costs itself, not its neighbours, and nothing is bent to fit."""
+    array = array_of(values, arrow_type)
+    assert array.type == arrow_type
+    assert array.to_pylist() == expected
+
+
+PLAIN_TYPES = sorted(
+    {str(column.type) for columns in COLUMNS.values() for column in columns if not pa.types.is_nested(column.type)}
+    | {str(arrow_type) for arrow_type in EXTRA_TYPES.values()}
+)
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
+BY_NAME = {
+    str(of): of for of in (*(column.type for columns in COLUMNS.values() for column in columns), *EXTRA_TYPES.values())
+}
+
+
+@given(values=st.lists(VALUES, max_size=10), name=st.sampled_from(PLAIN_TYPES))
+def test_no_values_raise(values, name):
+    """Any values become an array of the same length, whatever the column."""
+    assert len(array_of(values, BY_NAME[name])) == len(values)

@@ -1,0 +1,114 @@
+"""Tables on disk: replaced whole, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lightmeter.errors import UsageError
+from lightmeter.tables import SCHEMA_VERSION, Dataset, schema
+from lightmeter.tables.dataset import ROW_GROUP_ROWS
+
+TAGS = schema("tags")
+
+
+def tags(*names: str) -> pa.Table:
+    columns = {field.name: pa.nulls(len(names), field.type) for field in TAGS}
+    return pa.table({**columns, "name": pa.array(names, pa.string())}, schema=TAGS)
+
+
+def seen(out: Path) -> list[str]:
+    """What a reader who globs finds right now."""
+    files = sorted((out / "tables" / "tags").glob("*.parquet"))
+    return [name for file in files for name in pq.ParquetFile(file).read()["name"].to_pylist()]
+
+
+def save(out: Path, *names: str) -> None:
+    with Dataset(out).writer("tags", TAGS, {"run_id": "r"}) as part:
+        part.write(tags(*names))
+
+
+def test_a_reader_sees_the_old_table_until_the_new_one_is_whole(tmp_path):
+    """While a table is written again its readers see the old rows, then all of the new ones, and nothing else."""
+    save(tmp_path, "old")
+    with Dataset(tmp_path).writer("tags", TAGS, {}) as part:
+        part.write(tags("new", "newer"))
+        part.flush()
+        assert seen(tmp_path) == ["old"]
+    assert seen(tmp_path) == ["new", "newer"]
+
+
+def test_a_failed_writer_changes_nothing(tmp_path):
+    """When writing breaks off, the old table stays and no other file is left."""
+    save(tmp_path, "old")
+
+    def break_off():
+        with Dataset(tmp_path).writer("tags", TAGS, {}) as part:
+            part.write(tags("new"))
+            part.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        break_off()
+    assert seen(tmp_path) == ["old"]
+    assert [path.name for path in (tmp_path / "tables" / "tags").iterdir()] == ["part-00000.parquet"]
+
+
+def test_one_part_replaces_all_parts_and_what_a_killed_writer_left(tmp_path):
+    """After an export a table is its one part: nothing is counted twice, and no litter stays."""
+    save(tmp_path, "old")
+    folder = Dataset(tmp_path).table_folder("tags")
+    pq.write_table(tags("older"), folder / "part-00001.parquet")
+    (folder / ".part-00000.parquet.12ab.tmp").write_bytes(b"half")
+    save(tmp_path, "new")
+    assert seen(tmp_path) == ["new"]
+    assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]
+
+
+def test_what_was_written_is_read_with_its_schema_and_lineage(tmp_path):
+    """Rows, the meaning of columns, the schema's version and the lineage are all in the file."""
+    save(tmp_path, "a", "b")
+    dataset = Dataset(tmp_path)
+    table = dataset.read("tags")
+    assert table.equals(tags("a", "b"))
+    assert table.schema.field("score").metadata == TAGS.field("score").metadata
+    assert table.schema.metadata[b"lightmeter.schema_version"] == str(SCHEMA_VERSION).encode()
+    assert dataset.lineage("tags") == {"run_id": "r"}
+    footer = pq.ParquetFile(dataset.parts("tags")[0]).metadata
+    assert footer.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_a_table_that_is_missing_is_empty_with_its_columns(tmp_path):
+    """Before any export, and after an export of nothing, there are columns and no rows."""
+    dataset = Dataset(tmp_path)
+    assert dataset.read("tags").equals(TAGS.empty_table())
+    assert dataset.lineage("tags") is None
+    with dataset.writer("tags", TAGS):
+        pass
+    assert dataset.read("tags").equals(TAGS.empty_table())
+    with pytest.raises(UsageError):
+        dataset.read("no such table")
+
+
+def test_small_writes_are_gathered_into_row_groups(tmp_path):
+    """However small the writes, row groups are large; however large the table, no more than one waits in memory."""
+    few = tags(*["x"] * 1000)
+    with Dataset(tmp_path).writer("tags", TAGS) as part:
+        for _ in range(ROW_GROUP_ROWS // 1000 + 2):
+            part.write(few)
+            assert part._waiting_rows < ROW_GROUP_ROWS
+    (path,) = Dataset(tmp_path).parts("tags")
+    assert pq.ParquetFile(path).metadata.num_row_groups == 2
+
+
+def test_a_writer_fills_missing_columns_and_refuses_unknown_ones(tmp_path):
+    """Rows of an older schema fit into a newer one; a column that would be lost does not pass."""
+    with Dataset(tmp_path).writer("tags", TAGS) as part:
+        part.write(pa.table({"name": ["a"], "score": pa.array([1], pa.int64())}))
+        with pytest.raises(ValueError, match="odd"):
+            part.write(pa.table({"odd": [1]}))
+    (row,) = Dataset(tmp_path).read("tags").to_pylist()
+    assert (row["name"], row["score"], row["item_id"]) == ("a", 1.0, None)

@@ -1,0 +1,59 @@
+"""Faces in the words of several providers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.tables.faces import FACE_COLUMNS, read_face
+
+BY_SHARES = {
+    "BoundingBox": {"Left": 0.25, "Top": 0.5, "Width": 0.125, "Height": 0.25},
+    "AgeRange": {"Low": 20, "High": 30},
+    "Gender": {"Value": "Female", "Confidence": 99},
+    "Emotions": [{"Type": "HAPPY", "Confidence": 75}, {"Type": "SAD", "Confidence": 0.5}],
+}
+BY_CORNERS = {
+    "bounding_poly": {"vertices": [{"x": 10}, {"x": 30}, {"x": 30, "y": 50}, {"y": 50}]},
+    "joy_likelihood": "VERY_LIKELY",
+    "anger_likelihood": "UNKNOWN",
+}
+CASES = {
+    "shares and per cent": (BY_SHARES, (0.25, 0.5, 0.125, 0.25, 20, 30, "Female", 0.99, {"HAPPY": 0.75, "SAD": 0.005})),
+    "corners and likelihoods": (BY_CORNERS, (0, 0, 30, 50, None, None, None, None, {"joy": 1.0, "anger": None})),
+    "plain": (
+        {"left": 1, "top": 2, "width": 3, "height": 4, "age": 31, "gender": "m", "emotions": {"joy": 0.5}},
+        (1, 2, 3, 4, 31, 31, "m", None, {"joy": 0.5}),
+    ),
+    "words": ({"age": "20-30", "emotion": "calm"}, (None, None, None, None, 20, 30, None, None, {"calm": None})),
+    "nothing": ({}, (None,) * 9),
+    "nonsense": (
+        {"bounding_box": [1], "age": "old", "gender": 5, "emotions": [None, 5, {"type": 1}], "bounding_poly": "x"},
+        (None,) * 9,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_faces_of_each_kind_are_read(case):
+    """Boxes, ages, genders and emotions are found whatever the provider calls them; nonsense is null."""
+    fields, expected = CASES[case]
+    found = read_face(fields)
+    if found["emotions"] is not None:
+        found["emotions"] = dict(found["emotions"])
+    assert found == dict(zip(FACE_COLUMNS, expected, strict=True))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+WORDS = ["bounding_box", "BoundingBox", "bounding_poly", "age", "AgeRange", "gender", "emotions", "joy_likelihood", "x"]
+
+
+@given(fields=st.dictionaries(st.sampled_from(WORDS), JSON))
+def test_no_face_raises(fields):
+    """A face of any shape gives all columns."""
+    assert tuple(read_face(fields)) == FACE_COLUMNS

@@ -1,0 +1,99 @@
+"""SQL over the tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from lightmeter.errors import UsageError
+from lightmeter.tables import TABLES, Dataset, Flattener, queries, schema
+
+
+@pytest.fixture
+def out(tmp_path):
+    folder = tmp_path / "it's [a] *run?"
+    flattener = Flattener("run", {"Status": "string", "n": "int64"})
+    moment = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+    for place in range(3):
+        extra = {"Status": "mine", "n": place}
+        flattener.add_row("assets", {"item_id": str(place), "status": "ok", "answered_at": moment, "extra": extra})
+    for table, rows in flattener.flush().items():
+        with Dataset(folder).writer(table, rows.schema) as part:
+            part.write(rows)
+    return folder
+
+
+def test_queries_answer_in_arrow(out):
+    """A query over a view gives an Arrow table; parameters are bound, not pasted."""
+    answer = queries.sql(
+        out, "SELECT item_id, status, Status_manifest AS own, n FROM assets WHERE n >= ? ORDER BY n", [1]
+    )
+    assert isinstance(answer, pa.Table)
+    assert answer.to_pylist() == [
+        {"item_id": "1", "status": "ok", "own": "mine", "n": 1},
+        {"item_id": "2", "status": "ok", "own": "mine", "n": 2},
+    ]
+
+
+def test_moments_are_in_utc(out):
+    """A moment does not depend on the machine's zone."""
+    (row,) = queries.sql(
+        out, "SELECT max(answered_at) AS at, max(answered_at)::VARCHAR AS text FROM assets"
+    ).to_pylist()
+    assert row["at"] == datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+    assert row["text"] == "2024-05-06 07:08:09+00"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_is_a_view_even_before_it_is_written(out, tmp_path, table):
+    """A query does not fail for a table that has no rows yet: its columns are there, of the right types."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    answer = queries.sql(empty, f"FROM {table}")
+    assert answer.schema.names == schema(table).names
+    assert answer.num_rows == 0
+    written = queries.sql(out, f"FROM {table}")
+    assert set(answer.schema.names) <= set(written.schema.names)
+    with Dataset(empty).writer(table, schema(table)):
+        pass
+    assert queries.sql(empty, f"FROM {table}").schema.equals(answer.schema)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELEC 1",
+        "SELECT nothing FROM assets",
+        "SELECT * FROM folder",
+        "SELECT 1 WHERE 1 = ?",
+        "SELECT * FROM read_csv('{elsewhere}')",
+        "SELECT * FROM '{elsewhere}'",
+        "COPY assets TO '{elsewhere}'",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+    ],
+)
+def test_a_wrong_query_is_a_usage_error(out, tmp_path, query):
+    """A query that is wrong, or reaches outside the tables, fails with DuckDB's own words."""
+    elsewhere = tmp_path / "elsewhere.csv"
+    elsewhere.write_text("a\n1\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="Error: ") as raised:
+        queries.sql(out, query.format(elsewhere=elsewhere))
+    assert "assets" in raised.value.hint
+    assert elsewhere.read_text(encoding="utf-8") == "a\n1\n"
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    """A slip in the folder's name is no empty answer."""
+    with pytest.raises(UsageError, match="no folder"):
+        queries.sql(tmp_path / "nowhere", "SELECT 1")
+
+
+def test_tables_do_not_bring_duckdb():
+    """DuckDB is loaded by those who ask questions only."""
+    code = "import sys, lightmeter.tables, lightmeter.manifest; sys.exit('duckdb' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,42 @@
+"""One scale for both forms of moderation."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.tables.severity import severity
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (("nsfw", 0.7, None), 0.7),
+        (("sfw", 0.75, None), 0.25),
+        ((" SFW ", 1, None), 0.0),
+        (("adult", None, "VERY_UNLIKELY"), 0.0),
+        (("adult", None, "possible"), 0.5),
+        (("sfw", None, "VERY_LIKELY"), 0.0),
+        (("sfw", None, "UNLIKELY"), 0.75),
+        (("adult", None, "UNKNOWN"), None),
+        (("adult", None, "SOMEHOW"), None),
+        (("adult", 0.2, "VERY_LIKELY"), 0.2),
+        (("adult", True, "LIKELY"), 0.75),
+        (("adult", float("nan"), None), None),
+        (("adult", 1.5, None), 1.0),
+        (("sfw", -1, None), 1.0),
+        ((None, 0.5, None), 0.5),
+        ((["sfw"], "0.5", {"x": 1}), None),
+    ],
+)
+def test_severity_is_the_danger_on_a_scale_of_one(entry, expected):
+    """Scores and likelihoods meet on 0..1, a safe label counts down, and what says nothing is None."""
+    assert severity(*entry) == expected
+
+
+@given(label=st.none() | st.text(), score=st.none() | st.floats() | st.integers(), likelihood=st.none() | st.text())
+def test_severity_is_never_outside_its_scale(label, score, likelihood):
+    """Whatever is answered, the column holds 0..1 or null."""
+    found = severity(label, score, likelihood)
+    assert found is None or 0 <= found <= 1
