@@ -1,0 +1,134 @@
+"""Manifests that are broken, in a row or as a whole."""
+
+from __future__ import annotations
+
+import gzip
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.errors import ManifestError
+from lightmeter.manifest import ManifestReader
+
+URLS = ["https://example.com/a.jpg", "https://example.com/b.mp4"]
+CSV = "url,note\n" + "".join(f"{url},x\n" for url in URLS)
+
+
+BAD_CSV_ROWS = {
+    ",image": "neither a URL nor a path",
+    "   ,": "neither a URL nor a path",
+    "a.jpg,": "not a URL: it has no scheme",
+    "ftp://example.com/a.jpg,": "not a URL: its scheme is 'ftp'",
+    "https://example.com/a b.jpg,": "percent-encoded",
+    "https://example.com/a.gif,animation": "its kind is 'animation'",
+    "https://example.com/a.gif": "has 1 fields, and the header 2",
+    "https://example.com/a.gif,image,x": "has 3 fields, and the header 2",
+    '"https://example.com/"x,image': "line 2 cannot be taken apart",
+}
+
+
+@pytest.mark.parametrize(("row", "problem"), BAD_CSV_ROWS.items())
+def test_a_bad_row_is_an_item_with_a_problem(tmp_path, row, problem):
+    """A row that cannot be used says why, and the rows after it are read as if nothing had been."""
+    path = tmp_path / "m.csv"
+    path.write_text(f"url,kind\n{row}\nhttps://example.com/ok.jpg,image\n", encoding="utf-8")
+    bad, good = ManifestReader(path)
+    assert problem in bad.problem
+    assert good.problem is None
+    assert good.seq == 1
+    assert bad.item_id != good.item_id
+
+
+BAD_JSON_ROWS = {
+    "{": "line 1 is broken JSON",
+    "[1]": "line 1 is no JSON object",
+    '"https://example.com/"': "line 1 is no JSON object",
+    '{"link": "https://example.com/"}': "neither a URL nor a path",
+    '{"url": 5}': "its url is 5, which is no text",
+    '{"url": "https://example.com/", "kind": 1}': "its kind is 1",
+    '{"path": "s3://bucket/a.jpg"}': "no path of a local file",
+    '{"path": "a\\u0000b"}': "no path of a local file",
+    "[" * 3000: "line 1 is broken JSON",
+}
+
+
+@pytest.mark.parametrize(("row", "problem"), BAD_JSON_ROWS.items())
+def test_a_bad_json_line_is_an_item_with_a_problem(tmp_path, row, problem):
+    """A broken line of JSON, or one of the wrong shape, is one bad row, and no more."""
+    path = tmp_path / "m.jsonl"
+    path.write_text(f'{row}\n{{"url": "{URLS[0]}"}}\n', encoding="utf-8")
+    bad, good = ManifestReader(path)
+    assert problem in bad.problem
+    assert good.problem is None
+
+
+def test_an_open_quote_swallows_no_row_silently(tmp_path):
+    """A quote that is never closed is a bad row with its lines, not a cell that quietly holds the rest."""
+    path = tmp_path / "m.csv"
+    path.write_text(f'url,note\n{URLS[0]},"open\n{URLS[1]},x\n', encoding="utf-8")
+    (bad,) = ManifestReader(path)
+    assert bad.problem.startswith("lines 2 to 3 cannot be taken apart")
+
+
+UNREADABLE = {
+    "missing.csv": (None, "no such file"),
+    "empty.csv": (b"", ":1: it is empty"),
+    "other.csv": (b"link,id\nhttps://example.com/,1\n", ":1: the header names no column"),
+    "headerless.csv": (b"https://example.com/a.jpg,cat\n", ":1: the header names no column"),
+    "twice.csv": (b"url,note,note\n", ":1: the column 'note' stands there twice"),
+    "mac.csv": (b"id,url\r1,https://example.com/\r", ":1: its lines end in bare carriage returns"),
+    "latin1.csv": ("url,note\nhttps://example.com/,é\n".encode("latin-1"), ":2: this is not UTF-8"),
+    "utf16.csv": ("url\n".encode("utf-16"), ":1: this is not UTF-8"),
+    "latin1.txt": ("# ü\n".encode("latin-1"), ":1: this is not UTF-8"),
+    "cut.csv.gz": (gzip.compress(CSV.encode())[:-12], "the gzip is broken"),
+    "not.csv.gz": (CSV.encode(), "the gzip is broken"),
+    "trailing.csv.gz": (gzip.compress(CSV.encode()) + b"garbage", "the gzip is broken"),
+    "fake.parquet": (b"PAR1 no", "cannot be read as Parquet"),
+    "short.parquet": (b"", "cannot be read as Parquet"),
+    "what.xlsx": (b"", "does not say what format"),
+    "packed.parquet.gz": (b"", "does not say what format"),
+    "noname": (b"", "does not say what format"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_unreadable_manifest_is_one_error_with_its_place(tmp_path, name):
+    """A manifest that cannot be read at all raises ManifestError, with the file, and the line where there is one."""
+    content, message = UNREADABLE[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ManifestError) as raised:
+        list(ManifestReader(tmp_path / name))
+    assert str(raised.value).startswith(str(tmp_path / name))
+    assert message in str(raised.value)
+
+
+def test_a_folder_is_no_manifest(tmp_path):
+    """A folder named like a manifest is an error that says what to do instead."""
+    (tmp_path / "m.csv").mkdir()
+    with pytest.raises(ManifestError, match="folder") as raised:
+        list(ManifestReader(tmp_path / "m.csv"))
+    assert raised.value.hint
+
+
+def test_parquet_without_the_column_names_what_it_has(tmp_path):
+    """A Parquet file without url and path says which columns it has."""
+    pq.write_table(pa.table({"link": ["x"]}), tmp_path / "m.parquet")
+    with pytest.raises(ManifestError, match="no column is named") as raised:
+        list(ManifestReader(tmp_path / "m.parquet"))
+    assert "link" in raised.value.hint
+
+
+@given(content=st.binary(max_size=300))
+def test_no_bytes_at_all_raise_anything_but_a_manifest_error(content):
+    """Any bytes are rows, good or bad, or one ManifestError."""
+    for head in (b"", b"url,id\n", b"{", b"\x1f\x8b\x08\x00"):
+        try:
+            items = list(ManifestReader("-", stdin=io.BytesIO(head + content)))
+        except ManifestError:
+            continue
+        assert [item.seq for item in items] == list(range(len(items)))
