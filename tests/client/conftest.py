@@ -22,6 +22,28 @@ class Heard:
     requests: list[bytes] = field(default_factory=list)
 
 
+class StepClock:
+    """A clock that only moves when somebody sleeps."""
+
+    def __init__(self):
+        self.time_s = 1000.0
+        self.slept = []
+
+    def now(self):
+        """Seconds, as of the last sleep."""
+        return self.time_s
+
+    def monotonic(self):
+        """The same."""
+        return self.time_s
+
+    async def sleep(self, seconds):
+        """Move on at once."""
+        self.slept.append(seconds)
+        self.time_s += seconds
+        await asyncio.sleep(0)
+
+
 async def read_request(reader: asyncio.StreamReader) -> bytes:
     """One request, head and body; raises IncompleteReadError when the other side is done."""
     head = await reader.readuntil(b"\r\n\r\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from base64 import b64decode
 
@@ -23,34 +22,12 @@ from lightmeter.errors import (
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 
-from .conftest import http, read_request, saying
+from .conftest import StepClock, http, read_request, saying
 
 RESULTS = {"assets": [{"name": "cat.jpg"}], "errors": []}
 DONE = {"request_id": "r 1", "all": RESULTS, "credits_paid": 1, "credits": 9}
 ACK = {"request_id": "r 1", "success": True, "status": "queued", "response_uri": "http://elsewhere.invalid/r"}
 URLS = ["http://127.0.0.1/cat.jpg"]
-
-
-class StepClock:
-    """A clock that only moves when somebody sleeps."""
-
-    def __init__(self):
-        self.time_s = 1000.0
-        self.slept = []
-
-    def now(self):
-        """Seconds, as of the last sleep."""
-        return self.time_s
-
-    def monotonic(self):
-        """The same."""
-        return self.time_s
-
-    async def sleep(self, seconds):
-        """Move on at once."""
-        self.slept.append(seconds)
-        self.time_s += seconds
-        await asyncio.sleep(0)
 
 
 def body_of(request):
