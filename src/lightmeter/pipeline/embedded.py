@@ -66,16 +66,16 @@ async def endpoint(options: Options, settings: Settings, out: Path) -> AsyncIter
             )
         yield Endpoint(base_url, settings.api_key, embedded=False)
         return
-    from lightmeter.service import app  # noqa: PLC0415 (models and decoders load only when this service is wanted)
+    from lightmeter.service.app import ServiceConfig, open_account, start  # noqa: PLC0415 (models and decoders load only when this service is wanted)
 
     folder = out / "embedded"
     folder.mkdir(parents=True, exist_ok=True)
     database = f"sqlite:///{folder / 'service.db'}"
-    config = app.ServiceConfig(database=database, backends=EMBEDDED_BACKENDS, accounts={}, allow_private=True)
+    config = ServiceConfig(database=database, backends=EMBEDDED_BACKENDS, accounts={}, allow_private=True)
     portal = Portal("lightmeter-embedded-service")
     try:
-        key = await portal.call(app.open_account(database, ACCOUNT, EMBEDDED_CREDITS))
-        running = await portal.call(app.start(config))
+        key = await portal.call(open_account(database, ACCOUNT, EMBEDDED_CREDITS))
+        running = await portal.call(start(config))
         try:
             yield Endpoint(running.base_url, SecretStr(key), embedded=True)
         finally:

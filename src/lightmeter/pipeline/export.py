@@ -65,7 +65,7 @@ def export(out: Path) -> dict[str, int]:
         JournalError: there is no run there.
     """
     header = read_header(out)
-    flattener = Flattener(header.run_id)
+    flattener = Flattener(header.run_id, header.extra_types)
     written = dict.fromkeys(TABLES, 0)
     dataset = Dataset(out)
     lineage = _lineage(header)

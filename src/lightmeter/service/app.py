@@ -1,0 +1,138 @@
+"""The service put together: store, models, fetcher, handlers, routes, and a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiohttp import web
+
+from lightmeter.clock import Clock, SystemClock
+from lightmeter.errors import SettingsError
+from lightmeter.models.vocabulary import RESULT_LIFETIME_S
+from lightmeter.pricing.rates import RateTable, Rounding, default_rates
+from lightmeter.service import auth
+from lightmeter.service.backends import registry
+from lightmeter.service.backends.base import Backend
+from lightmeter.service.credits import Tariff
+from lightmeter.service.fetch import Fetcher
+from lightmeter.service.handlers import Handlers, Terms
+from lightmeter.service.routes import application
+from lightmeter.service.store import Store
+from lightmeter.service.worker import Worker
+
+__all__ = ["RunningService", "ServiceConfig", "open_account", "start"]
+
+DRAIN_S: Final = 30.0
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """How to run the service.
+
+    Attributes:
+        database: `sqlite:///PATH`.
+        backends: Names of back ends; None means all local ones.
+        accounts: Credits by key: each makes an account of that name if it is missing, which that key opens.
+        allow_private: Fetch from private addresses too.
+        rounding: Where charges are rounded up to whole credits.
+        result_lifetime_s: How long results can be read after completion.
+        rates: Prices; the shipped table unless given.
+        clock: Time; the machine's unless given.
+    """
+
+    database: str = "sqlite:///lightmeter.db"
+    backends: tuple[str, ...] | None = None
+    accounts: Mapping[str, int] = field(default_factory=dict, repr=False)
+    allow_private: bool = False
+    rounding: Rounding = Rounding.IMAGE
+    result_lifetime_s: float = RESULT_LIFETIME_S
+    rates: RateTable | None = None
+    clock: Clock = field(default_factory=SystemClock)
+
+
+class RunningService:
+    """A service that listens. Close it to drain it.
+
+    Attributes:
+        base_url: Where.
+        port: On which port.
+    """
+
+    def __init__(self, base_url: str, port: int, stack: AsyncExitStack) -> None:
+        self.base_url = base_url
+        self.port = port
+        self._stack = stack
+
+    async def close(self) -> None:
+        """Stop listening, let what is running finish for half a minute, close the store; idempotent.
+
+        What does not finish in time and was acknowledged is done by the next start.
+        """
+        await self._stack.aclose()
+
+
+async def open_account(database: str, name: str, credits_: int) -> str:
+    """A fresh key for the account `name`, which is made with so many credits if it is missing.
+
+    The key is returned once and stored hashed.
+
+    Raises:
+        SettingsError: the database cannot be used.
+    """
+    store = Store(database)
+    try:
+        key = auth.new_key()
+        account_id = await store.write(auth.open_account(name, credits_, SystemClock().now()))
+        await store.write(auth.add_key(account_id, key))
+    finally:
+        store.close()
+    return key
+
+
+def _load(config: ServiceConfig, rates: RateTable) -> dict[str, Backend]:
+    names = config.backends if config.backends is not None else registry.names()
+    loaded = {name: registry.load(name) for name in names}
+    unpriced = [name for name in loaded if name not in rates.rates]
+    if unpriced:
+        raise SettingsError(f"No price is known for: {', '.join(unpriced)}.", hint="Give the service a price table.")
+    return loaded
+
+
+async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -> RunningService:
+    """Start the service; returns when it is ready to answer.
+
+    Raises:
+        SettingsError: the database, a back end or the address cannot be used.
+        BackendError: a model cannot be loaded.
+    """
+    rates = config.rates or default_rates()
+    backends = _load(config, rates)
+    tariff = Tariff(rates, config.rounding)
+    offered = {name: backend.features for name, backend in backends.items()}
+    terms = Terms(tariff, offered, config.allow_private, config.result_lifetime_s)
+    async with AsyncExitStack() as stack:
+        store = Store(config.database)
+        stack.callback(store.close)
+        for name, credits_ in config.accounts.items():
+            account_id = await store.write(auth.open_account(name, credits_, config.clock.now()))
+            await store.write(auth.add_key(account_id, name))
+        fetcher = await stack.enter_async_context(Fetcher(allow_private=config.allow_private))
+        worker = Worker(backends, fetcher, tariff)
+        stack.callback(worker.close)
+        await worker.warm()
+        handlers = Handlers(store, worker, terms, config.clock)
+        stack.push_async_callback(handlers.drain, DRAIN_S)
+        await handlers.recover()
+        runner = web.AppRunner(application(handlers, lambda: True), access_log=None, shutdown_timeout=DRAIN_S)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        try:
+            site = web.TCPSite(runner, host, port)
+            await site.start()
+        except OSError as error:
+            raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from error
+        bound = runner.addresses[0][1]
+        return RunningService(f"http://{host}:{bound}", bound, stack.pop_all())

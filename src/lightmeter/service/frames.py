@@ -1,0 +1,151 @@
+"""Pictures of an asset, and one asset out of many pictures.
+
+An image is one picture. A video is a picture every `capture_interval` seconds, up to a limit; what the back ends find
+in them is both listed frame by frame and summed up for the video as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightmeter.errors import MediaTooLarge, UnsupportedMedia
+from lightmeter.media.facts import MediaKind, sniff
+from lightmeter.media.image import load_rgb, read_facts
+from lightmeter.media.video import sample_video
+from lightmeter.models.response import Color, Entries, Nsfw, Tag
+from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
+
+__all__ = ["Pictures", "look_at", "sum_up"]
+
+T = TypeVar("T")
+
+MOST_SIDE: Final = 1024
+"""Pixels of the longer side that back ends get: more than any of them uses, and cheap to decode."""
+
+MOST_COLORS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pictures:
+    """An asset, decoded.
+
+    Attributes:
+        kind: Image or video.
+        width, height: Of the original, upright, in pixels.
+        duration_s: Of a video.
+        times_s: When each picture was captured, from the start of the video; None for an image.
+        rgb: The pictures.
+    """
+
+    kind: MediaKind
+    width: int
+    height: int
+    duration_s: float | None
+    times_s: tuple[float, ...] | None
+    rgb: tuple[NDArray[np.uint8], ...]
+
+
+async def look_at(path: Path, head: bytes, interval_s: int, max_frames: int) -> Pictures:
+    """Decode the file at `path`, whose first bytes are `head`; a video in a process that can be ended.
+
+    Raises:
+        UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: it cannot be used, and why.
+    """
+    known = sniff(head)
+    if known is None:
+        raise UnsupportedMedia("not an image or a video of a known format")
+    if known[0] == "video":
+        facts, frames = await sample_video(path, interval_s=interval_s, max_frames=max_frames, max_side=MOST_SIDE)
+        times = tuple(frame.time_s for frame in frames)
+        rgb = tuple(frame.rgb for frame in frames)
+        return Pictures("video", facts.width, facts.height, facts.duration_s, times, rgb)
+    return await asyncio.to_thread(_image, path)
+
+
+def _image(path: Path) -> Pictures:
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise MediaTooLarge(FILE_TOO_LARGE)
+    content = path.read_bytes()
+    facts = read_facts(content)
+    rgb = load_rgb(content, max_side=MOST_SIDE)
+    return Pictures("image", facts.width, facts.height, None, None, (rgb,))
+
+
+def sum_up(frames: Sequence[Entries]) -> Entries:
+    """One set of entries for a whole video.
+
+    A tag has its highest score over the frames: it is in the video if it is in one frame. A moderation label likewise,
+    but `sfw` has its lowest, so that the two stay each other's complement. A colour has the mean of its score and
+    pixel_fraction over all frames, 0 where it is absent; the eight most prominent are kept.
+    """
+    return Entries(
+        tags=_tags(frames),
+        colors=_colors(frames),
+        nsfw=_nsfw(frames),
+        descriptions=[entry for frame in frames for entry in frame.descriptions],
+        faces=_all([frame.faces for frame in frames]),
+        texts=_all([frame.texts for frame in frames]),
+        brands=_all([frame.brands for frame in frames]),
+    )
+
+
+def _all(parts: Sequence[list[T] | None]) -> list[T] | None:
+    """All entries of all frames, in order; None if no frame has the part at all."""
+    present = [part for part in parts if part is not None]
+    return [entry for part in present for entry in part] if present else None
+
+
+def _tags(frames: Sequence[Entries]) -> dict[str, list[Tag]]:
+    best: dict[tuple[str, str | None], Tag] = {}
+    for frame in frames:
+        for name, entries in frame.tags.items():
+            for tag in entries:
+                key = (name, tag.source)
+                if key not in best or (tag.score or 0) > (best[key].score or 0):
+                    best[key] = tag
+    tags: dict[str, list[Tag]] = {}
+    for (name, _), tag in sorted(best.items(), key=lambda item: -(item[1].score or 0)):
+        tags.setdefault(name, []).append(tag)
+    return tags
+
+
+def _nsfw(frames: Sequence[Entries]) -> list[Nsfw]:
+    worst: dict[tuple[str, str | None], Nsfw] = {}
+    for frame in frames:
+        for entry in frame.nsfw:
+            key = (entry.label, entry.source)
+            if key not in worst or _is_worse(entry, worst[key]):
+                worst[key] = entry
+    return list(worst.values())
+
+
+def _is_worse(entry: Nsfw, than: Nsfw) -> bool:
+    now, before = entry.score or 0, than.score or 0
+    return now < before if entry.label == "sfw" else now > before
+
+
+def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
+    sums: dict[tuple[str, str | None], list[Color]] = {}
+    for frame in frames:
+        for hex_, entries in frame.colors.items():
+            for color in entries:
+                sums.setdefault((hex_, color.source), []).append(color)
+    means = [_mean(same, len(frames)) for same in sums.values()]
+    means.sort(key=lambda color: -(color.score or 0))
+    colors: dict[str, list[Color]] = {}
+    for color in means[:MOST_COLORS]:
+        colors.setdefault(color.hex, []).append(color)
+    return colors
+
+
+def _mean(same: Sequence[Color], frames: int) -> Color:
+    score = sum(color.score or 0 for color in same) / frames
+    share = sum(color.pixel_fraction or 0 for color in same) / frames
+    return same[0].model_copy(update={"score": round(score, 6), "pixel_fraction": round(share, 6)})
