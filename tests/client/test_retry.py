@@ -111,14 +111,25 @@ def test_no_credits_at_any_status(text, status):
 )
 def test_known_refusals_at_any_status(text, status):
     """The documented texts about the request itself mean that it was not taken, at any HTTP status."""
-    judged = judge_submission(answer({"error": text}, status))
-    assert (judged.verdict, judged.error) == (Verdict.REFUSED, text)
+    for body in ({"error": text}, {"error": text, "status": "failed"}):
+        judged = judge_submission(answer(body, status))
+        assert (judged.verdict, judged.error) == (Verdict.REFUSED, text)
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, 405, 422])
 def test_other_refusals(status):
     """Any other error text with 2xx or 4xx, and no request id, is a refusal."""
     assert submission({"error": "Too many cats."}, status) is Verdict.REFUSED
+
+
+def test_the_word_failed_alone_is_no_failure():
+    """Errors may carry `status: failed` with no request taken: the rest of the answer decides."""
+    body = {"error": "Too many cats.", "status": "failed"}
+    assert submission(body, 400) is Verdict.REFUSED
+    assert submission(body, 429) is Verdict.THROTTLED
+    assert submission(body, 500) is Verdict.UNCERTAIN
+    assert submission(body, 200) is Verdict.FAILED
+    assert poll(body, 500) is Verdict.UNCERTAIN
 
 
 def test_an_error_with_a_request_id_was_taken():
@@ -187,7 +198,12 @@ def test_polls_go_on():
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [({"error": "Request ID r not found."}, 404), ({"error": "Request ID r not found."}, 200), (b"gone", 404)],
+    [
+        ({"error": "Request ID r not found."}, 404),
+        ({"error": "Request ID r not found."}, 200),
+        ({"error": "Request ID r not found.", "status": "failed"}, 404),
+        (b"gone", 404),
+    ],
 )
 def test_polls_of_nothing(body, status):
     """An id that is unknown or expired is not found: by the text or by the status."""
@@ -200,6 +216,7 @@ def test_polls_that_break_can_be_repeated():
         assert poll(b"<html>", status) is Verdict.UNCERTAIN
     assert poll({"error": "Request failed: boom"}, 500) is Verdict.FAILED
     assert poll({"error": "Not now."}, 500) is Verdict.UNCERTAIN
+    assert poll({"error": "Too slow."}, 408) is Verdict.UNCERTAIN
     assert poll({"error": "Bad id."}, 400) is Verdict.REFUSED
     assert poll({}) is Verdict.UNCERTAIN
 

@@ -1,8 +1,8 @@
 """What an answer means for money: paid, refused, not yet, or unknown. Pure, and never raises.
 
-The contract has no idempotency key, so a submission is sent again only when its answer proves that it was not taken.
-The body is looked at before the status, because errors do not always carry a matching one; both dialects of
-the service are read.
+The contract has no idempotency key, so a submission is sent again only when its answer proves that it was not
+taken. The body is looked at before the status, because errors do not always carry a matching one; both
+dialects of the service are read.
 
 What a submission's answer says, first match wins:
 
@@ -12,9 +12,9 @@ body, or status                                       verdict
 `all`, and `status` not queued, processing, failed    ANSWERED
 error text `Access denied…`, or 401                   DENIED
 error text `No credits.`, `Insufficient…`, or 402     NO_CREDITS
-`status` is `failed`                                  FAILED
-429, or 503 with Retry-After                          THROTTLED
 error text of a request that cannot be taken          REFUSED
+`status` is `failed`, with 2xx or a request id        FAILED
+429, or 503 with Retry-After                          THROTTLED
 error text `Request failed…`, any other 5xx, 408      UNCERTAIN
 another error text with 2xx and a request id          FAILED
 another error text with 2xx or 4xx                    REFUSED
@@ -56,7 +56,8 @@ from lightmeter.models.vocabulary import (
 
 __all__ = ["Judgement", "Verdict", "judge_poll", "judge_submission", "retry_after_s"]
 
-_UNFINISHED: Final = frozenset({"queued", "processing"})
+_FAILED: Final = "failed"
+_WITHOUT_RESULTS: Final = frozenset({"queued", "processing", _FAILED})
 _DENIED: Final = ACCESS_DENIED.rstrip(".").casefold()
 _PENNILESS: Final = (NO_CREDITS.rstrip(".").casefold(), INSUFFICIENT_CREDITS.rstrip(".").casefold())
 _BROKE_DOWN: Final = REQUEST_FAILED.casefold()
@@ -105,7 +106,8 @@ class Judgement:
     Attributes:
         verdict: What the answer means.
         body: The bytes it was read from.
-        error: The error text, or for an answer outside the contract what it looks like; None when there is none.
+        error: The error text, or for an answer outside the contract what it looks like; None when there is
+            none.
         retry_after_s: Seconds the service asks to wait, 0 or more; None when it does not say.
         request_id: What to poll; None when the answer names none.
     """
@@ -120,7 +122,8 @@ class Judgement:
     def answer(self) -> Answer | None:
         """What could be read of the answer, typed; None when it is no JSON object.
 
-        Made when first asked for: a verdict costs 20 µs, typing a whole answer of 6 KB costs three times that.
+        Made when first asked for: a verdict costs 20 µs, typing a whole answer of 6 KB costs three times
+        that.
         """
         return read_answer(self.body)
 
@@ -147,7 +150,12 @@ class _Reading:
 
     @property
     def has_results(self) -> bool:
-        return self.data is not None and self.data.get("all") is not None and self.word not in _UNFINISHED
+        return self.data is not None and self.data.get("all") is not None and self.word not in _WITHOUT_RESULTS
+
+    @property
+    def failed(self) -> bool:
+        """Whether a request that was taken has failed; mere refusals may carry the word too."""
+        return self.word == _FAILED and (self.ok or self.request_id is not None)
 
     @property
     def throttled(self) -> bool:
@@ -194,11 +202,9 @@ def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
 
 
 def _verdict_on_submission(reading: _Reading) -> Verdict:
-    verdict = _common_verdict(reading)
+    verdict = _verdict_by_body(reading)
     if verdict is not None:
         return verdict
-    if reading.error_starts(*_NOT_TAKEN):
-        return Verdict.REFUSED
     if reading.broken or reading.error_starts(_BROKE_DOWN):
         return Verdict.UNCERTAIN
     if reading.error is not None:
@@ -209,29 +215,32 @@ def _verdict_on_submission(reading: _Reading) -> Verdict:
 
 
 def _verdict_on_poll(reading: _Reading) -> Verdict:
-    verdict = _common_verdict(reading)
+    if reading.error is not None and _NOT_FOUND.match(reading.error):
+        return Verdict.NOT_FOUND
+    verdict = _verdict_by_body(reading)
     if verdict is not None:
         return verdict
-    if reading.status == HTTPStatus.NOT_FOUND or (reading.error and _NOT_FOUND.match(reading.error)):
+    if reading.status == HTTPStatus.NOT_FOUND:
         return Verdict.NOT_FOUND
     if reading.error_starts(_BROKE_DOWN):
         return Verdict.FAILED
-    if reading.broken:
-        return Verdict.UNCERTAIN
     if reading.error is not None:
         return _verdict_on_other_error(reading)
     known = reading.word is not None or reading.request_id is not None
     return Verdict.PROCESSING if known and reading.ok else Verdict.UNCERTAIN
 
 
-def _common_verdict(reading: _Reading) -> Verdict | None:
-    if reading.has_results and reading.word != "failed":
+def _verdict_by_body(reading: _Reading) -> Verdict | None:
+    """What is the same for submissions and polls; None when the body decides nothing."""
+    if reading.has_results:
         return Verdict.ANSWERED
     if reading.error_starts(_DENIED) or reading.status == HTTPStatus.UNAUTHORIZED:
         return Verdict.DENIED
     if reading.error_starts(*_PENNILESS) or (reading.error and reading.status == HTTPStatus.PAYMENT_REQUIRED):
         return Verdict.NO_CREDITS
-    if reading.word == "failed":
+    if reading.error_starts(*_NOT_TAKEN):
+        return Verdict.REFUSED
+    if reading.failed:
         return Verdict.FAILED
     return Verdict.THROTTLED if reading.throttled else None
 
@@ -241,7 +250,7 @@ def _verdict_on_other_error(reading: _Reading) -> Verdict:
         # What has a request id was taken, and may have been charged.
         return Verdict.REFUSED if reading.request_id is None else Verdict.FAILED
     client_error = HTTPStatus.BAD_REQUEST <= reading.status < HTTPStatus.INTERNAL_SERVER_ERROR
-    return Verdict.REFUSED if client_error else Verdict.UNCERTAIN
+    return Verdict.REFUSED if client_error and not reading.broken else Verdict.UNCERTAIN
 
 
 def _judged(verdict: Verdict, reading: _Reading, raw: RawAnswer) -> Judgement:

@@ -1,0 +1,218 @@
+"""Conversations with a real service, played back: what it said once is understood today.
+
+The cassettes were recorded against our own service. `LIGHTMETER_RECORD=1 pytest
+tests/client/test_recorded.py` starts one, talks to it and records them anew; otherwise no socket is opened.
+Keys are left out, and addresses are replaced.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import vcr
+from vcr.request import Request
+
+from lightmeter.client import Client, Verdict
+from lightmeter.clock import SystemClock
+from lightmeter.errors import AccessDenied, OutOfCredits
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.service.app import ServiceConfig, open_account, start
+from lightmeter.testing import tiny_png
+
+from .conftest import StepClock, http, saying
+
+RECORDING = os.environ.get("LIGHTMETER_RECORD") == "1"
+CASSETTES = Path(__file__).parent / "cassettes"
+SERVICE, MEDIA = "http://service.test", "http://media.test"
+ACCOUNTS = {"ample": 100, "poor": 1}
+PICTURES = [base64.b64encode(tiny_png(seed)).decode() for seed in (1, 2)]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a conversation takes place.
+
+    Attributes:
+        base_url: Address of the service.
+        image_url: Address of a picture that the service can fetch.
+        keys: A key of each account.
+        names: Real address → the one written down.
+    """
+
+    base_url: str
+    image_url: str
+    keys: dict[str, str]
+    names: dict[str, str]
+
+    def client(self, account: str) -> Client:
+        """A client of this account; it does not wait when nobody has to be waited for."""
+        clock = SystemClock() if RECORDING else StepClock()
+        return Client(self.base_url, self.keys.get(account, "no-key-of-anybody"), clock=clock)
+
+
+def named(text: str | bytes | None, names: dict[str, str]):
+    """The text with real addresses replaced."""
+    for real, name in names.items():
+        if isinstance(text, bytes):
+            text = text.replace(real.encode(), name.encode())
+        elif text:
+            text = text.replace(real, name)
+    return text
+
+
+def same_json(one: Request, other: Request) -> None:
+    """Bodies are the same when their JSON is, in whatever order and spacing."""
+    assert json.loads(one.body or b"null") == json.loads(other.body or b"null")
+
+
+def cassette(name: str, names: dict[str, str]):
+    """A tape of this name, recorded or played back."""
+
+    def before_request(request: Request) -> Request | None:
+        if request.uri.startswith(tuple(real for real, name in names.items() if name == MEDIA)):
+            return None  # the service's own look at the picture is not our conversation
+        request.uri = named(request.uri, names)
+        request.body = named(request.body, names)
+        return request
+
+    def before_response(response: dict) -> dict:
+        response["body"]["string"] = named(response["body"]["string"], names)
+        kept = {"content-type", "retry-after"}  # dates, lengths and versions change with every recording
+        response["headers"] = {key: value for key, value in response["headers"].items() if key.lower() in kept}
+        return response
+
+    tape = vcr.VCR(
+        cassette_library_dir=str(CASSETTES),
+        record_mode="all" if RECORDING else "none",
+        filter_headers=["X-API-Key", "Authorization", "User-Agent"],
+        before_record_request=before_request,
+        before_record_response=before_response,
+    )
+    tape.register_matcher("same_json", same_json)
+    tape.match_on = ("method", "path", "query", "same_json")
+    if RECORDING:
+        (CASSETTES / f"{name}.yaml").unlink(missing_ok=True)
+    return tape.use_cassette(f"{name}.yaml")
+
+
+@pytest.fixture
+async def stage(request, serving, tmp_path) -> AsyncIterator[Stage]:
+    """The recorded service, or, when recording, a real one with a picture to fetch."""
+    name = request.node.name.removeprefix("test_")
+    if not RECORDING:
+        with cassette(name, {}):
+            yield Stage(SERVICE, MEDIA + "/cat.png", dict.fromkeys(ACCOUNTS, "any-key"), {})
+        return
+    picture = http(200, tiny_png(0), Content_Type="image/png")
+    database = f"sqlite:///{tmp_path / 'service.db'}"
+    keys = {account: await open_account(database, account, held) for account, held in ACCOUNTS.items()}
+    config = ServiceConfig(database=database, backends=("palette",), allow_private=True)
+    async with serving(saying(*[picture] * 9)) as media:
+        service = await start(config)
+        try:
+            names = {service.base_url: SERVICE, media.base_url: MEDIA}
+            with cassette(name, names):
+                yield Stage(service.base_url, media.base_url + "/cat.png", keys, names)
+        finally:
+            await service.close()
+
+
+def request_for(stage: Stage, **what) -> AnalyzeRequest:
+    """A request for the colours of one picture by its address, or of what is given."""
+    asked = what or {"url": [stage.image_url]}
+    return AnalyzeRequest(**asked, backend=["palette"], feature=["colors"])
+
+
+async def test_credits(stage):
+    """The balance of an account is read."""
+    async with stage.client("ample") as client:
+        assert await client.credits() == 100
+
+
+async def test_wrong_key(stage):
+    """A key of nobody is denied by every endpoint."""
+    async with stage.client("nobody") as client:
+        with pytest.raises(AccessDenied, match=r"^Access denied\.$"):
+            await client.credits()
+        with pytest.raises(AccessDenied):
+            await client.check_key()
+        with pytest.raises(AccessDenied):
+            await client.analyze(urls=[stage.image_url], backends=["palette"])
+
+
+async def test_right_key(stage):
+    """A key is checked for nothing: the balance is as before."""
+    async with stage.client("ample") as client:
+        await client.check_key()
+        assert await client.credits() == 100
+
+
+async def test_single_image(stage):
+    """One image by its address is answered at once, with what was paid and what is left."""
+    async with stage.client("ample") as client:
+        raw, judged = await client.submit(request_for(stage))
+        assert (raw.status, judged.verdict, judged.answer.status) == (200, Verdict.ANSWERED, "completed")
+        assert (judged.answer.credits_paid, judged.answer.credits) == (1, 99)
+        assert [asset.name for asset in judged.answer.all.assets] == [stage.image_url]
+        assert judged.answer.all.assets[0].colors
+
+
+async def test_two_images(stage):
+    """Two images are acknowledged, polled for, and answered together; each is charged."""
+    async with stage.client("ample") as client:
+        _, judged = await client.submit(request_for(stage, file=PICTURES, file_name=["one.png", "two.png"]))
+        assert (judged.verdict, judged.answer.status) == (Verdict.ACKNOWLEDGED, "queued")
+        answer = await client.analyze(
+            files=[base64.b64decode(picture) for picture in PICTURES], backends=["palette"], features=["colors"]
+        )
+    assert (len(answer.all.assets), answer.credits_paid) == (2, 2)
+    assert all(asset.colors for asset in answer.all.assets)
+
+
+async def test_insufficient_credits(stage):
+    """More than the account holds is refused before anything is done, and the balance stays."""
+    async with stage.client("poor") as client:
+        with pytest.raises(OutOfCredits, match=r"Insufficient credits\."):
+            await client.analyze(urls=[stage.image_url] * 2, backends=["palette"], features=["colors"])
+        assert await client.credits() == 1
+
+
+async def test_unknown_request(stage):
+    """A request id that was never given is not found."""
+    async with stage.client("ample") as client:
+        _, judged = await client.poll("no-such-request")
+    assert (judged.verdict, judged.error) == (Verdict.NOT_FOUND, "Request ID no-such-request not found.")
+
+
+def older(said: str) -> dict:
+    """What the older dialect says in place of an answer: it has no `status` but that of work in progress."""
+    return {name: value for name, value in json.loads(said).items() if name != "status"}
+
+
+async def test_older_dialect(serving):
+    """The same conversation in the older dialect, made of the recorded one, ends the same."""
+    tape = vcr.serialize.deserialize((CASSETTES / "two_images.yaml").read_text(), vcr.serializers.yamlserializer)
+    acknowledgment, *_, result = [older(response["body"]["string"]) for response in tape[1][1:]]
+    assert acknowledgment.keys() >= {"request_id", "success", "response_uri"}
+    in_progress = {"request_id": acknowledgment["request_id"], "status": "processing"}
+    script = saying(http(200, acknowledgment), http(200, in_progress), http(200, result))
+    async with serving(script) as heard, Client(heard.base_url, "key", clock=StepClock()) as client:
+        answer = await client.analyze(files=[b"one", b"two"], backends=["palette"])
+    assert (answer.status, len(answer.all.assets), answer.credits_paid) == (None, 2, 2)
+
+
+def test_no_key_is_on_tape():
+    """No cassette holds a key, or where it was recorded."""
+    tapes = sorted(CASSETTES.glob("*.yaml"))
+    assert len(tapes) == 7
+    for tape in tapes:
+        text = tape.read_text().lower()
+        assert "token" not in text
+        assert "authorization" not in text
+        assert "127.0.0.1" not in text
