@@ -9,7 +9,7 @@ import click
 
 from lightmeter.cli.drive import drive
 from lightmeter.cli.options import given, json_option, pace_options
-from lightmeter.cli.run import finish
+from lightmeter.cli.run import accounted_for, finish
 from lightmeter.pipeline.api import resuming
 
 __all__ = ["command"]
@@ -32,4 +32,5 @@ def command(folder: Path, as_json: bool, **options: Any) -> int:
       lightmeter resume out/ --budget 1000
     """
     changes = given(options)
-    return finish(drive(lambda stop: resuming(folder, stop=stop, **changes)), as_json=as_json)
+    with accounted_for(folder, as_json=as_json):
+        return finish(drive(lambda stop: resuming(folder, stop=stop, **changes)), as_json=as_json)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,16 @@ import click
 from lightmeter.cli.drive import drive
 from lightmeter.cli.options import analysis_options, given, json_option, pace_options, spending_options
 from lightmeter.cli.show import print_json, show_plan, show_summary
-from lightmeter.errors import UsageError
+from lightmeter.errors import LightmeterError, UsageError
+from lightmeter.journal.store import journal_path
 from lightmeter.pipeline.api import resuming, running
 from lightmeter.pipeline.options import Options, make_options
 from lightmeter.pipeline.plan import Plan, planning, read_plan
-from lightmeter.pipeline.result import Run
+from lightmeter.pipeline.result import Run, summarize
 from lightmeter.pipeline.session import changed_options, holds_run_of
 from lightmeter.settings import read_settings
 
-__all__ = ["TRY_NEXT", "command", "finish"]
+__all__ = ["TRY_NEXT", "accounted_for", "command", "finish"]
 
 TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
 """A question worth asking first."""
@@ -55,16 +58,28 @@ def command(
     source, wanted, sha256 = _what(manifest, plan_file, given(options))
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
-    if holds_run_of(out, source):
-        changes = changed_options(out, wanted)
-        click.echo(f"{out} already holds this run: going on with it.", err=True)
-        return finish(drive(lambda stop: resuming(out, stop=stop, **changes)), as_json=as_json)
-    plan: Plan = drive(lambda _: planning(source, wanted, read_settings()))
-    plan.must_be(sha256)
-    show_plan(plan, err=as_json)
-    if not yes and sys.stdin.isatty() and not click.confirm(f"Spend up to {_most(plan)} credits?", err=True):
-        raise click.Abort
-    return finish(drive(lambda stop: running(plan, out, consent=yes, stop=stop)), as_json=as_json)
+    with accounted_for(out, as_json=as_json):
+        if holds_run_of(out, source):
+            changes = changed_options(out, wanted, given(options))
+            click.echo(f"{out} already holds this run: going on with it.", err=True)
+            return finish(drive(lambda stop: resuming(out, stop=stop, **changes)), as_json=as_json)
+        plan: Plan = drive(lambda _: planning(source, wanted, read_settings()))
+        plan.must_be(sha256)
+        show_plan(plan, err=as_json)
+        if not yes and sys.stdin.isatty() and not click.confirm(f"Spend up to {_most(plan)} credits?", err=True):
+            raise click.Abort
+        return finish(drive(lambda stop: running(plan, out, consent=yes, stop=stop)), as_json=as_json)
+
+
+@contextmanager
+def accounted_for(out: Path, *, as_json: bool) -> Iterator[None]:
+    """Whatever stops a run that has begun, its accounting is still printed for who asked for JSON."""
+    try:
+        yield
+    except LightmeterError:
+        if as_json and journal_path(out).exists():
+            print_json(summarize(out).to_dict())
+        raise
 
 
 def _what(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> tuple[str, Options, str | None]:

@@ -130,6 +130,7 @@ class Engine:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
+        self.standing.changed.set()  # only now there is room: whoever waits for it looks again
         if not task.cancelled() and (error := task.exception()) is not None:
             self.standing.crash = self.standing.crash or error
             self.standing.stop()

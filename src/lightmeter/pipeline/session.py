@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,8 +121,13 @@ def adopt(plan: Plan, out: Path) -> None:
     changed_options(out, plan.options)
 
 
-def changed_options(out: Path, now: Options) -> dict[str, Any]:
+def changed_options(out: Path, now: Options, named: Collection[str] | None = None) -> dict[str, Any]:
     """What differs between the options of the run in `out` and `now`, all of it allowed to change between runs.
+
+    Args:
+        out: The folder of the run.
+        now: What is wanted now.
+        named: Only these were said: the run keeps what was not, above all its budget. None means all were.
 
     Raises:
         SettingsError: something differs that changes what is asked for.
@@ -135,7 +140,7 @@ def changed_options(out: Path, now: Options) -> dict[str, Any]:
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
             hint="Choose another folder with --out, or use the same options.",
         )
-    return changed
+    return {name: value for name, value in changed.items() if named is None or name in named}
 
 
 _ASKED: Final = frozenset(
