@@ -1,0 +1,130 @@
+"""Cards and the page about one item, as HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lightmeter.widgets.view.gallery import PAGE_ROWS, Card, Filters, pages
+from lightmeter.widgets.view.markup import esc, figure, gauge, message, seconds, status_mark, strip, table
+
+__all__ = ["ENTRIES", "MOST_ENTRIES", "Picture", "card_html", "detail_html", "where_html"]
+
+MOST_ENTRIES: Final = 200
+"""Rows of a table shown for one item; the tables hold the others."""
+
+ENTRIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "tags": ("name", "score", "source"),
+    "colors": ("hex", "pixel_fraction", "score", "source"),
+    "nsfw": ("label", "score", "likelihood", "severity", "source"),
+    "descriptions": ("description", "source"),
+    "faces": ("face", "gender", "age_low", "age_high", "source"),
+    "texts": ("text", "score", "source"),
+    "brands": ("name", "score", "source"),
+    "prechecks": ("check", "severity", "message"),
+}
+"""Tables with entries of an item, and the columns that are shown."""
+
+_MADE_ID: Final = re.compile(r"[0-9a-f]{16}(#\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A thumbnail, or the reason why there is none.
+
+    Attributes:
+        jpeg: The picture, or None.
+        veil: The same in so few pixels that nothing can be made out, or None.
+        reason: Why there is none; empty when there is.
+    """
+
+    jpeg: bytes | None = None
+    veil: bytes | None = None
+    reason: str = ""
+
+
+def card_html(card: Card, picture: Picture, *, unveil: bool) -> str:
+    """One card: picture, name, surest tags, palette, NSFW gauge, status."""
+    tags = ", ".join(f"{esc(name)} {_percent(score)}".strip() for name, score in card.tags)
+    status = status_mark(card.status) + (f" · {esc(card.reason)}" if card.reason else "")
+    why = esc(card.error or card.reason or card.status)
+    return (
+        f"{_shown(card, picture, unveil=unveil)}"
+        f'<div class="lm-name" title="{esc(card.url)}">{esc(card.name)}</div>'
+        f'<div class="lm-tags">{tags or "no tags"}</div>{strip(card.colors)}{gauge(card.severity)}'
+        f'<div class="lm-foot" title="{why}">{status}</div>'
+    )
+
+
+def detail_html(
+    card: Card,
+    picture: Picture,
+    entries: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    interval_s: int,
+    unveil: bool,
+) -> str:
+    """Everything the tables say of one item; entries of video frames with their time, frame x `interval_s` seconds."""
+    rows = [("status", card.status), ("kind", card.kind), ("address", card.url)]
+    if not _MADE_ID.fullmatch(card.item_id):
+        rows.insert(0, ("id", card.item_id))
+    if card.duration_s is not None:
+        rows.append(("length", seconds(card.duration_s)))
+    parts = [
+        f"<h3>{esc(card.name)}</h3>",
+        _shown(card, picture, unveil=unveil),
+        message(card.error, "error" if card.status in {"failed", "in_doubt"} else "") if card.error else "",
+        table("", ("what", "value"), rows),
+        *(_entries(name, entries.get(name, ()), interval_s) for name in ENTRIES),
+    ]
+    if not any(entries.values()):
+        parts.append('<p class="lm-note">The tables hold no entries of this item.</p>')
+    return "".join(parts)
+
+
+def where_html(filters: Filters, items: int, of: int) -> str:
+    """Where in the gallery one is."""
+    if not of:
+        return message("The tables are empty.", hint="Run first; `lightmeter rebuild` writes them again.")
+    if not items:
+        return message("No item is left by these filters.", hint="Widen them, or clear them.")
+    first = filters.page * PAGE_ROWS + 1
+    last = min(items, first + PAGE_ROWS - 1)
+    beyond = "" if items == of else f" left by the filters, of {of:,}"
+    page = f"page {filters.page + 1} of {pages(items)}"
+    return f'<div role="status">{first:,} to {last:,} of {items:,} items{beyond} · {page}</div>'
+
+
+def _shown(card: Card, picture: Picture, *, unveil: bool) -> str:
+    hidden = card.veiled and not unveil
+    length = "" if card.duration_s is None else f" · {seconds(card.duration_s)}"
+    badge = f"video{length}" if card.kind == "video" else ""
+    if hidden:
+        badge = "blurred: NSFW"
+    jpeg = picture.veil if hidden else picture.jpeg
+    alt = f"{card.name}, blurred" if hidden else card.alt
+    return figure(jpeg, alt, reason=picture.reason or "loading …", badge=badge, veiled=hidden)
+
+
+def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
+    if not rows:
+        return ""
+    columns = ENTRIES[name]
+    framed = any(row["frame"] is not None for row in rows)
+    head = ("frame", *columns) if framed else columns
+    body = [
+        (*((_moment(row["frame"], interval_s),) if framed else ()), *(row[column] for column in columns))
+        for row in rows[:MOST_ENTRIES]
+    ]
+    more = f'<p class="lm-note">The first {MOST_ENTRIES} entries.</p>' if len(rows) > MOST_ENTRIES else ""
+    return table(name, head, body) + more
+
+
+def _moment(frame: int | None, interval_s: int) -> str:
+    return "whole" if frame is None else f"{frame} at {frame * interval_s} s"
+
+
+def _percent(score: float | None) -> str:
+    return "" if score is None else f"{score:.0%}"

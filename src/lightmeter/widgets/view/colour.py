@@ -1,0 +1,77 @@
+"""How alike two colours look: distance in Oklab, in Python for one colour and in SQL for a table of them.
+
+Source: Björn Ottosson, "A perceptual color space for image processing" (2020). The distance is Euclidean: 0 for the
+same colour, about 0.02 for a difference one just sees, 1 between black and white.
+"""
+
+from __future__ import annotations
+
+import re
+from math import cbrt
+from typing import Final
+
+__all__ = ["DISTANCES_SQL", "distance", "is_hex", "oklab"]
+
+_HEX: Final = re.compile(r"#[0-9a-fA-F]{6}")
+
+_LMS: Final = (
+    (0.4122214708, 0.5363325363, 0.0514459929),
+    (0.2119034982, 0.6806995451, 0.1073969566),
+    (0.0883024619, 0.2817188376, 0.6299787005),
+)
+_LAB: Final = (
+    (0.2104542553, 0.7936177850, -0.0040720468),
+    (1.9779984951, -2.4285922050, 0.4505937099),
+    (0.0259040371, 0.7827717662, -0.8086757660),
+)
+
+
+def is_hex(text: str) -> bool:
+    """Whether a text is a colour as `#rrggbb`, and nothing else."""
+    return _HEX.fullmatch(text) is not None
+
+
+def oklab(colour: str) -> tuple[float, float, float]:
+    """Lightness (0 to 1), green to red, blue to yellow of a colour given as `#rrggbb`.
+
+    Raises:
+        ValueError: it is written otherwise.
+    """
+    if not is_hex(colour):
+        raise ValueError(f"{colour!r} is not written as #rrggbb")
+    linear = [_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5)]
+    roots = [cbrt(sum(share * value for share, value in zip(row, linear, strict=True))) for row in _LMS]
+    lightness, green_red, blue_yellow = (
+        sum(share * value for share, value in zip(row, roots, strict=True)) for row in _LAB
+    )
+    return lightness, green_red, blue_yellow
+
+
+def distance(one: str, other: str) -> float:
+    """How far apart two colours `#rrggbb` look."""
+    return float(sum((a - b) ** 2 for a, b in zip(oklab(one), oklab(other), strict=True)) ** 0.5)
+
+
+def _linear(value: float) -> float:
+    """The inverse of sRGB's transfer curve (IEC 61966-2-1), 0 to 1 on both sides."""
+    return value / 12.92 if value <= 0.04045 else float(((value + 0.055) / 1.055) ** 2.4)  # noqa: PLR2004 (its knee)
+
+
+def _linear_sql(column: str) -> str:
+    share = f"({column} / 255.0)"
+    return f"CASE WHEN {share} <= 0.04045 THEN {share} / 12.92 ELSE pow(({share} + 0.055) / 1.055, 2.4) END"
+
+
+def _weighted(row: tuple[float, float, float], columns: str) -> str:
+    return " + ".join(f"{share!r} * {column}" for share, column in zip(row, columns, strict=True))
+
+
+DISTANCES_SQL: Final = f"""
+SELECT item_id, sqrt(pow({_weighted(_LAB[0], "lms")} - ?, 2) + pow({_weighted(_LAB[1], "lms")} - ?, 2)
+                     + pow({_weighted(_LAB[2], "lms")} - ?, 2)) AS distance
+FROM (SELECT item_id, cbrt({_weighted(_LMS[0], "rgb")}) AS l, cbrt({_weighted(_LMS[1], "rgb")}) AS m,
+             cbrt({_weighted(_LMS[2], "rgb")}) AS s
+      FROM (SELECT item_id, {_linear_sql("red")} AS r, {_linear_sql("green")} AS g, {_linear_sql("blue")} AS b
+            FROM colors))
+"""  # noqa: S608 (made of our own constants)
+"""Each row of `colors` with its distance from the colour whose `oklab` values are the three parameters."""

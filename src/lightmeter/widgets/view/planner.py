@@ -1,0 +1,185 @@
+"""A price, a plan, a run and its end, as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from lightmeter.errors import Interrupted, LightmeterError
+from lightmeter.pipeline.plan import Plan, Reason
+from lightmeter.pipeline.progress import Progress
+from lightmeter.pipeline.result import Summary
+from lightmeter.pricing.estimate import CreditRange, FrameRange
+from lightmeter.pricing.rates import MILLICREDITS
+from lightmeter.widgets.view.markup import esc, message, seconds, status_mark, table
+from lightmeter.widgets.view.quote import Cap, Quote
+
+__all__ = ["State", "error_html", "plan_html", "progress_html", "quote_html", "share_done", "summary_html"]
+
+MOST_REASONS: Final = 12
+
+
+class State(StrEnum):
+    """What a planner is doing."""
+
+    IDLE = "idle"
+    PLANNING = "planning"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+def quote_html(quote: Quote, *, stale: bool = False) -> str:
+    """The price: a range, what it is made of, where the budget stands; `stale` once more than the price changed."""
+    if quote.credits is None or quote.frames is None:
+        big = f"{_credits(quote.charged)} an image or frame"
+        under = "Plan to learn how many there are."
+    else:
+        big = _range(quote.credits)
+        under = f"{quote.rows:,} {_plural(quote.rows or 0, 'row')} to send: {_pictures(quote.frames)}, {_each(quote)}."
+    made_of = " + ".join(f"{part.backend} {part.feature} {_amount(part.price_milli)}" for part in quote.parts)
+    note = (
+        "<p>What is asked for has changed since planning: rows are planned again before the run.</p>" if stale else ""
+    )
+    return (
+        f'<div role="status"><div class="lm-note">Price</div><div class="lm-big">{esc(big)}</div><p>{esc(under)}</p>'
+        f"{_scale(quote)}{_cap(quote)}{note}"
+        f'<p class="lm-note">An image or frame: {esc(made_of or "nothing is asked for")} = '
+        f"{_amount(quote.price_milli)} credits.</p></div>{_advice(quote.advice)}"
+    )
+
+
+def plan_html(plan: Plan) -> str:
+    """Where each row stands, and why."""
+    counts = [(status, rows) for status, rows in plan.counts.items() if rows]
+    body = "".join(
+        f"<li>{status_mark('to send' if status == 'pending' else status)}: {rows:,}</li>" for status, rows in counts
+    )
+    consent = "".join(message(sentence) for sentence in plan.needs_consent)
+    return (
+        f"<h3>{esc(plan.manifest)}: {plan.rows:,} {_plural(plan.rows, 'row')}</h3>"
+        f'<ul style="list-style:none;padding:0">{body}</ul>{_reasons(plan.reasons)}{consent}'
+    )
+
+
+def progress_html(look: Progress) -> str:
+    """One look at the work, in a line."""
+    if look.phase == "planning":
+        return f"<div>planning · {look.rows:,} rows read and checked · {look.rate:.0f}/s</div>"
+    facts = [f"{look.finished:,} of {look.rows:,} rows"]
+    if look.rate:
+        facts.append(f"{look.rate:.1f}/s")
+    if look.eta_s is not None and look.phase == "running":
+        facts.append(f"about {seconds(look.eta_s)} left")
+    cap = "" if look.budget is None else f" of {look.budget:,}"
+    facts.append(f"{look.paid:,} credits paid{cap}")
+    facts.append(f"{look.held:,} held")
+    return f"<div><b>{esc(look.phase)}</b> · {' · '.join(facts)}</div>"
+
+
+def share_done(look: Progress) -> float:
+    """How much of the work is done, 0 to 1; a plan does not know how much there is."""
+    return look.finished / look.rows if look.phase != "planning" and look.rows else 0.0
+
+
+def summary_html(summary: Summary, reasons: Sequence[Reason], stopped_by: LightmeterError | None) -> str:
+    """The end of a run: rows, credits, and where the tables are."""
+    counts = ", ".join(f"{rows:,} {status.replace('_', ' ')}" for status, rows in summary.counts.items() if rows)
+    cap = "" if summary.budget is None else f" of a budget of {summary.budget:,}"
+    held = f", {summary.held:,} held for what is in doubt" if summary.held else ""
+    if stopped_by is None:
+        verdict = message(f"Done: {counts or 'no rows'}.", "good")
+    else:
+        verdict = message(f"{stopped_by} {counts}.", hint="Nothing is lost: Run goes on from here.")
+    return (
+        f"{verdict}<p>{summary.paid:,} credits paid{cap}{held}; {summary.requests:,} "
+        f"{_plural(summary.requests, 'request')} in {seconds(summary.seconds)}.</p>"
+        f"<p>Tables: <code>{esc(summary.out / 'tables')}</code></p>{_reasons(reasons)}"
+    )
+
+
+def error_html(error: BaseException) -> str:
+    """What went wrong, and what to do."""
+    name = "" if isinstance(error, LightmeterError) else f"{type(error).__name__}: "
+    mood = "" if isinstance(error, Interrupted) else "error"
+    return message(f"{name}{error}", mood, getattr(error, "hint", ""))
+
+
+def _reasons(reasons: Sequence[Reason]) -> str:
+    if not reasons:
+        return ""
+    rows = [(why.status.replace("_", " "), why.rows, why.reason, why.example) for why in reasons[:MOST_REASONS]]
+    more = len(reasons) - MOST_REASONS
+    note = f'<p class="lm-note">… and {more} more reasons; the assets table has all.</p>' if more > 0 else ""
+    return table("Why", ("status", "rows", "reason", "for example"), rows) + note
+
+
+def _advice(sentences: Sequence[str]) -> str:
+    if not sentences:
+        return ""
+    items = "".join(f"<li>{esc(sentence)}</li>" for sentence in sentences)
+    title = f"{len(sentences)} {_plural(len(sentences), 'thing')} worth knowing"
+    return f"<details open><summary>{title}</summary><ul>{items}</ul></details>"
+
+
+def _cap(quote: Quote) -> str:
+    budget = quote.budget
+    sure = f"It is sure to pay for {quote.fitting:,} images and frames." if quote.fitting is not None else ""
+    match quote.cap:
+        case Cap.CLEAR:
+            return message(f"The budget of {budget:,} will not be reached.", "good")
+        case Cap.MAYBE:
+            return message(f"The budget of {budget:,} may be reached.", hint=sure)
+        case Cap.REACHED:
+            return message(f"The budget of {budget:,} will be reached before the last row.", "error", hint=sure)
+        case _:
+            return "" if budget is not None else "<p>No budget: nothing caps what the run may spend.</p>"
+
+
+def _scale(quote: Quote) -> str:
+    """The range and the budget on one line; the sentences below say the same."""
+    if quote.credits is None or quote.credits.high is None or quote.budget is None:
+        return ""
+    end = max(quote.credits.high, quote.budget, 1) * 1.04
+    low, width = quote.credits.low / end, max(quote.credits.high - quote.credits.low, end * 0.01) / end
+    return (
+        f'<div class="lm-scale" aria-hidden="true"><i style="left:0;width:{low:.1%};background:#3f7fd9"></i>'
+        f'<i style="left:{low:.1%};width:{width:.1%};background:#3f7fd988"></i>'
+        f'<i style="left:{quote.budget / end:.1%};width:3px;background:#d33f3f"></i></div>'
+        f'<p class="lm-note">blue: low to high · red mark: budget</p>'
+    )
+
+
+def _pictures(frames: FrameRange) -> str:
+    if frames.high is None:
+        return f"at least {frames.low:,} images and frames"
+    if frames.low == frames.high:
+        return "1 image or frame" if frames.low == 1 else f"{frames.low:,} images and frames"
+    return f"{frames.low:,} to {frames.high:,} images and frames"
+
+
+def _each(quote: Quote) -> str:
+    exact = _amount(quote.price_milli)
+    return f"{exact} each, charged as up to {quote.charged}" if quote.price_milli % MILLICREDITS else f"{exact} each"
+
+
+def _range(credits_: CreditRange) -> str:
+    if credits_.high is None:
+        return f"at least {_credits(credits_.low)}"
+    if credits_.low == credits_.high:
+        return _credits(credits_.low)
+    return f"{credits_.low:,} to {_credits(credits_.high)}"
+
+
+def _credits(count: int) -> str:
+    return f"{count:,} {_plural(count, 'credit')}"
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _amount(millicredits: int) -> str:
+    """Millicredits as credits, exactly: 1150 → `1.15`."""
+    whole, rest = divmod(millicredits, MILLICREDITS)
+    return f"{whole}.{rest:03d}".rstrip("0") if rest else str(whole)

@@ -1,0 +1,63 @@
+"""Tick boxes and the options they stand for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.pipeline.options import make_options
+from lightmeter.pricing.rates import default_rates
+from lightmeter.widgets.view.choice import Boxes, must_plan_again, offer
+
+NAMES = ("a", "b", "c", "d")
+LOCAL = ("imagenet", "opennsfw", "palette")
+SOME = st.lists(st.sampled_from(NAMES), unique=True).map(tuple)
+
+
+@given(given_names=SOME, ticked=st.sets(st.sampled_from(NAMES)), all_=st.booleans())
+def test_ticks_mean_what_they_show(given_names, ticked, all_):
+    """The option that ticks become shows the same ticks again, whatever was given before."""
+    boxes = Boxes(NAMES, given_names, none_means_all=all_)
+    chosen = boxes.choice(ticked)
+    if ticked or not all_:
+        assert set(Boxes(NAMES, chosen, none_means_all=all_).ticked) == ticked
+
+
+@given(given_names=SOME, all_=st.booleans())
+def test_untouched_boxes_are_the_options_as_given(given_names, all_):
+    """Ticking nothing anew gives exactly the names the code gave, in their order: a run can go on with them."""
+    boxes = Boxes(NAMES, given_names, none_means_all=all_)
+    assert boxes.choice(boxes.ticked) == given_names
+
+
+def test_embedded_service_offers_its_own_back_ends():
+    """Only what the embedded service can do is offered, and none named stands for all of it."""
+    offered = offer(default_rates().with_defaults(LOCAL), make_options(), embedded=True)
+    assert offered.backends.ticked == LOCAL
+    assert offered.features.ticked == ("colors", "nsfw", "tags")
+    assert offered.complaint({"tags"}, ()) == "Tick at least one back end."
+
+
+def test_other_services_are_offered_everything_hosted_first():
+    """At another service no back end is ticked unless named, for its account has defaults of its own."""
+    offered = offer(default_rates(), make_options(backends="gemini"), embedded=False)
+    assert offered.backends.ticked == ("gemini",)
+    assert offered.backends.names[-3:] == LOCAL
+    assert set(offered.features.names) == {"brands", "colors", "descriptions", "faces", "nsfw", "tags", "texts"}
+    assert offered.complaint({"tags"}, ()) is None
+    assert offered.complaint((), ()) == "Tick at least one feature."
+
+
+def test_names_the_price_table_lacks_keep_their_box():
+    """A back end that was named and has no price is still there to be unticked."""
+    assert "mine" in offer(default_rates(), make_options(backends="mine"), embedded=False).backends.names
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [({"max_frames": 9}, True), ({"features": "nsfw"}, True), ({"tag_score": 0.1}, True), ({"budget": 1}, False)],
+)
+def test_a_budget_changes_no_row(change, again):
+    """Rows are planned again when what is asked for changes, and not for another budget."""
+    assert must_plan_again(make_options(), make_options(**change)) is again

@@ -1,0 +1,52 @@
+"""Colour distances."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.widgets.view.colour import DISTANCES_SQL, distance, is_hex, oklab
+
+HEX = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
+
+
+@pytest.mark.parametrize(
+    ("colour", "expected"),
+    [
+        ("#ffffff", (1, 0, 0)),
+        ("#000000", (0, 0, 0)),
+        ("#ff0000", (0.628, 0.225, 0.126)),
+        ("#0000ff", (0.452, -0.032, -0.312)),
+    ],
+)
+def test_oklab_has_the_published_values(colour, expected):
+    """White, black, red and blue lie where Oklab puts them."""
+    assert oklab(colour) == pytest.approx(expected, abs=1e-3)
+
+
+@given(one=HEX, other=HEX)
+def test_distance_is_one(one, other):
+    """A colour is no distance from itself, the distance is the same both ways, and never above that of extremes."""
+    assert distance(one, one) == 0
+    assert distance(one, other) == pytest.approx(distance(other, one))
+    assert 0 <= distance(one, other) < 1.01
+
+
+def test_sql_measures_as_python_does():
+    """The distances that DuckDB works out are those of the function."""
+    colors = ["#000000", "#ffffff", "#0a0b0c", "#c04020", "#20c040", "#4020c0", "#7f7f7f"]
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE colors (item_id TEXT, red UTINYINT, green UTINYINT, blue UTINYINT)")
+        db.executemany("INSERT INTO colors VALUES (?, ?, ?, ?)", [(c, *bytes.fromhex(c[1:])) for c in colors])
+        found = dict(db.execute(DISTANCES_SQL, oklab("#c04020")).fetchall())
+    assert found == pytest.approx({colour: distance(colour, "#c04020") for colour in colors})
+
+
+@pytest.mark.parametrize("text", ["", "red", "#fff", "#12345g", "#1234567", "#123456;x", "#123456\n"])
+def test_only_plain_hex_is_a_colour(text):
+    """Whatever is not exactly #rrggbb never gets into a style."""
+    assert not is_hex(text)
+    with pytest.raises(ValueError, match="not written as"):
+        oklab(text)

@@ -1,0 +1,205 @@
+"""What is shown, as HTML."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.errors import BudgetReached, Interrupted
+from lightmeter.pipeline.options import make_options
+from lightmeter.pipeline.plan import Reason
+from lightmeter.pipeline.progress import Progress
+from lightmeter.pipeline.result import Summary
+from lightmeter.pricing.rates import default_rates
+from lightmeter.widgets.view.cards import ENTRIES, MOST_ENTRIES, Picture, card_html, detail_html, where_html
+from lightmeter.widgets.view.gallery import Card, Filters
+from lightmeter.widgets.view.markup import gauge, message, seconds, strip, table
+from lightmeter.widgets.view.planner import error_html, progress_html, quote_html, share_done, summary_html
+from lightmeter.widgets.view.quote import Group, quote
+
+RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
+ANY = st.text(max_size=30) | st.sampled_from(["<script>x</script>", '"><b onload=1>', "' onerror='1", "&lt;", "</div>"])
+CARD = Card("cat", "cat.jpg", "http://h/cat.jpg", "image", "ok", None, None, 0.1, None, (("cat", 0.9),))
+OURS = {"div", "p", "i", "b", "h3", "ul", "li", "img", "span", "table", "caption", "thead", "tbody", "tr", "th", "td"}
+OURS |= {"details", "summary", "code"}
+ATTRIBUTES = {"class", "style", "role", "title", "alt", "src", "scope", "open"}
+
+
+class Reader(HTMLParser):
+    """Collects the elements, attributes and texts of a piece of HTML."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def named(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def assert_only_ours(html: str) -> None:
+    """Nothing of the data became an element, an attribute, or an address."""
+    for tag, attributes in Reader(html).elements:
+        assert tag in OURS
+        assert {name for name in attributes if not name.startswith("aria-")} <= ATTRIBUTES
+        assert (
+            not (attributes.get("src") or "data:image/jpeg;base64,")
+            .removeprefix("data:image/jpeg;base64,")
+            .strip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+        )
+
+
+@given(word=ANY, other=ANY)
+def test_cards_and_details_are_only_our_markup(word, other):
+    """Whatever a manifest or an answer holds stays text, in texts and in attributes."""
+    card = Card(word, other, word, other, word, other, word, 0.9, 3.0, ((word, 0.5),), ((other, 0.5),))
+    rows = {table: [dict.fromkeys(("frame", *columns), word) | {"frame": 1}] for table, columns in ENTRIES.items()}
+    picture = Picture(reason=word)
+    assert_only_ours(card_html(card, picture, unveil=False))
+    assert_only_ours(detail_html(card, picture, rows, interval_s=1, unveil=True))
+
+
+@given(word=ANY)
+def test_plans_and_errors_are_only_our_markup(word):
+    """A reason, an example, a folder and an error message are text too."""
+    reasons = [Reason("failed", word, 1, word)]
+    summary = Summary(1, {"failed": 1}, 1, 1, 0, None, None, None, 1.0, Path("out") / word.replace("\0", ""))
+    assert_only_ours(summary_html(summary, reasons, Interrupted(word, hint=word)))
+    assert_only_ours(error_html(RuntimeError(word)))
+
+
+def test_severe_pictures_are_sent_only_when_asked_for():
+    """Of a picture that is likely unsafe only the veil is in the page, until it is unveiled."""
+    card, picture = replace(CARD, severity=0.8), Picture(jpeg=b"clear", veil=b"veil")
+    veiled, clear = (Reader(card_html(card, picture, unveil=unveil)).named("img")[0] for unveil in (False, True))
+    assert veiled == {"src": "data:image/jpeg;base64,dmVpbA==", "alt": "cat.jpg, blurred"}
+    assert clear == {"src": "data:image/jpeg;base64,Y2xlYXI=", "alt": "cat.jpg: cat"}
+
+
+def test_missing_pictures_say_why():
+    """A picture that cannot be had is replaced by its reason, one that is on its way by a word."""
+    assert "HTTP 404" in Reader(card_html(CARD, Picture(reason="HTTP 404"), unveil=False)).text
+    assert "loading" in Reader(card_html(CARD, Picture(), unveil=False)).text
+
+
+def test_frames_have_their_time():
+    """An entry of a frame says when in the video it was, and a whole video's says so."""
+    rows = {
+        "tags": [
+            {"frame": None, "name": "dog", "score": 0.9, "source": "s"},
+            {"frame": 2, "name": "dog", "score": 0.8, "source": "s"},
+        ]
+    }
+    text = Reader(detail_html(replace(CARD, kind="video"), Picture(), rows, interval_s=5, unveil=False)).text
+    assert "whole" in text
+    assert "2 at 10 s" in text
+
+
+def test_long_lists_are_cut_and_say_so():
+    """Not more than so many entries are shown, and the page says that there are more."""
+    rows = {"tags": [{"frame": None, "name": f"tag{i}.", "score": 0.5, "source": "s"} for i in range(MOST_ENTRIES + 1)]}
+    text = Reader(detail_html(CARD, Picture(), rows, interval_s=1, unveil=False)).text
+    assert f"tag{MOST_ENTRIES - 1}." in text
+    assert f"tag{MOST_ENTRIES}." not in text
+    assert f"The first {MOST_ENTRIES} entries" in text
+
+
+def test_where_one_is_in_the_gallery():
+    """The line above the gallery counts what is shown, what is left, and what there is."""
+    assert "25 to 30 of 30 items" in where_html(Filters(page=1), 30, 30)
+    assert "of 100" in where_html(Filters(), 30, 100)
+    assert "clear them" in where_html(Filters(), 0, 100)
+    assert "tables are empty" in where_html(Filters(), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [(None, "No budget"), (100, "will not be reached"), (15, "may be reached"), (5, "will be reached")],
+)
+def test_quotes_say_where_the_budget_stands(budget, words):
+    """A quote says in words whether the budget will end the run early."""
+    html = quote_html(quote(RATES, make_options(budget=budget), [Group("image", None, 20)]))
+    assert_only_ours(html)
+    text = Reader(html).text
+    assert "10 to 20 credits" in text
+    assert words in text
+
+
+def test_quotes_without_rows_price_an_image():
+    """Before anything was planned the price is that of one image."""
+    assert "1 credit an image or frame" in Reader(quote_html(quote(RATES, make_options(), None))).text
+
+
+def test_unbounded_quotes_say_at_least():
+    """Where frames have no limit and lengths are not known, the price has no upper end."""
+    priced = quote(RATES, make_options(max_frames=0, budget=9), [Group("video", None, 4)])
+    assert "at least 2 credits" in Reader(quote_html(priced)).text
+
+
+def test_progress_tells_rows_rate_and_money():
+    """A line of progress has rows done, rate, time left, and credits paid and held of the budget."""
+    look = Progress("running", 10, {"pending": 4}, paid=3, held=2, budget=20, rate=1.5, eta_s=120)
+    text = Reader(progress_html(look)).text
+    for part in ("6 of 10 rows", "1.5/s", "about 2 min left", "3 credits paid of 20", "2 held"):
+        assert part in text
+    assert share_done(look) == 0.6
+    assert share_done(Progress("planning", 10, {})) == 0
+    assert "10 rows read" in progress_html(Progress("planning", 10, {}))
+
+
+def test_an_early_end_says_that_nothing_is_lost():
+    """A run that the budget stopped says so, and how it goes on."""
+    summary = Summary(3, {"ok": 1, "over_budget": 2}, 1, 1, 0, 1, 9, 8, 2.0, Path("out"))
+    text = Reader(summary_html(summary, [], BudgetReached("The budget is used up."))).text
+    assert "used up" in text
+    assert "1 ok, 2 over budget" in text
+    assert "goes on from here" in text
+
+
+@pytest.mark.parametrize(("severity", "text"), [(None, "not rated"), (0.0, "0.00"), (0.5, "0.50"), (1.7, "1.00")])
+def test_gauges_show_their_figure(severity, text):
+    """The gauge has its figure as text, whatever it is given."""
+    assert text in Reader(gauge(severity)).text
+
+
+def test_strips_hold_only_colours():
+    """A palette shows what is a colour, tells it in words, and leaves out what is none."""
+    html = strip([("#ff0000", 0.5), ("red;background:url(x)", 0.4), ("#00ff00", -1.0)])
+    assert_only_ours(html)
+    assert Reader(html).named("div")[0]["aria-label"] == "colours: #ff0000 50%, #00ff00 0%"
+    assert "url" not in html
+    assert "no colours" in strip([])
+
+
+def test_tables_have_a_caption_and_a_dash_for_nothing():
+    """A table names itself and its columns; null is a dash, never the word None."""
+    read = Reader(table("tags", ("name", "score"), [("cat", None), ("#ff0000", 0.12345), (True, 1_000)]))
+    assert "None" not in read.text
+    assert "0.123" in read.text
+    assert "1,000" in read.text
+    assert read.named("th") == [{"scope": "col"}, {"scope": "col"}]
+
+
+@pytest.mark.parametrize(("length", "said"), [(0.25, "0.25 s"), (59.4, "59.4 s"), (90, "2 min"), (7200, "2.0 h")])
+def test_lengths_are_said_as_people_say_them(length, said):
+    """Seconds below a minute, then minutes, then hours."""
+    assert seconds(length) == said
+
+
+def test_moods_are_only_those_there_are():
+    """A mood that is none changes nothing."""
+    assert "lm-error" in message("x", "error")
+    assert message("x", "odd") == message("x")
