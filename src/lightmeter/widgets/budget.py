@@ -1,0 +1,192 @@
+"""`BudgetPlanner`: plan, price, run with live progress and stop, all from a notebook cell."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+import ipywidgets as ipw  # type: ignore[import-untyped]
+
+from lightmeter.errors import LightmeterError, UsageError
+from lightmeter.manifest.readers import ManifestSource
+from lightmeter.pipeline.api import running
+from lightmeter.pipeline.embedded import is_embedded
+from lightmeter.pipeline.options import PlanOptions, make_options
+from lightmeter.pipeline.plan import Plan, planning, rates_for
+from lightmeter.pipeline.result import Run
+from lightmeter.settings import read_settings
+from lightmeter.widgets.form import Form
+from lightmeter.widgets.panel import Panel
+from lightmeter.widgets.planned import groups_of
+from lightmeter.widgets.view.choice import must_plan_again, offer
+from lightmeter.widgets.view.markup import STYLE, message
+from lightmeter.widgets.view.planner import State, error_html, plan_html, quote_html, summary_html
+from lightmeter.widgets.view.quote import Group, quote
+from lightmeter.widgets.work import Job, Work, until
+
+__all__ = ["BudgetPlanner"]
+
+T = TypeVar("T")
+
+
+class BudgetPlanner:
+    """Knows the price before anything is paid, then pays and shows how it goes.
+
+    Show it in a cell and click, or call `plan()` and `run()`, which return when they are done; both do the same.
+
+    Attributes:
+        box: The widget; put it wherever widgets go.
+        form: The input fields, with their `options`.
+        panel: The buttons, and what is shown.
+        planned: The last plan, or None.
+        result: The last run, or None.
+        state: What it is doing.
+    """
+
+    def __init__(self, source: ManifestSource, *, out: Path | str, **options: Unpack[PlanOptions]) -> None:
+        """Make a planner; reads and spends nothing yet.
+
+        Args:
+            source: A path or `s3://` address of a manifest, a DataFrame, or a list of URLs.
+            out: The output folder of the run.
+            options: What the form begins with, and what it does not show: as for `lightmeter.plan`.
+
+        Raises:
+            SettingsError: an option is wrong; the message names it.
+        """
+        given = make_options(**options)
+        self._source = source
+        self._settings = read_settings()
+        self._rates = rates_for(given, self._settings)
+        self._work = Work()
+        self._groups: tuple[Group, ...] | None = None
+        self.out = Path(out)
+        self.planned: Plan | None = None
+        self.result: Run | None = None
+        self.form = Form(given, offer(self._rates, given, embedded=is_embedded(given, self._settings)))
+        self.panel = Panel(lambda: self._click(self._plan_job), lambda: self._click(self._run_job), self.stop)
+        halves = [
+            ipw.VBox([half], layout=ipw.Layout(flex=flex, min_width="290px", padding="0 16px 0 0"))
+            for half, flex in ((self.form.box, "1 1 290px"), (self.panel.box, "2 1 420px"))
+        ]
+        self.box = ipw.VBox([ipw.HTML(STYLE), ipw.HBox(halves, layout=ipw.Layout(flex_flow="row wrap"))])
+        self.box.add_class("lightmeter")
+        self.form.on_change(self._price)
+        self._enter(State.IDLE)
+
+    def plan(self) -> Plan:
+        """Read, check and price the manifest; returns when that is done. Spends nothing.
+
+        Raises:
+            As `lightmeter.plan`; UsageError also when nothing is ticked.
+        """
+        return self._work.wait(self._start(self._plan_job))
+
+    def run(self, *, consent: bool = False) -> Run:
+        """Run what the form asks for, after planning it where needed; returns when the tables are written.
+
+        An interrupt of the kernel stops it as the button does: what is in flight is waited for.
+
+        Args:
+            consent: As for `lightmeter.run`.
+
+        Raises:
+            As `lightmeter.run`; UsageError also when nothing is ticked.
+        """
+        self.panel.consent.value = consent or self.panel.consent.value
+        return self._work.wait(self._start(self._run_job))
+
+    def stop(self) -> None:
+        """Stop: a plan ends at once; a run sends nothing more and waits for what is in flight."""
+        if self.state is not State.IDLE:
+            self._enter(State.STOPPING)
+            self._work.stop()
+
+    def wait(self) -> None:
+        """Block until what a button started is done, however it ends."""
+        self._work.wait_until_idle()
+
+    async def _plan_job(self, stop: asyncio.Event) -> Plan:
+        return await until(stop, self._plan())
+
+    async def _plan(self) -> Plan:
+        async with aclosing(planning(self._source, self.form.options, self._settings)) as steps:
+            async for step in steps:
+                if isinstance(step, Plan):
+                    self._groups = await asyncio.to_thread(groups_of, step)
+                    self.planned = step
+                    self.panel.rows.value = plan_html(step)
+                    return step
+                self.panel.look(step)
+        raise AssertionError("planning ends with a plan")
+
+    async def _run_job(self, stop: asyncio.Event) -> Run:
+        plan, options = self.planned, self.form.options
+        if plan is None or must_plan_again(plan.options, options):
+            plan = await self._plan_job(stop)
+        self._enter(State.RUNNING)
+        agreed = replace(plan, options=options)  # the budget may have changed since
+        async with aclosing(running(agreed, self.out, consent=self.panel.consent.value, stop=stop)) as steps:
+            async for step in steps:
+                if isinstance(step, Run):
+                    self.result = step
+                    self.panel.end.value = summary_html(step.summary(), step.reasons(), step.stopped_by)
+                    self.panel.bar.bar_style = "warning" if step.stopped_by else "success"
+                    return step
+                self.panel.look(step)
+        raise AssertionError("running ends with a run")
+
+    def _start(self, job: Job[T]) -> Future[T]:
+        """Start a job; form and buttons are locked while it lasts, and free before its result is there."""
+        if self.state is not State.IDLE:
+            raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
+        if self.form.complaint is not None:
+            raise UsageError(self.form.complaint)
+        self._enter(State.PLANNING)
+        return self._work.start(lambda stop: self._shown(job, stop))
+
+    async def _shown(self, job: Job[T], stop: asyncio.Event) -> T:
+        try:
+            return await job(stop)
+        except BaseException as error:
+            self.panel.end.value = error_html(error)
+            raise
+        finally:
+            self._enter(State.IDLE)
+
+    def _click(self, job: Job[Any]) -> None:
+        """As `_start`, for a button: what is wrong is shown, for there is nobody to catch it."""
+        try:
+            self._start(job)
+        except LightmeterError as error:
+            self.panel.end.value = error_html(error)
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        self.form.lock(state is not State.IDLE)
+        self.panel.enter(state)
+        self._price()
+
+    def _price(self) -> None:
+        """Price the form as it stands: arithmetic only."""
+        options, plan, complaint = self.form.options, self.planned, self.form.complaint
+        self.panel.consent.layout.display = "" if plan is not None and plan.needs_consent else "none"
+        if complaint is not None:
+            self.panel.price.value = message(complaint, "error")
+            return
+        stale = plan is not None and must_plan_again(plan.options, options)
+        try:
+            self.panel.price.value = quote_html(quote(self._rates, options, self._groups), stale=stale)
+        except LightmeterError as error:
+            self.panel.price.value = error_html(error)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = self.box._repr_mimebundle_(**kwargs)
+        return {**bundle, "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        return f"BudgetPlanner(out={str(self.out)!r}, {self.state}, planned={self.planned})"

@@ -1,0 +1,167 @@
+"""The explorer, driven without a browser, over a real run."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.errors import JournalError
+
+# A plan keeps its rows in a temporary folder that goes with it, and says so when it is collected.
+pytestmark = pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
+
+
+@pytest.fixture
+def explorer(run):
+    """A new explorer of the run, its pictures there."""
+    explorer = lm.Explorer(run)
+    explorer.wait()
+    return explorer
+
+
+def names(explorer):
+    return [card.item_id for card in explorer.page.cards]
+
+
+def test_all_rows_are_there_in_order(explorer):
+    """Without a filter the gallery has every row of the manifest, also the duplicate and the one that is missing."""
+    assert names(explorer)[:4] == ["chelsea", "coffee", "samoyed", "again"]
+    assert "1 to 5 of 5 items" in explorer.where.value
+    shown = [slot for slot in explorer.shelf.slots if slot.box.layout.display != "none"]
+    assert len(shown) == 5
+
+
+def test_cards_show_picture_tags_palette_rating_and_status(explorer):
+    """A card has the thumbnail with words for it, the surest tag, the palette, the NSFW figure, and the status."""
+    html = explorer.shelf.slots[0].html.value
+    assert 'src="data:image/jpeg;base64,' in html
+    assert 'alt="chelsea.jpg: cat' in html
+    assert 'aria-label="colours: #' in html
+    assert "NSFW 0.0" in html
+    assert "ok" in html
+
+
+def test_clips_have_a_picture_and_a_length(explorer):
+    """A video's card shows its first frame and how long it is."""
+    html = explorer.shelf.slots[2].html.value
+    assert "video · " in html
+    assert "data:image/jpeg" in html
+
+
+def test_missing_files_say_why(explorer):
+    """A row whose file is missing has its reason instead of a picture, and its text stays text."""
+    html = explorer.shelf.slots[4].html.value
+    assert "No such file" in html
+    assert "skipped" in html
+    assert "<img" not in html
+
+
+def test_tags_filter_with_their_counts(explorer):
+    """The list offers tags with how many items have them; choosing one leaves those items."""
+    assert "cat (2)" in explorer.filters.tag.options
+    explorer.filters.tag.value = "cat (2)"
+    assert names(explorer) == ["chelsea", "again"]
+    explorer.filters.tag.value = "espres"
+    assert names(explorer) == ["coffee"]
+    assert "of 5" in explorer.where.value
+
+
+def test_colour_severity_and_status_filter(explorer):
+    """Each filter leaves what it should, and Clear brings everything back."""
+    own = explorer.page.cards[1].colors[0][0]
+    explorer.filters.colour.value = own
+    explorer.filters.by_colour.value = True
+    assert names(explorer)[0] == "coffee"
+    explorer.filters.clear.click()
+    explorer.filters.severity.value = (0.9, 1.0)
+    assert names(explorer) == []
+    assert "No item is left" in explorer.where.value
+    explorer.filters.clear.click()
+    explorer.filters.status.value = "duplicate"
+    assert names(explorer) == ["again"]
+    explorer.filters.clear.click()
+    assert len(names(explorer)) == 5
+
+
+def test_details_show_every_frame_with_its_time(explorer):
+    """Opening a clip shows what was found in each of its frames, and when in the clip that was."""
+    explorer.shelf.slots[2].button.click()
+    assert explorer.chosen.item_id == "samoyed"
+    assert "1 at 1 s" in explorer.detail.value
+    assert "whole" in explorer.detail.value
+    assert "palette" in explorer.detail.value
+    explorer.close.click()
+    assert explorer.chosen is None
+    assert explorer.detail.value == ""
+
+
+def test_details_of_a_row_that_failed_say_why(explorer):
+    """Opening a row that was never sent shows what the pre-checks found, as text."""
+    explorer.shelf.slots[4].button.click()
+    assert "prechecks" in explorer.detail.value
+    assert "<img" not in explorer.detail.value
+
+
+def test_unveiling_shows_the_picture_itself(run):
+    """A picture rated unsafe is sent as a veil, and as itself once the box is ticked."""
+    explorer = lm.Explorer(run)
+    explorer.wait()
+    page = explorer.page
+    explorer.page = replace(page, cards=(replace(page.cards[0], severity=0.9), *page.cards[1:]))
+    explorer.open(None)
+    assert "blurred: NSFW" in explorer.shelf.slots[0].html.value
+    veiled = explorer.shelf.slots[0].html.value
+    explorer.unveil.value = True
+    assert "blurred" not in explorer.shelf.slots[0].html.value
+    assert len(explorer.shelf.slots[0].html.value) > len(veiled) + 1000
+
+
+def test_one_page_has_no_other(explorer):
+    """With one page there is nothing before it and nothing after."""
+    assert explorer.back.disabled
+    assert explorer.forward.disabled
+
+
+def test_pages_turn(run, tmp_path):
+    """Next and Previous turn the pages; a filter begins at the first."""
+    out = tmp_path / "out"
+    manifest = tmp_path / "many.csv"
+    manifest.write_text("url\n" + "".join(f"no url {i}\n" for i in range(30)), encoding="utf-8")
+    run = lm.sync(lm.run(lm.sync(lm.plan(manifest, features="colors")), out))
+    explorer = lm.Explorer(out)
+    assert len(explorer.page.cards) == 24
+    explorer.forward.click()
+    assert "25 to 30 of 30" in explorer.where.value
+    assert explorer.forward.disabled
+    explorer.back.click()
+    assert explorer.page.filters.page == 0
+    explorer.forward.click()
+    explorer.filters.status.value = "skipped"
+    assert explorer.page.filters.page == 0
+    assert run.summary().counts["skipped"] == 30
+
+
+def test_folders_open_as_runs_do(run):
+    """A folder, as a path or a text, is as good as the run."""
+    assert names(lm.Explorer(run.folder)) == names(lm.Explorer(str(run.folder))) == names(lm.Explorer(run))
+
+
+def test_no_run_is_an_error(tmp_path):
+    """A folder without a run is said to be one."""
+    with pytest.raises(JournalError):
+        lm.Explorer(tmp_path)
+
+
+def test_a_run_without_tables_says_so(run, tmp_path):
+    """Without tables the gallery is empty and names the command that writes them."""
+    shutil.copy(run.folder / "journal.sqlite", tmp_path)
+    explorer = lm.Explorer(tmp_path)
+    assert "lightmeter rebuild" in explorer.where.value
+
+
+def test_shown_as_text_where_there_are_no_widgets(explorer):
+    """A notebook that is only read has a line that says what this was."""
+    assert explorer._repr_mimebundle_()["text/plain"].endswith("5 of 5 items)")
