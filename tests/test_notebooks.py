@@ -1,0 +1,71 @@
+"""The notebooks: told as they are run, kept without what a run leaves in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+QUICKSTART = NOTEBOOKS[0]
+MACHINE = re.compile(r"(?<![\w.])/(home|root|tmp|usr|var|work|Users)/|127\.0\.0\.1|localhost|[A-Z]:\\\\")
+
+
+def name(path: Path) -> str:
+    return path.name
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_notebook_is_kept_clean(path):
+    """A notebook is kept without outputs, counters, or anything of the machine it was written on."""
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        assert MACHINE.search(cell.source) is None
+        if cell.cell_type == "code":
+            assert (cell.outputs, cell.execution_count) == ([], None)
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert notebook.metadata.kernelspec.name == "python3"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_notebook_is_a_numbered_story(path):
+    """File, title and sections carry one number, and every code cell has words before it somewhere above."""
+    notebook = nbformat.read(path, as_version=4)
+    number = str(int(path.name[:2]))
+    headings = [
+        line.lstrip("#").strip()
+        for cell in notebook.cells
+        if cell.cell_type == "markdown"
+        for line in cell.source.splitlines()
+        if line.startswith("#")
+    ]
+    assert headings[0].startswith(f"{number} ")
+    sections = [heading.split()[0] for heading in headings[1:]]
+    assert sections == [f"{number}.{at}" for at in range(1, len(sections) + 1)]
+    assert notebook.cells[0].cell_type == "markdown"
+
+
+@pytest.mark.slow
+def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    """Every cell runs without an error, both widgets are shown, and each row of the sample data is accounted for."""
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
+    notebook = nbformat.read(QUICKSTART, as_version=4)
+    told = "import json\nprint(json.dumps([each.summary().to_dict() for each in (run, resumed)]))"
+    notebook.cells.insert(-1, nbformat.v4.new_code_cell(told))
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+    whole, resumed = json.loads(notebook.cells[-2].outputs[0].text)
+    assert (whole["rows"], whole["ok"], whole["failed"]) == (19, 19, 0)
+    assert 12 <= whole["credits"]["paid"] <= 24
+    assert (resumed["ok"], resumed["over_budget"]) == (19, 0)
+    assert resumed["credits"]["paid"] <= 24
+    shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    texts = [output.data["text/plain"] for output in shown if "text/plain" in output.get("data", {})]
+    assert sum("5 ok, 14 over_budget, 5 credits paid" in text for text in texts) == 1
+    views = [output.data for output in shown if "application/vnd.jupyter.widget-view+json" in output.get("data", {})]
+    assert [view["text/plain"].split("(")[0] for view in views] == ["BudgetPlanner", "Explorer"]
+    assert list(tmp_path.iterdir()) == []
