@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lightmeter.pricing.rates import Rounding
-from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.app import DEFAULT_WORKERS, ServiceConfig, start
 
 __all__ = ["command"]
 
@@ -32,6 +32,13 @@ def _accounts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 @click.option("--key", "accounts", multiple=True, metavar="NAME=CREDITS", callback=_accounts, help="A key to let in.")
 @click.option("--allow-private", is_flag=True, help="Fetch from private addresses and any port too.")
 @click.option("--backends", metavar="A,B", help="Back ends to offer; none: all local ones.")
+@click.option(
+    "--workers",
+    default=DEFAULT_WORKERS,
+    show_default="two for each core",
+    type=click.IntRange(1, 256),
+    help="Assets decoded and looked at at once.",
+)
 @click.option(
     "--rounding", type=click.Choice([each.value for each in Rounding]), default="image", help="Where charges round up."
 )

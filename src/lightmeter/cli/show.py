@@ -20,6 +20,7 @@ __all__ = ["Watch", "print_json", "show_plan", "show_summary"]
 
 PLAIN_EVERY_S: Final = 5.0
 MOST_REASONS: Final = 12
+PLAIN_WIDTH: Final = 240
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -83,9 +84,17 @@ def _facts(look: Look) -> str:
     return "· " + " · ".join(parts)
 
 
+def _console(*, err: bool) -> Console:
+    """A terminal's own width; elsewhere lines are for logs and grep, and are not broken."""
+    console = Console(stderr=err, highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    return console
+
+
 def show_plan(plan: Plan, *, err: bool) -> None:
     """The plan as a person reads it; `err` sends it to standard error."""
-    console = Console(stderr=err, highlight=False)
+    console = _console(err=err)
     where = plan.base_url or "the embedded service"
     console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows, {plan.counts['pending']} to send to {where}")
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
@@ -113,7 +122,7 @@ def _show_reasons(console: Console, reasons: list[Reason]) -> None:
 def show_summary(run: Run, *, err: bool = False) -> Summary:
     """The end of a run: rows, credits, seconds, where the tables are, what to try next."""
     summary = run.summary()
-    console = Console(stderr=err, highlight=False)
+    console = _console(err=err)
     stands = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
     console.print(f"[bold]{summary.rows} rows[/]: {stands or 'none'}")
     cap = f" of {summary.budget}" if summary.budget is not None else ""

@@ -155,7 +155,7 @@ def reasons(db: apsw.Connection) -> list[tuple[str, str, int, str]]:
     return [
         (status, reason, rows, example)
         for status, reason, rows, example in db.execute(
-            "SELECT status, reason, count(*) AS rows, min(url || coalesce(': ' || error, '')) FROM items "
+            "SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items "
             "WHERE reason IS NOT NULL GROUP BY status, reason ORDER BY rows DESC, status, reason"
         )
     ]

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import shutil
 import tempfile
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
@@ -95,7 +97,6 @@ class Plan:
     advice: tuple[str, ...]
     needs_consent: tuple[str, ...]
     folder: Path = field(repr=False, compare=False)
-    _kept: Any = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values: what `plan.json` holds."""
@@ -209,29 +210,34 @@ async def planning(
             hint="It has colors, tags and nsfw; for more, name a service with --base-url.",
         )
     reader = ManifestReader(source)
-    kept = tempfile.TemporaryDirectory(prefix="lightmeter-plan-", ignore_cleanup_errors=True)
-    folder = Path(kept.name)
+    folder = Path(tempfile.mkdtemp(prefix="lightmeter-plan-"))
     began = clock.monotonic()
-    with Journal(folder) as journal:
-        async for rows in _write_rows(reader, options, journal):
-            seconds = clock.monotonic() - began
-            yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
-        now = utc_from_timestamp(clock.now())
-        meta = {
-            "run_id": f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
-            "manifest": reader.name,
-            "manifest_sha256": reader.sha256,
-            "extra_types": json.dumps(reader.extra_types),
-            "options": options.model_dump_json(),
-            "price_per_image_milli": str(price),
-            "lightmeter": __version__,
-            "planned_at": f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        }
-        await journal.write(put_meta(meta))
-    yield _summed_up(folder, kept, meta, options, settings)
+    try:
+        with Journal(folder) as journal:
+            async for rows in _write_rows(reader, options, journal):
+                seconds = clock.monotonic() - began
+                yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
+            now = utc_from_timestamp(clock.now())
+            meta = {
+                "run_id": f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+                "manifest": reader.name,
+                "manifest_sha256": reader.sha256,
+                "extra_types": json.dumps(reader.extra_types),
+                "options": options.model_dump_json(),
+                "price_per_image_milli": str(price),
+                "lightmeter": __version__,
+                "planned_at": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+            }
+            await journal.write(put_meta(meta))
+        plan = _summed_up(folder, meta, options, settings)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(plan, shutil.rmtree, folder, ignore_errors=True)
+    yield plan
 
 
-def _summed_up(folder: Path, kept: Any, meta: dict[str, str], options: Options, settings: Settings) -> Plan:
+def _summed_up(folder: Path, meta: dict[str, str], options: Options, settings: Settings) -> Plan:
     with reading(folder) as db:
         counts = count_by_status(db)
         low, high = pending_frames(db)
@@ -251,7 +257,6 @@ def _summed_up(folder: Path, kept: Any, meta: dict[str, str], options: Options, 
         advice=tuple(advice(rates_for(options, settings), options.backends, options.features)),
         needs_consent=_consent_needed(options, settings),
         folder=folder,
-        _kept=kept,
     )
 
 

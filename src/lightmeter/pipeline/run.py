@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from lightmeter.client.pace import Pace
 from lightmeter.client.polling import PollSchedule
@@ -122,14 +123,21 @@ class Engine:
                         if self.standing.stopping.is_set():
                             return sent
                         continue
-                    task = asyncio.create_task(self._sender.send(batch))
-                    self._sending.add(task)
-                    task.add_done_callback(self._finished)
+                    self._launch(batch)
                     sent += 1
         return sent
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _launch(self, batch: Batch) -> None:
+        """Let a batch through: from now on its price is reserved and at risk."""
+        self.standing.reserved += batch.hold
+        self.standing.at_risk += batch.hold
+        task = asyncio.create_task(self._sender.send(batch))
+        self._sending.add(task)
+        task.add_done_callback(partial(self._finished, batch.hold))
+
+    def _finished(self, hold: int, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
+        self.standing.at_risk -= hold
         self.standing.changed.set()  # only now there is room: whoever waits for it looks again
         if not task.cancelled() and (error := task.exception()) is not None:
             self.standing.crash = self.standing.crash or error

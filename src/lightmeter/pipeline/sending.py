@@ -81,20 +81,28 @@ class Sender:
         """Rows of refused batches: they are sent by themselves, so that one bad row does not fail its neighbours."""
 
     async def send(self, batch: Batch) -> None:
-        """Send one batch, whatever comes of it."""
+        """Send one batch that the engine has reserved credits for, whatever comes of it."""
+        try:
+            ready = await self._hold(batch)
+        finally:
+            self._standing.reserved -= batch.hold
+        if ready is not None:
+            await self.post(*ready)
+
+    async def _hold(self, batch: Batch) -> tuple[Sent, AnalyzeRequest] | None:
+        """Build the request and set its price aside; None if it cannot be sent."""
         request = await self._request(batch.rows)
         if request is None:
-            return
+            return None
         rows = tuple((row.seq, sent_name(row.url, row.path)) for row in batch.rows)
         budget = self._standing.budget
         try:
             change = hold_and_send([seq for seq, _ in rows], batch.hold, budget, self._session.clock.now())
             submission_id = await self._session.journal.write(change)
         except BudgetReached:  # the engine asked first; the journal has the last word
-            self._standing.changed.set()
-            return
+            return None
         self._standing.held += batch.hold
-        await self.post(Sent(submission_id, batch.hold, rows), request)
+        return Sent(submission_id, batch.hold, rows), request
 
     async def resend(self, sent: Sent, places: Sequence[tuple[str, str | None]]) -> None:
         """POST again under the same idempotency key what was already written down as sent; `places` are (url, path)."""
@@ -122,7 +130,6 @@ class Sender:
         standing, clock = self._standing, self._session.clock
         standing.requests += 1
         standing.in_flight += 1
-        standing.at_risk += sent.hold
         self._pace.on_sent(clock.monotonic())
         began = clock.monotonic()
         key = f"{self._session.header.run_id}-{sent.submission_id}"
@@ -142,7 +149,6 @@ class Sender:
             await self._answered(sent, raw, judgement)
         finally:
             standing.in_flight -= 1
-            standing.at_risk -= sent.hold
             standing.changed.set()
 
     async def _answered(self, sent: Sent, raw: RawAnswer, judgement: Judgement) -> None:

@@ -20,7 +20,8 @@ class Standing:
         counts: Rows by status.
         paid: Credits paid by the whole run.
         held: Credits set aside.
-        at_risk: Credits of requests sent and not answered in any way.
+        reserved: Credits of requests that were let through and are not yet written down as held.
+        at_risk: Credits of requests that were let through and not answered in any way.
         in_flight: Requests sent and not answered in any way.
         polled: Requests acknowledged and not collected.
         fatal: Why nothing more may be sent, once there is a reason.
@@ -37,6 +38,7 @@ class Standing:
     budget: int | None
     phase: Phase = "starting"
     requests: int = 0
+    reserved: int = 0
     at_risk: int = 0
     in_flight: int = 0
     polled: int = 0
@@ -63,7 +65,7 @@ class Standing:
 
     def fits_budget(self, hold: int) -> bool:
         """Whether so many credits may still be set aside."""
-        return self.budget is None or self.paid + self.held + hold <= self.budget
+        return self.budget is None or self.paid + self.held + self.reserved + hold <= self.budget
 
     def look(self, now: float) -> Progress:
         """The state as a progress event; `now` is monotonic seconds."""

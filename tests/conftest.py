@@ -1,0 +1,81 @@
+"""What all tests share: the sample data over HTTP, and commands in a world of their own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightmeter.cli.demo import serve_folder
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "data"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The last line of standard output."""
+        return json.loads(self.out.splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """A cache of the tests' own, so that they neither use nor fill the user's."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def environment(cache, tmp_path_factory):
+    """The environment of commands under test: no key, no service, no settings but those a test adds."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTMETER_", "PREFECT_"))}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    nowhere = tmp_path_factory.mktemp("settings") / "none.toml"
+    return {**kept, "LIGHTMETER_CACHE_DIR": str(cache), "LIGHTMETER_SETTINGS": str(nowhere)}
+
+
+@pytest.fixture(scope="session")
+def command(environment):
+    """Run `lightmeter …` to its end, as a user would."""
+
+    def run(*arguments: object, timeout: float = 120, **more: str) -> Ended:
+        ended = subprocess.run(
+            [sys.executable, "-m", "lightmeter", *map(str, arguments)],
+            env={**environment, **more},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def sample_rows():
+    """The rows of the sample manifest."""
+    with (DATA / "manifest.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="session")
+def data_server():
+    """The sample data over loopback HTTP: its base address."""
+    with serve_folder(DATA) as base:
+        yield base

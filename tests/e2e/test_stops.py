@@ -1,0 +1,127 @@
+"""Stops of every kind: kill -9, Ctrl-C, a budget. Nothing is lost, nothing is paid twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.journal.items import count_by_status
+from lightmeter.journal.store import journal_path, reading
+from lightmeter.testing import tiny_jpeg
+
+pytestmark = pytest.mark.slow
+
+ROWS = 120
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    """Many small pictures, each another one."""
+    folder = tmp_path_factory.mktemp("many")
+    for number in range(ROWS):
+        (folder / f"{number}.jpg").write_bytes(tiny_jpeg(number))
+    (folder / "manifest.csv").write_text("id,path\n" + "".join(f"r{n},{n}.jpg\n" for n in range(ROWS)))
+    return folder / "manifest.csv"
+
+
+def start(environment, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lightmeter", *map(str, arguments)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_rows(out, least: int, process: subprocess.Popen[str]) -> None:
+    """Until so many rows are ok."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if journal_path(out).exists():
+            try:
+                with reading(out) as db:
+                    if count_by_status(db)["ok"] >= least:
+                        return
+            except lm.LightmeterError:  # the journal is just being made
+                pass
+        time.sleep(0.02)
+    raise AssertionError(process.communicate()[1])
+
+
+def answered(out) -> dict[str, int]:
+    """The submission of each row that is ok."""
+    with reading(out) as db:
+        return dict(db.execute("SELECT item_id, submission_id FROM items WHERE status = 'ok'"))
+
+
+def test_a_killed_run_resumes_without_asking_again(command, environment, manifest, tmp_path):
+    """After kill -9 `resume` ends well: answered rows keep their answer, and the account paid for each row once."""
+    process = start(environment, "run", manifest, "--out", tmp_path / "out", "--yes")
+    wait_for_rows(tmp_path / "out", ROWS // 4, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = answered(tmp_path / "out")
+    assert ROWS // 4 <= len(before) < ROWS
+    waiting = command("status", tmp_path / "out", "--json")
+    assert waiting.code == 1
+    assert waiting.json["ok"] + waiting.json["pending"] == ROWS
+    ended = command("resume", tmp_path / "out", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json["ok"] == ROWS
+    after = answered(tmp_path / "out")
+    assert {item: after[item] for item in before} == before
+    money = ended.json["credits"]
+    assert money["paid"] == money["balance_before"] - money["balance_after"] == ROWS
+    again = command("resume", tmp_path / "out", "--json")
+    assert (again.code, again.json["requests"]) == (0, ended.json["requests"])
+
+
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+def test_a_polite_stop_drains_and_says_how_to_go_on(command, environment, manifest, tmp_path, name):
+    """Ctrl-C and SIGTERM send nothing more, wait for what is in flight, write the tables, and exit 130."""
+    process = start(environment, "run", manifest, "--out", tmp_path / "out", "--yes", "--json", "--max-concurrency", 2)
+    wait_for_rows(tmp_path / "out", 5, process)
+    process.send_signal(name)
+    said, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "lightmeter resume" in err
+    with reading(tmp_path / "out") as db:
+        assert [state for (state,) in db.execute("SELECT DISTINCT state FROM submissions")] == ["settled"]
+    ok = len(answered(tmp_path / "out"))
+    assert 5 <= ok < ROWS
+    assert lm.open(tmp_path / "out").sql("SELECT count(*) AS n FROM assets WHERE status = 'ok'")["n"][0] == ok
+    assert command("resume", tmp_path / "out", "--json").json["ok"] == ROWS
+    assert said
+
+
+def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, tmp_path):
+    """The cap is used up and never passed; a raised one goes on where it stopped."""
+    capped = command("run", manifest, "--out", tmp_path / "out", "--budget", 50, "--json")
+    assert capped.code == 3, capped.err
+    assert (capped.json["ok"], capped.json["over_budget"]) == (50, ROWS - 50)
+    assert capped.json["credits"]["paid"] == 50
+    assert "--budget" in capped.err
+    same = command("run", manifest, "--out", tmp_path / "out", "--yes", "--json")
+    assert (same.code, same.json["requests"]) == (3, capped.json["requests"])
+    raised = command("resume", tmp_path / "out", "--budget", ROWS, "--json")
+    assert raised.code == 0, raised.err
+    assert raised.json["credits"]["paid"] == ROWS
+
+
+def test_two_runs_cannot_share_a_folder(command, environment, manifest, tmp_path):
+    """While one process runs a folder, another is turned away and nothing is sent."""
+    process = start(environment, "run", manifest, "--out", tmp_path / "out", "--yes", "--max-concurrency", 1)
+    wait_for_rows(tmp_path / "out", 1, process)
+    second = command("resume", tmp_path / "out")
+    process.terminate()
+    process.communicate(timeout=60)
+    assert second.code == 2
+    assert "Another process" in second.err
