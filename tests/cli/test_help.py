@@ -1,0 +1,42 @@
+"""`--help` teaches: every verb says what it does, and names every option of the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from lightmeter.cli import VERBS
+
+RUN_OPTIONS = (
+    *("--base-url", "--features", "--backends", "--role", "--language", "--prompt", "--tag-score"),
+    *("--capture-interval", "--max-frames", "--budget", "--max-at-risk", "--batch-size", "--max-concurrency"),
+    *("--no-precheck", "--json"),
+)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_teaches(command, verb):
+    """A verb's help comes with exit code 0 and says more than its usage line."""
+    told = command(verb, "--help")
+    assert told.code == 0, told.err
+    assert told.out.startswith("Usage: ")
+    assert len(told.out.splitlines()) > 6
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_plan_and_run_share_their_options(command, verb):
+    """What can be planned can be run, under the same names."""
+    told = command(verb, "--help").out
+    assert [option for option in RUN_OPTIONS if option not in told] == []
+
+
+def test_the_root_lists_every_verb(command):
+    """Who types `lightmeter --help` sees what there is."""
+    told = command("--help").out
+    assert [verb for verb in VERBS if f"\n  {verb} " not in told] == []
+
+
+def test_an_unknown_verb_or_option_is_2(command):
+    """Wrong usage is said on standard error, with exit code 2."""
+    assert command("develop").code == 2
+    assert command("run", "--aperture", "2.8").code == 2
+    assert command("run", "x.csv", "--out", "o", "--batch-size", "many").code == 2
