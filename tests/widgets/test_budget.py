@@ -49,7 +49,7 @@ def test_plan_and_run_tell_where_every_row_stands(planner, run):
     assert planner.planned.counts["duplicate"] == 1
     assert planner.planned.counts["skipped"] == 1
     assert run.summary().counts["ok"] == 3
-    for words in ("few.jsonl: 5 rows", "to send: 3", "duplicate: 1", "same_asset"):
+    for words in ("few.jsonl: 5 rows", "to send: 3", "duplicate: 1", "same asset"):
         assert words in planner.panel.rows.value
     assert "Done: 3 ok, 1 skipped, 1 duplicate" in planner.panel.end.value
     assert str(run.folder / "tables") in planner.panel.end.value

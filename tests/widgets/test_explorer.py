@@ -90,7 +90,7 @@ def test_details_show_every_frame_with_its_time(explorer):
     """Opening a clip shows what was found in each of its frames, and when in the clip that was."""
     explorer.shelf.slots[2].button.click()
     assert explorer.chosen.item_id == "samoyed"
-    assert "1 at 1 s" in explorer.detail.value
+    assert "1 at 1 s" in explorer.detail.value.replace("\N{NO-BREAK SPACE}", " ")
     assert "whole" in explorer.detail.value
     assert "palette" in explorer.detail.value
     explorer.close.click()

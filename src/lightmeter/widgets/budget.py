@@ -70,8 +70,8 @@ class BudgetPlanner:
         self.form = Form(given, offer(self._rates, given, embedded=is_embedded(given, self._settings)))
         self.panel = Panel(lambda: self._click(self._plan_job), lambda: self._click(self._run_job), self.stop)
         halves = [
-            ipw.VBox([half], layout=ipw.Layout(flex=flex, min_width="290px", padding="0 16px 0 0"))
-            for half, flex in ((self.form.box, "1 1 290px"), (self.panel.box, "2 1 420px"))
+            ipw.VBox([half], layout=ipw.Layout(flex=flex, min_width="300px", padding="0 16px 0 0"))
+            for half, flex in ((self.form.box, "1 1 300px"), (self.panel.box, "2 1 420px"))
         ]
         self.box = ipw.VBox([ipw.HTML(STYLE), ipw.HBox(halves, layout=ipw.Layout(flex_flow="row wrap"))])
         self.box.add_class("lightmeter")
@@ -134,6 +134,7 @@ class BudgetPlanner:
             async for step in steps:
                 if isinstance(step, Run):
                     self.result = step
+                    self.panel.rows.value = plan_html(plan, folded=True)
                     self.panel.end.value = summary_html(step.summary(), step.reasons(), step.stopped_by)
                     self.panel.bar.bar_style = "warning" if step.stopped_by else "success"
                     return step
@@ -180,7 +181,7 @@ class BudgetPlanner:
             return
         stale = plan is not None and must_plan_again(plan.options, options)
         try:
-            self.panel.price.value = quote_html(quote(self._rates, options, self._groups), stale=stale)
+            self.panel.price.value = quote_html(quote(self._rates, self.form.priced, self._groups), stale=stale)
         except LightmeterError as error:
             self.panel.price.value = error_html(error)
 

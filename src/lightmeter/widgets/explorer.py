@@ -13,7 +13,7 @@ import ipywidgets as ipw  # type: ignore[import-untyped]
 from lightmeter.pipeline.result import Run
 from lightmeter.widgets.catalog import Catalog, Page
 from lightmeter.widgets.filters import FilterBar
-from lightmeter.widgets.shelf import Shelf
+from lightmeter.widgets.shelf import HEIGHT, Shelf
 from lightmeter.widgets.thumbnails import Source, Thumbnails
 from lightmeter.widgets.view.cards import Picture, card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, pages
@@ -64,12 +64,13 @@ class Explorer:
         self.forward = ipw.Button(description="Next", layout=ipw.Layout(width="100px"))
         self.close = ipw.Button(description="Close", layout=ipw.Layout(width="80px"))
         self.where, self.detail = ipw.HTML(), ipw.HTML()
+        self.close.layout.flex = self.detail.layout.flex = "none"  # else the one squeezes the other
         self.unveil.observe(lambda _: self._paint(), "value")
         self.back.on_click(lambda _: self.show(self.page.filters.page - 1))
         self.forward.on_click(lambda _: self.show(self.page.filters.page + 1))
         self.close.on_click(lambda _: self.open(None))
         self.shelf = Shelf(self.open)
-        self._side = ipw.VBox([self.close, self.detail], layout=ipw.Layout(flex="0 1 340px"))
+        self._side = ipw.VBox([self.close, self.detail], layout=ipw.Layout(flex="0 0 380px", max_height=HEIGHT))
         self._side.add_class("lm-detail")
         above = ipw.HBox([self.back, self.forward, self.where, self.unveil])
         above.layout = ipw.Layout(flex_flow="row wrap", align_items="center", grid_gap="8px")

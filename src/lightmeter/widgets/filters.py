@@ -39,9 +39,9 @@ class FilterBar:
         self.severity = ipw.FloatRangeSlider(
             value=(0.0, 1.0), min=0, max=1, step=0.05, description="NSFW", continuous_update=False
         )
-        choices: list[tuple[str, str | None]] = [(f"all ({sum(statuses.values())})", None)]
+        choices = [(f"all ({sum(statuses.values())})", "")]
         choices += [(f"{status.replace('_', ' ')} ({items})", status) for status, items in statuses.items()]
-        self.status = ipw.Dropdown(options=choices, value=None, description="Status")
+        self.status = ipw.Dropdown(options=choices, value="", description="Status")
         self.clear = ipw.Button(description="Clear", tooltip="Show all items again", layout=ipw.Layout(width="80px"))
         self.clear.on_click(lambda _: self.reset())
         for field in (self.tag, self.by_colour, self.colour, self.near, self.severity, self.status):
@@ -61,13 +61,13 @@ class FilterBar:
             colour=self.colour.value if self.by_colour.value else None,
             distance=self.near.value,
             severity=(low, high),
-            status=self.status.value,
+            status=self.status.value or None,
         )
 
     def reset(self) -> None:
         """Set all filters back, as one change."""
         self._quiet = True
-        self.tag.value, self.by_colour.value, self.severity.value, self.status.value = "", False, (0.0, 1.0), None
+        self.tag.value, self.by_colour.value, self.severity.value, self.status.value = "", False, (0.0, 1.0), ""
         self._quiet = False
         self._changed()
 

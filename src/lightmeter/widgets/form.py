@@ -12,7 +12,7 @@ from lightmeter.widgets.view.choice import Boxes, Offer
 
 __all__ = ["Form"]
 
-_WIDE = {"description_width": "150px"}
+_WIDE = {"description_width": "165px"}
 
 
 class Form:
@@ -31,10 +31,10 @@ class Form:
         self._offer = offer
         self.features = _boxes(offer.features)
         self.backends = _boxes(offer.backends)
-        self.max_frames = _number("Frames of a video (0: all)", given.max_frames, least=0)
-        self.capture_interval = _number("Seconds between frames", given.capture_interval, least=1)
+        self.max_frames = _number("Frames per video, 0: all", given.max_frames, least=0)
+        self.capture_interval = _number("Seconds per frame", given.capture_interval, least=1)
         self.tag_score = ipw.BoundedFloatText(
-            value=given.tag_score, min=0, max=1, step=0.05, description="Least tag score", style=_WIDE
+            value=given.tag_score, min=0, max=1, step=0.05, description="Least tag score", style=_WIDE, layout=_field()
         )
         self.capped = ipw.Checkbox(value=given.budget is not None, description="Cap what is spent", indent=False)
         self.budget = _number("Budget in credits", given.budget or 0, least=0)
@@ -64,6 +64,17 @@ class Form:
                 "capture_interval": self.capture_interval.value,
                 "tag_score": self.tag_score.value,
                 "budget": self.budget.value if self.capped.value else None,
+            }
+        )
+
+    @property
+    def priced(self) -> Options:
+        """The options with every tick named: what advice on a choice should start from."""
+        features, backends = _ticked(self.features), _ticked(self.backends)
+        return self.options.model_copy(
+            update={
+                "features": tuple(name for name in self.features if name in features),
+                "backends": tuple(name for name in self.backends if name in backends),
             }
         )
 
@@ -102,10 +113,13 @@ def _ticked(boxes: dict[str, Any]) -> set[str]:
 
 
 def _number(description: str, value: int, *, least: int) -> Any:
-    layout = ipw.Layout(width="280px")
     return ipw.BoundedIntText(
-        value=value, min=least, max=1_000_000_000, description=description, style=_WIDE, layout=layout
+        value=value, min=least, max=1_000_000_000, description=description, style=_WIDE, layout=_field()
     )
+
+
+def _field() -> Any:
+    return ipw.Layout(width="290px")
 
 
 def _rows(boxes: dict[str, Any]) -> Any:

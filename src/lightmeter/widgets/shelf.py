@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import ipywidgets as ipw  # type: ignore[import-untyped]
 
 from lightmeter.widgets.view.gallery import PAGE_ROWS, Card
 
-__all__ = ["Shelf", "Slot"]
+__all__ = ["HEIGHT", "Shelf", "Slot"]
+
+HEIGHT: Final = "800px"
+"""Of the gallery, which scrolls by itself, and of the details beside it."""
 
 
 class Slot:
@@ -25,8 +29,7 @@ class Slot:
         self.button = ipw.Button(description="Details", layout=ipw.Layout(width="100%", margin="0"))
         self.button.on_click(lambda _: opened(self.card) if self.card else None)
         self.box = ipw.VBox([self.html, self.button])
-        for name in ("lightmeter", "lm-card"):
-            self.box.add_class(name)
+        self.box.add_class("lm-card")
 
     def put(self, card: Card | None, *, chosen: bool) -> None:
         """Place a card, or clear the place."""
@@ -50,7 +53,8 @@ class Shelf:
     def __init__(self, opened: Callable[[Card], None]) -> None:
         self.slots = [Slot(opened) for _ in range(PAGE_ROWS)]
         columns = "repeat(auto-fill, minmax(170px, 1fr))"
-        layout = ipw.Layout(grid_template_columns=columns, grid_gap="10px", flex="1 1 380px")
+        layout = ipw.Layout(grid_template_columns=columns, grid_gap="10px", flex="1 1 380px", min_width="0")
+        layout.max_height, layout.overflow = HEIGHT, "hidden auto"  # the details stay beside a card far down
         self.box = ipw.GridBox([slot.box for slot in self.slots], layout=layout)
 
     def put(self, cards: Sequence[Card], chosen: Card | None, html: Callable[[Card], str]) -> None:

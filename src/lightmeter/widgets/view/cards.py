@@ -48,7 +48,7 @@ class Picture:
 def card_html(card: Card, picture: Picture, *, unveil: bool) -> str:
     """One card: picture, name, surest tags, palette, NSFW gauge, status."""
     tags = ", ".join(f"{esc(name)} {_percent(score)}".strip() for name, score in card.tags)
-    status = status_mark(card.status) + (f" · {esc(card.reason)}" if card.reason else "")
+    status = status_mark(card.status) + (f" · {esc(card.reason.replace('_', ' '))}" if card.reason else "")
     why = esc(card.error or card.reason or card.status)
     return (
         f"{_shown(card, picture, unveil=unveil)}"
@@ -109,9 +109,10 @@ def _shown(card: Card, picture: Picture, *, unveil: bool) -> str:
 
 
 def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
+    """One table of an item, folded; of colours, which are many, the palettes stand before it."""
     if not rows:
         return ""
-    columns = ENTRIES[name]
+    columns = [column for column in ENTRIES[name] if any(row[column] is not None for row in rows)]
     framed = any(row["frame"] is not None for row in rows)
     head = ("frame", *columns) if framed else columns
     body = [
@@ -119,11 +120,31 @@ def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> s
         for row in rows[:MOST_ENTRIES]
     ]
     more = f'<p class="lm-note">The first {MOST_ENTRIES} entries.</p>' if len(rows) > MOST_ENTRIES else ""
-    return table(name, head, body) + more
+    palettes = _palettes(rows, interval_s) if name == "colors" else ""
+    unfolded = "" if name == "colors" else " open"
+    return f"{palettes}<details{unfolded}><summary>{esc(name)}</summary>{table('', head, body)}{more}</details>"
+
+
+def _palettes(rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
+    """A strip for each frame that has colours."""
+    by_frame: dict[int | None, list[tuple[str, float]]] = {}
+    for row in rows:
+        share = row["pixel_fraction"] if row["pixel_fraction"] is not None else row["score"]
+        by_frame.setdefault(row["frame"], []).append((str(row["hex"]), share or 0.0))
+    return "".join(
+        f'<div class="lm-detail-row"><span>{_moment(frame, interval_s)}</span>'
+        f"{strip(sorted(colors, key=lambda color: -color[1]))}</div>"
+        for frame, colors in by_frame.items()
+    )
 
 
 def _moment(frame: int | None, interval_s: int) -> str:
-    return "whole" if frame is None else f"{frame} at {frame * interval_s} s"
+    """A frame and its time; the blanks do not break."""
+    return (
+        "whole"
+        if frame is None
+        else f"{frame}\N{NO-BREAK SPACE}at\N{NO-BREAK SPACE}{frame * interval_s}\N{NO-BREAK SPACE}s"
+    )
 
 
 def _percent(score: float | None) -> str:

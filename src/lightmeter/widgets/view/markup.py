@@ -27,7 +27,6 @@ STYLE: Final = """<style>
 .lightmeter code { font-size: 12px; background: var(--lm-soft); padding: 0 4px; border-radius: 3px; }
 .lightmeter .lm-big { font-size: 24px; font-weight: 600; line-height: 1.25; }
 .lightmeter .lm-note { opacity: .8; }
-.lightmeter .lm-panel { border: 1px solid var(--lm-line); border-radius: 8px; padding: 12px 14px; }
 .lightmeter .lm-message { border-left: 4px solid #c9781e; background: var(--lm-soft); padding: 6px 10px;
   border-radius: 0 4px 4px 0; margin: 0 0 6px; overflow-wrap: anywhere; }
 .lightmeter .lm-message.lm-error { border-color: #d33f3f; }
@@ -35,11 +34,14 @@ STYLE: Final = """<style>
 .lightmeter table.lm-table { border-collapse: collapse; margin: 0 0 8px; font-size: 12px; width: 100%; }
 .lightmeter .lm-table caption { text-align: left; font-weight: 600; padding: 6px 0 2px; }
 .lightmeter .lm-table th, .lightmeter .lm-table td { text-align: left; vertical-align: top; padding: 2px 12px 2px 0;
-  border-bottom: 1px solid var(--lm-line); overflow-wrap: anywhere; background: none; }
+  border-bottom: 1px solid var(--lm-line); overflow-wrap: break-word; background: none; }
+.lightmeter .lm-table td:last-child { overflow-wrap: anywhere; padding-right: 0; }
 .lightmeter .lm-table .lm-number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .lightmeter .lm-scale { position: relative; height: 10px; border-radius: 5px; background: var(--lm-soft);
   border: 1px solid var(--lm-line); overflow: hidden; }
 .lightmeter .lm-scale > i { position: absolute; top: 0; bottom: 0; display: block; }
+.lightmeter .lm-gauge { display: flex; align-items: center; gap: 8px; font-size: 12px; white-space: nowrap; }
+.lightmeter .lm-gauge .lm-scale { flex: 1; }
 .lightmeter .lm-mark { display: inline-block; width: 9px; height: 9px; border-radius: 50%; margin-right: 6px;
   vertical-align: baseline; border: 1px solid var(--lm-line); }
 .lightmeter .lm-strip { display: flex; height: 12px; border-radius: 4px; overflow: hidden; margin: 6px 0;
@@ -58,9 +60,11 @@ STYLE: Final = """<style>
   -webkit-box-orient: vertical; overflow: hidden; }
 .lightmeter .lm-foot { font-size: 12px; margin-top: 6px; white-space: nowrap; overflow: hidden;
   text-overflow: ellipsis; }
-.lightmeter.lm-card { border: 1px solid var(--lm-line); border-radius: 8px; padding: 8px; }
-.lightmeter.lm-card.lm-chosen { outline: 2px solid #3f7fd9; outline-offset: -1px; }
-.lightmeter.lm-detail { border: 1px solid var(--lm-line); border-radius: 8px; padding: 10px 12px; }
+.lightmeter .lm-card { border: 1px solid var(--lm-line); border-radius: 8px; padding: 8px; }
+.lightmeter .lm-card.lm-chosen { outline: 2px solid #3f7fd9; outline-offset: -1px; }
+.lightmeter .lm-detail { border: 1px solid var(--lm-line); border-radius: 8px; padding: 10px 12px; }
+.lightmeter .lm-detail-row { display: grid; grid-template-columns: 70px 1fr; align-items: center; font-size: 12px; }
+.lightmeter summary { cursor: pointer; font-weight: 600; padding: 4px 0; }
 </style>"""
 
 _STATUS_COLOURS: Final = {
@@ -87,20 +91,30 @@ def message(text: str, mood: str = "", hint: str = "") -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table; numbers stand right, None is a dash."""
-    cells = "".join(f'<th scope="col">{esc(name)}</th>' for name in head)
+    """A table; columns of numbers stand right, None is a dash."""
+    rows = list(rows)
+    numbers = [any(_is_number(row[at]) for row in rows) for at in range(len(head))]
+    cells = "".join(
+        f'<th scope="col"{_NUMBER if number else ""}>{esc(name)}</th>'
+        for name, number in zip(head, numbers, strict=True)
+    )
     body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
     titled = f"<caption>{esc(caption)}</caption>" if caption else ""
     return f'<table class="lm-table">{titled}<thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>'
 
 
+_NUMBER: Final = ' class="lm-number"'
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "<td>-</td>"
-    if isinstance(value, float):
-        return f'<td class="lm-number">{value:.3g}</td>'
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f'<td class="lm-number">{value:,}</td>'
+    if _is_number(value):
+        return f"<td{_NUMBER}>{f'{value:,}' if isinstance(value, int) else f'{value:.3g}'}</td>"
     if isinstance(value, str) and is_hex(value):
         return f'<td><i class="lm-mark" style="background:{value}"></i>{esc(value)}</td>'
     return f"<td>{esc(value)}</td>"
@@ -119,7 +133,7 @@ def strip(colors: Sequence[tuple[str, float]]) -> str:
         return '<div class="lm-strip" role="img" aria-label="no colours"></div>'
     said = ", ".join(f"{colour} {share:.0%}" for colour, share in good)
     parts = "".join(
-        f'<i style="background:{colour};flex:{share:.3f} 1 0" title="{colour} {share:.0%}"></i>'
+        f'<i style="background:{colour};flex:{share * 100:.2f} 1 0" title="{colour} {share:.0%}"></i>'
         for colour, share in good
     )
     return f'<div class="lm-strip" role="img" aria-label="colours: {said}">{parts}</div>'
@@ -128,13 +142,13 @@ def strip(colors: Sequence[tuple[str, float]]) -> str:
 def gauge(severity: float | None) -> str:
     """NSFW severity, 0 to 1, as a scale with its figure."""
     if severity is None:
-        return '<div class="lm-note">NSFW: not rated</div>'
+        return '<div class="lm-gauge"><span>NSFW not rated</span></div>'
     share = min(1.0, max(0.0, severity))
     colour = "#2f9a5d" if share < 1 / 3 else "#c9781e" if share < 2 / 3 else "#d33f3f"
     return (
-        f'<div>NSFW {share:.2f}</div><div class="lm-scale" role="meter" aria-valuemin="0" aria-valuemax="1" '
-        f'aria-valuenow="{share:.2f}" aria-label="NSFW severity">'
-        f'<i style="left:0;width:{share:.1%};background:{colour}"></i></div>'
+        f'<div class="lm-gauge"><span>NSFW {share:.2f}</span><div class="lm-scale" role="meter" aria-valuemin="0" '
+        f'aria-valuemax="1" aria-valuenow="{share:.2f}" aria-label="NSFW severity">'
+        f'<i style="left:0;width:{share:.1%};background:{colour}"></i></div></div>'
     )
 
 
@@ -155,9 +169,9 @@ def figure(jpeg: bytes | None, alt: str, *, reason: str = "", badge: str = "", v
 
 
 def seconds(value: float) -> str:
-    """A length of time as a person says it: `4.2 s`, `3 min`, `2.5 h`."""
+    """A length of time as a person says it: `4.2 s`, `42 s`, `3 min`, `2.5 h`."""
     if value < 60:  # noqa: PLR2004 (a minute)
-        return f"{value:.3g} s"
+        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"  # noqa: PLR2004 (then tenths say nothing)
     if value < 3600:  # noqa: PLR2004 (an hour)
         return f"{value / 60:.0f} min"
     return f"{value / 3600:.1f} h"

@@ -12,6 +12,7 @@ from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.result import Summary
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.rates import MILLICREDITS
+from lightmeter.widgets.view.gallery import short_name
 from lightmeter.widgets.view.markup import esc, message, seconds, status_mark, table
 from lightmeter.widgets.view.quote import Cap, Quote
 
@@ -49,16 +50,17 @@ def quote_html(quote: Quote, *, stale: bool = False) -> str:
     )
 
 
-def plan_html(plan: Plan) -> str:
-    """Where each row stands, and why."""
+def plan_html(plan: Plan, *, folded: bool = False) -> str:
+    """Where each row stood when it was planned, and why; `folded` once a run says more."""
     counts = [(status, rows) for status, rows in plan.counts.items() if rows]
     body = "".join(
         f"<li>{status_mark('to send' if status == 'pending' else status)}: {rows:,}</li>" for status, rows in counts
     )
     consent = "".join(message(sentence) for sentence in plan.needs_consent)
+    title = f"Plan of {esc(short_name(plan.manifest))}: {plan.rows:,} {_plural(plan.rows, 'row')}"
     return (
-        f"<h3>{esc(plan.manifest)}: {plan.rows:,} {_plural(plan.rows, 'row')}</h3>"
-        f'<ul style="list-style:none;padding:0">{body}</ul>{_reasons(plan.reasons)}{consent}'
+        f'<details{"" if folded else " open"}><summary title="{esc(plan.manifest)}">{title}</summary>'
+        f'<ul style="list-style:none;padding:0">{body}</ul>{_reasons(plan.reasons)}</details>{consent}'
     )
 
 
@@ -84,13 +86,15 @@ def share_done(look: Progress) -> float:
 
 def summary_html(summary: Summary, reasons: Sequence[Reason], stopped_by: LightmeterError | None) -> str:
     """The end of a run: rows, credits, and where the tables are."""
-    counts = ", ".join(f"{rows:,} {status.replace('_', ' ')}" for status, rows in summary.counts.items() if rows)
+    counts = ", ".join(f"{rows:,} {_words(status)}" for status, rows in summary.counts.items() if rows)
     cap = "" if summary.budget is None else f" of a budget of {summary.budget:,}"
     held = f", {summary.held:,} held for what is in doubt" if summary.held else ""
     if stopped_by is None:
-        verdict = message(f"Done: {counts or 'no rows'}.", "good")
+        clean = not any(summary.counts.get(status) for status in ("failed", "in_doubt"))
+        verdict = message(f"Done: {counts or 'no rows'}.", "good" if clean else "")
     else:
-        verdict = message(f"{stopped_by} {counts}.", hint="Nothing is lost: Run goes on from here.")
+        first = "raise the budget, then " if summary.counts.get("over_budget") else ""
+        verdict = message(f"{stopped_by} {counts}.", hint=f"Nothing is lost: {first}Run goes on from here.")
     return (
         f"{verdict}<p>{summary.paid:,} credits paid{cap}{held}; {summary.requests:,} "
         f"{_plural(summary.requests, 'request')} in {seconds(summary.seconds)}.</p>"
@@ -108,7 +112,7 @@ def error_html(error: BaseException) -> str:
 def _reasons(reasons: Sequence[Reason]) -> str:
     if not reasons:
         return ""
-    rows = [(why.status.replace("_", " "), why.rows, why.reason, why.example) for why in reasons[:MOST_REASONS]]
+    rows = [(_words(why.status), why.rows, _words(why.reason), why.example) for why in reasons[:MOST_REASONS]]
     more = len(reasons) - MOST_REASONS
     note = f'<p class="lm-note">… and {more} more reasons; the assets table has all.</p>' if more > 0 else ""
     return table("Why", ("status", "rows", "reason", "for example"), rows) + note
@@ -173,6 +177,10 @@ def _range(credits_: CreditRange) -> str:
 
 def _credits(count: int) -> str:
     return f"{count:,} {_plural(count, 'credit')}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _plural(count: int, word: str) -> str:
