@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import apsw
 import orjson
 
+from lightmeter.errors import OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, REQUEST_FAILED
 from lightmeter.service import credits as money
 from lightmeter.service.jobs import JobEvent, JobState, step
 
@@ -21,9 +24,15 @@ __all__ = [
     "find",
     "find_by_key",
     "finish",
+    "hold_more",
+    "keep_held",
+    "purge",
     "recover",
     "start",
 ]
+
+MOST_ATTEMPTS: Final = 5
+"""Restarts may have other causes than the request that was being done, so one or two prove nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +117,11 @@ def admit(new: Admission) -> Callable[[apsw.Connection], Stored | None]:
                 *(new.request.model_dump_json(exclude={"file"}), new.hold, new.at, new.idempotency_key),
             ),
         )
-        db.executemany(
-            "INSERT INTO uploads VALUES (?, ?, ?)",
-            [(new.request_id, position, content) for position, content in enumerate(new.uploads)],
-        )
+        if new.acknowledged:  # what is answered at once is not done again by another start
+            db.executemany(
+                "INSERT INTO uploads VALUES (?, ?, ?)",
+                [(new.request_id, position, content) for position, content in enumerate(new.uploads)],
+            )
         return None
 
     return change
@@ -122,6 +132,35 @@ def acknowledge(request_id: str) -> Callable[[apsw.Connection], None]:
 
     def change(db: apsw.Connection) -> None:
         db.execute("UPDATE requests SET acknowledged = 1 WHERE request_id = ?", (request_id,))
+
+    return change
+
+
+def hold_more(request_id: str, account_id: int, amount: int) -> Callable[[apsw.Connection], None]:
+    """Set more aside for a request that turned out to be larger than its names said.
+
+    Raises (from the write):
+        OutOfCredits: the account cannot hold it; nothing was changed.
+    """
+
+    def change(db: apsw.Connection) -> None:
+        try:
+            money.hold(account_id, amount)(db)
+        except OutOfCredits:
+            raise OutOfCredits(INSUFFICIENT_CREDITS) from None
+        db.execute("UPDATE requests SET hold = hold + ? WHERE request_id = ?", (amount, request_id))
+
+    return change
+
+
+def keep_held(request_id: str, amount: int) -> Callable[[apsw.Connection], None]:
+    """Give back what is held for a request beyond `amount`: it is done from the start, and will ask for it again."""
+
+    def change(db: apsw.Connection) -> None:
+        ((account_id, held),) = db.execute("SELECT account_id, hold FROM requests WHERE request_id = ?", (request_id,))
+        if held > amount:
+            db.execute("UPDATE requests SET hold = ? WHERE request_id = ?", (amount, request_id))
+            money.release(account_id, held - amount)(db)
 
     return change
 
@@ -154,25 +193,27 @@ def find_by_key(account_id: int, idempotency_key: str) -> Callable[[apsw.Connect
 
 
 def finish(request_id: str, finished: Finished) -> Callable[[apsw.Connection], Stored]:
-    """Write down how a request ended, with its charge, once; a second time changes nothing."""
+    """Write down how a request ended, with its charge; a second time raises and changes nothing."""
+    event = JobEvent.SETTLE if finished.error is None else JobEvent.FAIL
+    return lambda db: _end(db, request_id, event, finished)
 
-    def change(db: apsw.Connection) -> Stored:
-        ((account_id, state, held),) = db.execute(
-            "SELECT account_id, state, hold FROM requests WHERE request_id = ?", (request_id,)
-        )
-        event = JobEvent.SETTLE if finished.error is None else JobEvent.FAIL
-        after = step(JobState(state), event)
-        remaining = money.settle(account_id, request_id, held, finished.paid, finished.at)(db)
-        db.execute(
-            "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ? "
-            "WHERE request_id = ?",
-            (after, finished.paid, remaining, finished.result, finished.error, finished.at, request_id),
-        )
-        db.execute("DELETE FROM uploads WHERE request_id = ?", (request_id,))
-        ((*row,),) = db.execute(f"SELECT {_COLUMNS} FROM requests WHERE request_id = ?", (request_id,))  # noqa: S608 (our own words)
-        return _stored(row)
 
-    return change
+def _end(db: apsw.Connection, request_id: str, event: JobEvent, finished: Finished) -> Stored:
+    ((account_id, state, held),) = db.execute(
+        "SELECT account_id, state, hold FROM requests WHERE request_id = ?", (request_id,)
+    )
+    after = step(JobState(state), event)
+    # Never more than was held, also when a restart in between has brought other back ends or prices.
+    paid = min(finished.paid, held)
+    remaining = money.settle(account_id, request_id, held, paid, finished.at)(db)
+    db.execute(
+        "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ? "
+        "WHERE request_id = ?",
+        (after, paid, remaining, finished.result, finished.error, finished.at, request_id),
+    )
+    db.execute("DELETE FROM uploads WHERE request_id = ?", (request_id,))
+    ((*row,),) = db.execute(f"SELECT {_COLUMNS} FROM requests WHERE request_id = ?", (request_id,))  # noqa: S608 (our own words)
+    return _stored(row)
 
 
 def start(request_id: str) -> Callable[[apsw.Connection], tuple[Stored, list[bytes]]]:
@@ -190,13 +231,47 @@ def start(request_id: str) -> Callable[[apsw.Connection], tuple[Stored, list[byt
     return change
 
 
-def recover(db: apsw.Connection) -> list[str]:
-    """After a restart: requests nobody was told of are undone, acknowledged ones are queued; returns the latter."""
+def recover(at: float) -> Callable[[apsw.Connection], list[str]]:
+    """After a restart: what nobody was told of is undone, what was acknowledged is queued; returns the latter.
+
+    A request that has been begun `MOST_ATTEMPTS` times and never ended may be what ends the process: it has failed.
+    """
+
+    def change(db: apsw.Connection) -> list[str]:
+        _undo_unanswered(db, at)
+        interrupted = step(JobState.RUNNING, JobEvent.INTERRUPT)
+        db.execute("UPDATE requests SET state = ? WHERE state = ?", (interrupted, JobState.RUNNING))
+        waiting = list(
+            db.execute(
+                "SELECT request_id, attempts FROM requests WHERE state = ? ORDER BY created_at", (JobState.QUEUED,)
+            )
+        )
+        for request_id, attempts in waiting:
+            if attempts >= MOST_ATTEMPTS:
+                error = f"{REQUEST_FAILED}: the service ended {attempts} times while it was doing this."
+                _end(db, request_id, JobEvent.GIVE_UP, Finished(0, None, error, at))
+        return [request_id for request_id, attempts in waiting if attempts < MOST_ATTEMPTS]
+
+    return change
+
+
+def _undo_unanswered(db: apsw.Connection, at: float) -> None:
     abandoned = list(
-        db.execute("SELECT request_id, account_id, hold FROM requests WHERE state = 'running' AND NOT acknowledged")
+        db.execute(
+            "SELECT request_id, account_id, hold FROM requests WHERE state = ? AND NOT acknowledged",
+            (JobState.RUNNING,),
+        )
     )
     for request_id, account_id, held in abandoned:
-        money.settle(account_id, request_id, held, 0, 0.0)(db)
+        money.settle(account_id, request_id, held, 0, at)(db)
         db.execute("DELETE FROM requests WHERE request_id = ?", (request_id,))
-    db.execute("UPDATE requests SET state = ? WHERE state = 'running'", (step(JobState.RUNNING, JobEvent.INTERRUPT),))
-    return [request_id for (request_id,) in db.execute("SELECT request_id FROM requests WHERE state = 'queued'")]
+
+
+def purge(before: float) -> Callable[[apsw.Connection], int]:
+    """Forget requests that ended before then; their charges stay in the ledger. Returns how many."""
+
+    def change(db: apsw.Connection) -> int:
+        db.execute("DELETE FROM requests WHERE finished_at < ?", (before,))
+        return db.changes()
+
+    return change

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -17,15 +19,22 @@ from lightmeter.service import auth
 from lightmeter.service.backends import registry
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.credits import Tariff
-from lightmeter.service.fetch import Fetcher
+from lightmeter.service.fetch import Fetcher, FetchLimits
 from lightmeter.service.handlers import Handlers, Terms
 from lightmeter.service.routes import application
 from lightmeter.service.store import Store
 from lightmeter.service.worker import Worker
 
-__all__ = ["RunningService", "ServiceConfig", "open_account", "start"]
+__all__ = ["DEFAULT_WORKERS", "RunningService", "ServiceConfig", "open_account", "start"]
 
-DRAIN_S: Final = 30.0
+DEFAULT_WORKERS: Final = 2 * (os.cpu_count() or 1)
+"""While one asset is decoded, another is looked at; more than two for each core gain nothing."""
+
+DRAIN_S: Final = 15.0
+"""For open connections, and once more for what goes on behind them."""
+
+MOST_LINE_BYTES: Final = 64 * 1024
+"""A query string that is too long for the contract must still be read, to be refused in its words."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,10 @@ class ServiceConfig:
     Attributes:
         database: `sqlite:///PATH`.
         backends: Names of back ends; None means all local ones.
-        accounts: Credits by key: each makes an account of that name if it is missing, which that key opens.
+        accounts: Credits by key: each key opens an account of its own, made with so many credits if it is missing.
         allow_private: Fetch from private addresses too.
+        fetch_limits: How far a fetch may go.
+        workers: Assets that are decoded and looked at at once.
         rounding: Where charges are rounded up to whole credits.
         result_lifetime_s: How long results can be read after completion.
         rates: Prices; the shipped table unless given.
@@ -47,6 +58,8 @@ class ServiceConfig:
     backends: tuple[str, ...] | None = None
     accounts: Mapping[str, int] = field(default_factory=dict, repr=False)
     allow_private: bool = False
+    fetch_limits: FetchLimits = field(default_factory=FetchLimits)
+    workers: int = DEFAULT_WORKERS
     rounding: Rounding = Rounding.IMAGE
     result_lifetime_s: float = RESULT_LIFETIME_S
     rates: RateTable | None = None
@@ -112,21 +125,30 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
     backends = _load(config, rates)
     tariff = Tariff(rates, config.rounding)
     offered = {name: backend.features for name, backend in backends.items()}
-    terms = Terms(tariff, offered, config.allow_private, config.result_lifetime_s)
+    terms = Terms(tariff, offered, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s)
     async with AsyncExitStack() as stack:
         store = Store(config.database)
         stack.callback(store.close)
-        for name, credits_ in config.accounts.items():
-            account_id = await store.write(auth.open_account(name, credits_, config.clock.now()))
-            await store.write(auth.add_key(account_id, name))
-        fetcher = await stack.enter_async_context(Fetcher(allow_private=config.allow_private))
-        worker = Worker(backends, fetcher, tariff)
+        for key, credits_ in config.accounts.items():
+            account_id = await store.write(auth.open_account(auth.name_of(key), credits_, config.clock.now()))
+            await store.write(auth.add_key(account_id, key))
+        fetcher = await stack.enter_async_context(
+            Fetcher(allow_private=config.allow_private, limits=config.fetch_limits)
+        )
+        worker = Worker(backends, fetcher, tariff, config.workers)
         stack.callback(worker.close)
         await worker.warm()
         handlers = Handlers(store, worker, terms, config.clock)
         stack.push_async_callback(handlers.drain, DRAIN_S)
         await handlers.recover()
-        runner = web.AppRunner(application(handlers, lambda: True), access_log=None, shutdown_timeout=DRAIN_S)
+        forgetting = asyncio.create_task(handlers.forget_expired())
+        stack.callback(forgetting.cancel)
+        runner = web.AppRunner(
+            application(handlers, lambda: True),
+            access_log=None,
+            shutdown_timeout=DRAIN_S,
+            max_line_size=MOST_LINE_BYTES,
+        )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         try:
@@ -135,4 +157,5 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
         except OSError as error:
             raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from error
         bound = runner.addresses[0][1]
-        return RunningService(f"http://{host}:{bound}", bound, stack.pop_all())
+        shown = f"[{host}]" if ":" in host else host
+        return RunningService(f"http://{shown}:{bound}", bound, stack.pop_all())

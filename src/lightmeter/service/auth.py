@@ -13,7 +13,7 @@ import apsw
 
 from lightmeter.models.vocabulary import AUTH_HEADER
 
-__all__ = ["Account", "account_of", "add_key", "key_from", "new_key", "open_account"]
+__all__ = ["Account", "account_of", "add_key", "key_from", "name_of", "new_key", "open_account"]
 
 SCHEME: Final = "Token "
 
@@ -28,7 +28,8 @@ class Account:
 
 def _hash(key: str) -> bytes:
     """SHA-256 is enough for keys of high entropy; a chosen one is for the operator's own machine."""
-    return hashlib.sha256(key.encode()).digest()
+    # Header bytes that are no UTF-8 arrive as lone surrogates: a wrong key, not an error.
+    return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
 def key_from(headers: Mapping[str, str]) -> str | None:
@@ -43,6 +44,11 @@ def key_from(headers: Mapping[str, str]) -> str | None:
 def new_key() -> str:
     """A fresh key: 256 random bits."""
     return secrets.token_urlsafe(32)
+
+
+def name_of(key: str) -> str:
+    """What the account of a chosen key is called in the database: it must not tell the key."""
+    return f"sha256:{_hash(key).hex()}"
 
 
 def account_of(key: str) -> Callable[[apsw.Connection], Account | None]:

@@ -12,7 +12,7 @@ from lightmeter.errors import OutOfCredits
 from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, NO_CREDITS
 from lightmeter.pricing.rates import RateTable, Rounding, per_image, request_price
 
-__all__ = ["Tariff", "balance_of", "hold", "settle"]
+__all__ = ["Tariff", "balance_of", "hold", "release", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,9 @@ class Tariff:
     rounding: Rounding
 
     def worst(self, backends: Sequence[str], features: Sequence[str], prompt: str | None, pictures: int) -> int:
-        """Most credits that so many pictures can cost."""
+        """Most credits that so many pictures can cost; with no back ends, none."""
+        if not backends:  # to the price table, no back ends would mean its own defaults
+            return 0
         price = per_image(self.rates, backends, features, len(prompt or ""))
         return request_price(price, (pictures,), self.rounding)
 
@@ -62,6 +64,17 @@ def hold(account_id: int, amount: int) -> Callable[[apsw.Connection], None]:
             raise OutOfCredits(INSUFFICIENT_CREDITS if free else NO_CREDITS)
         db.execute(
             "UPDATE accounts SET credits = credits - ?1, held = held + ?1 WHERE account_id = ?2", (amount, account_id)
+        )
+
+    return change
+
+
+def release(account_id: int, amount: int) -> Callable[[apsw.Connection], None]:
+    """Give back part of what is held."""
+
+    def change(db: apsw.Connection) -> None:
+        db.execute(
+            "UPDATE accounts SET credits = credits + ?1, held = held - ?1 WHERE account_id = ?2", (amount, account_id)
         )
 
     return change

@@ -8,8 +8,9 @@ more than three redirects are refused. Sizes are counted on decoded bytes, whate
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -22,15 +23,14 @@ import aiohttp
 from yarl import URL
 
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
-from lightmeter.media.facts import SNIFF_BYTES
+from lightmeter.media.facts import SNIFF_BYTES, sniff
+from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
 
-__all__ = ["Fetched", "Fetcher", "is_public", "refuse_url"]
+__all__ = ["PORTS", "FetchLimits", "Fetched", "Fetcher", "is_public", "refuse_url"]
 
 PORTS: Final = frozenset({80, 443})
 MOST_REDIRECTS: Final = 3
-MOST_BYTES: Final = 200 * 1024 * 1024
 CHUNK_BYTES: Final = 256 * 1024
-TIMEOUT: Final = aiohttp.ClientTimeout(total=60, connect=10, sock_read=20)
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 USER_AGENT: Final = "lightmeter-service"
 
@@ -67,7 +67,7 @@ def is_public(address: str) -> bool:
     return parsed.is_global and not parsed.is_multicast and not in_block
 
 
-def refuse_url(text: str, *, allow_private: bool) -> str | None:
+def refuse_url(text: str, *, allow_private: bool, ports: frozenset[int] = PORTS) -> str | None:
     """Why a URL is refused before anything is looked up; None if it is not."""
     try:
         url = URL(text)
@@ -75,11 +75,46 @@ def refuse_url(text: str, *, allow_private: bool) -> str | None:
         return "not a URL"
     if url.scheme not in {"http", "https"} or not url.host:
         return "not an http or https URL"
+    if any(letter.isspace() or not letter.isprintable() for letter in url.host):
+        return "not a URL"
     if url.user is not None or url.password is not None:
         return "credentials in the URL"
-    if not allow_private and url.port not in PORTS:
+    if not allow_private and url.port not in ports:
         return f"port {url.port} is not fetched from"
     return None
+
+
+class _NotPublic(PermissionError):
+    """What the socket door raises: an OSError, so that the connector goes on to the host's next address."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EACCES, "the address is not public")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """How far a fetch may go.
+
+    Attributes:
+        most_image_bytes: Of an image and of anything that is no video, decoded; as when it is uploaded.
+        most_video_bytes: Of a video.
+        total_s: From the first byte sent to the last one received, on each hop.
+        connect_s: For a connection.
+        silence_s: Between two pieces of an answer.
+        ports: Where public hosts are asked.
+        is_public: Whether an address may be asked at all.
+    """
+
+    most_image_bytes: int = MAX_FILE_BYTES
+    most_video_bytes: int = 200 * 1024 * 1024
+    total_s: float = 60.0
+    connect_s: float = 10.0
+    silence_s: float = 20.0
+    ports: frozenset[int] = PORTS
+    is_public: Callable[[str], bool] = is_public
+
+
+_LIMITS: Final = FetchLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +131,24 @@ class Fetcher:
 
     Args:
         allow_private: Also fetch from private addresses and other ports: for one's own machine.
+        limits: How far a fetch may go.
     """
 
-    def __init__(self, *, allow_private: bool) -> None:
+    def __init__(self, *, allow_private: bool, limits: FetchLimits = _LIMITS) -> None:
         self._allow_private = allow_private
+        self._limits = limits
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        limits = self._limits
+        timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.silence_s)
         connector = aiohttp.TCPConnector(limit=64, socket_factory=self._socket)
         self._session = aiohttp.ClientSession(
-            connector=connector, timeout=TIMEOUT, trust_env=False, headers={"User-Agent": USER_AGENT}
+            connector=connector,
+            timeout=timeout,
+            trust_env=False,
+            cookie_jar=aiohttp.DummyCookieJar(),  # one caller's fetch must not show in another's
+            headers={"User-Agent": USER_AGENT},
         )
         return self
 
@@ -117,8 +160,8 @@ class Fetcher:
 
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, where = address
-        if not self._allow_private and not is_public(str(where[0])):
-            raise ForbiddenAddress("The address is not public.")
+        if not self._allow_private and not self._limits.is_public(str(where[0])):
+            raise _NotPublic
         return socket.socket(family=family, type=kind, proto=protocol)
 
     @asynccontextmanager
@@ -128,11 +171,15 @@ class Fetcher:
         Raises:
             ForbiddenAddress: it must not be fetched.
             FetchError: it cannot be fetched.
-            MediaTooLarge: more than `MOST_BYTES`.
+            MediaTooLarge: more than the limits allow.
         """
         with TemporaryDirectory(prefix="lightmeter-fetch-") as folder:
             try:
                 fetched = await self._follow(URL(url), Path(folder) / "fetched")
+            except aiohttp.ClientConnectorError as error:
+                if isinstance(error.os_error, _NotPublic):
+                    raise ForbiddenAddress("the address is not public") from error
+                raise FetchError(_reason(error)) from error
             except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
                 raise FetchError(_reason(error)) from error
             yield fetched
@@ -140,7 +187,7 @@ class Fetcher:
     async def _follow(self, url: URL, target: Path) -> Fetched:
         assert self._session is not None  # noqa: S101 (entered before use)
         for _ in range(MOST_REDIRECTS + 1):
-            refused = refuse_url(str(url), allow_private=self._allow_private)
+            refused = refuse_url(str(url), allow_private=self._allow_private, ports=self._limits.ports)
             if refused is not None:
                 raise ForbiddenAddress(refused)
             async with self._session.get(url, allow_redirects=False) as answer:
@@ -157,12 +204,19 @@ class Fetcher:
         with target.open("wb") as file:
             async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
                 size += len(chunk)
-                if size > MOST_BYTES:
-                    raise MediaTooLarge(f"more than {MOST_BYTES // 1024**2} MB")
                 if len(head) < SNIFF_BYTES:
-                    head += chunk[:SNIFF_BYTES]
+                    head += chunk[: SNIFF_BYTES - len(head)]
+                if size > self._limits.most_image_bytes and not _is_video(head):
+                    raise MediaTooLarge(FILE_TOO_LARGE)
+                if size > self._limits.most_video_bytes:
+                    raise MediaTooLarge(f"more than {self._limits.most_video_bytes // 1024**2} MB")
                 file.write(chunk)
         return Fetched(target, size, head)
+
+
+def _is_video(head: bytes) -> bool:
+    known = sniff(head)
+    return known is not None and known[0] == "video"
 
 
 def _reason(error: BaseException) -> str:

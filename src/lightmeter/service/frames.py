@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
 from lightmeter.media.facts import MediaKind, sniff
 from lightmeter.media.image import load_rgb, read_facts
-from lightmeter.media.video import sample_video
+from lightmeter.media.sampling import frame_count
+from lightmeter.media.video import probe_video, sample_video
 from lightmeter.models.response import Color, Entries, Nsfw, Tag
-from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
+from lightmeter.models.vocabulary import FILE_TOO_LARGE, LIKELIHOOD_SEVERITY, MAX_FILE_BYTES
 
-__all__ = ["Pictures", "look_at", "sum_up"]
+__all__ = ["Pictures", "frames_of", "look_at", "sum_up"]
 
 T = TypeVar("T")
 
@@ -30,6 +31,9 @@ MOST_SIDE: Final = 1024
 """Pixels of the longer side that back ends get: more than any of them uses, and cheap to decode."""
 
 MOST_COLORS: Final = 8
+
+NEAR: Final = 48.0
+"""Distance of two colours, of at most 765 (black to white), below which they are one in the sum of a video."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +54,16 @@ class Pictures:
     duration_s: float | None
     times_s: tuple[float, ...] | None
     rgb: tuple[NDArray[np.uint8], ...]
+
+
+async def frames_of(path: Path, interval_s: int, max_frames: int) -> int:
+    """How many frames `look_at` would capture of a video; at most `max_frames`.
+
+    Raises:
+        UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: as `look_at`.
+    """
+    facts = await probe_video(path)
+    return frame_count(facts.duration_s, interval_s, max_frames)
 
 
 async def look_at(path: Path, head: bytes, interval_s: int, max_frames: int) -> Pictures:
@@ -83,7 +97,7 @@ def sum_up(frames: Sequence[Entries]) -> Entries:
 
     A tag has its highest score over the frames: it is in the video if it is in one frame. A moderation label likewise,
     but `sfw` has its lowest, so that the two stay each other's complement. A colour has the mean of its score and
-    pixel_fraction over all frames, 0 where it is absent; the eight most prominent are kept.
+    pixel_fraction over all frames, 0 where it is absent; near colours count as one, and the most prominent are kept.
     """
     return Entries(
         tags=_tags(frames),
@@ -127,17 +141,25 @@ def _nsfw(frames: Sequence[Entries]) -> list[Nsfw]:
 
 
 def _is_worse(entry: Nsfw, than: Nsfw) -> bool:
-    now, before = entry.score or 0, than.score or 0
+    now, before = _severity(entry), _severity(than)
     return now < before if entry.label == "sfw" else now > before
 
 
+def _severity(entry: Nsfw) -> float:
+    """Both forms on one scale; what is UNKNOWN is worth less than any knowledge."""
+    return entry.score if entry.score is not None else LIKELIHOOD_SEVERITY.get(entry.likelihood or "", -1.0)
+
+
 def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
-    sums: dict[tuple[str, str | None], list[Color]] = {}
-    for frame in frames:
-        for hex_, entries in frame.colors.items():
-            for color in entries:
-                sums.setdefault((hex_, color.source), []).append(color)
-    means = [_mean(same, len(frames)) for same in sums.values()]
+    found = [color for frame in frames for entries in frame.colors.values() for color in entries]
+    groups: list[list[Color]] = []
+    for color in sorted(found, key=lambda color: -(color.score or 0)):
+        near = next((group for group in groups if _go_by_one_name(group[0], color)), None)
+        if near is None:
+            groups.append([color])
+        else:
+            near.append(color)
+    means = [_mean(group, len(frames)) for group in groups]
     means.sort(key=lambda color: -(color.score or 0))
     colors: dict[str, list[Color]] = {}
     for color in means[:MOST_COLORS]:
@@ -145,7 +167,30 @@ def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
     return colors
 
 
-def _mean(same: Sequence[Color], frames: int) -> Color:
-    score = sum(color.score or 0 for color in same) / frames
-    share = sum(color.pixel_fraction or 0 for color in same) / frames
-    return same[0].model_copy(update={"score": round(score, 6), "pixel_fraction": round(share, 6)})
+def _go_by_one_name(one: Color, other: Color) -> bool:
+    """The same colour of the same source, give or take what two frames of one scene differ by."""
+    if one.source != other.source:
+        return False
+    # Eight-bit channels weighted by how much red the two hold: close to what the eye sees, with no colour space.
+    # Source: Thiadmer Riemersma, "Colour metric", compuphase.com/cmetric.htm.
+    (red, green, blue), (red2, green2, blue2) = _channels(one), _channels(other)
+    middle = (red + red2) / 2
+    squared = (
+        (2 + middle / 256) * (red - red2) ** 2
+        + 4 * (green - green2) ** 2
+        + (2 + (255 - middle) / 256) * (blue - blue2) ** 2
+    )
+    return bool(squared <= NEAR**2)
+
+
+def _channels(color: Color) -> tuple[int, int, int]:
+    digits = color.hex.removeprefix("#")
+    return int(digits[0:2], 16), int(digits[2:4], 16), int(digits[4:6], 16)
+
+
+def _mean(group: Sequence[Color], frames: int) -> Color:
+    """The most prominent of the group stands for it; the others are absent where they are not in a frame."""
+    score = sum(color.score or 0 for color in group) / frames
+    share = sum(color.pixel_fraction or 0 for color in group) / frames
+    # Rounded down, so that what adds up to at most 1 in each frame does so in the sum.
+    return group[0].model_copy(update={"score": int(score * 1e4) / 1e4, "pixel_fraction": int(share * 1e4) / 1e4})

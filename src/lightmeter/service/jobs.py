@@ -6,6 +6,7 @@
        │ ─fail→ failed
        │ ─interrupt→ queued      (the process ended; an acknowledged request is done again)
     queued ─start→ running
+       │ ─give_up→ failed        (begun again and again, and never finished)
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class JobEvent(StrEnum):
     SETTLE = "settle"
     FAIL = "fail"
     INTERRUPT = "interrupt"
+    GIVE_UP = "give_up"
 
 
 TRANSITIONS: Final[dict[tuple[JobState, JobEvent], JobState]] = {
@@ -41,6 +43,7 @@ TRANSITIONS: Final[dict[tuple[JobState, JobEvent], JobState]] = {
     (JobState.RUNNING, JobEvent.SETTLE): JobState.COMPLETED,
     (JobState.RUNNING, JobEvent.FAIL): JobState.FAILED,
     (JobState.RUNNING, JobEvent.INTERRUPT): JobState.QUEUED,
+    (JobState.QUEUED, JobEvent.GIVE_UP): JobState.FAILED,
 }
 
 FINISHED: Final = frozenset({JobState.COMPLETED, JobState.FAILED})

@@ -11,8 +11,10 @@ import orjson
 from pydantic import ValidationError
 
 from lightmeter.errors import LightmeterError
+from lightmeter.media.facts import SNIFF_BYTES, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import (
+    DEFAULT_ROLE,
     FEATURES,
     FILE_TOO_LARGE,
     INVALID_FORMAT,
@@ -21,15 +23,21 @@ from lightmeter.models.vocabulary import (
     PARAMS_REQUIRED,
     ROLES,
 )
-from lightmeter.service.fetch import refuse_url
+from lightmeter.service.fetch import PORTS, refuse_url
 
-__all__ = ["BadRequest", "from_json", "from_query", "names_of", "read_uploads", "validate"]
+__all__ = ["BadRequest", "active", "from_json", "from_query", "named", "read_uploads", "validate"]
+
+MOST_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
+"""Longest base64 of the largest file: 4/3 of it, and some room for line ends."""
 
 LISTS: Final = frozenset({"url", "file", "file_name", "backend", "feature"})
+MOST_NUMBER: Final = 2**31 - 1
+"""Beyond any video; JSON and the database hold 64 bits, callers may send more."""
+
 ALLOWED: Final = {
     "tag_score": "a number from 0 to 1",
-    "capture_interval": "a whole number of seconds, 1 or more",
-    "max_frames": "a whole number, 0 or more (0: no limit)",
+    "capture_interval": f"a whole number of seconds from 1 to {MOST_NUMBER}",
+    "max_frames": f"a whole number from 0 (no limit) to {MOST_NUMBER}",
 }
 
 
@@ -70,28 +78,41 @@ def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
     for key, value in pairs:
         name = key.removesuffix("[]")
         if name in LISTS:
-            fields.setdefault(name, []).append(value)
+            # A plus sign in a query is a space; base64 has the one and never the other.
+            fields.setdefault(name, []).append(value.replace(" ", "+") if name == "file" else value)
         else:
             fields[name] = value
     return _request(fields)
 
 
 def _request(fields: Mapping[str, Any]) -> AnalyzeRequest:
-    known = {name: value for name, value in fields.items() if name in AnalyzeRequest.model_fields and value is not None}
+    fields = {name: value for name, value in fields.items() if value not in (None, "")}
+    known = {name: fields[name] for name in AnalyzeRequest.model_fields if name in fields}
     try:
-        return AnalyzeRequest.model_validate(known)
+        request = AnalyzeRequest.model_validate(known)
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
         raise BadRequest(f"{name} must be {ALLOWED.get(name, 'a text or a list of texts')}.") from None
+    for name in ("capture_interval", "max_frames"):
+        if getattr(request, name) > MOST_NUMBER:
+            raise BadRequest(f"{name} must be {ALLOWED[name]}.")
+    return request
 
 
-def validate(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]], *, allow_private: bool) -> AnalyzeRequest:
-    """The request with every default filled in: back ends and features by name.
+def validate(
+    request: AnalyzeRequest,
+    offered: Mapping[str, frozenset[str]],
+    *,
+    allow_private: bool,
+    ports: frozenset[int] = PORTS,
+) -> AnalyzeRequest:
+    """The request as it is echoed: names in lowercase and each once; nothing that was left open is filled in.
 
     Args:
         request: What was asked.
         offered: Features by back end, of this service.
         allow_private: Whether URLs may name private places.
+        ports: Where public hosts are asked.
 
     Raises:
         BadRequest: nothing to analyse, or a name that does not exist here.
@@ -100,17 +121,22 @@ def validate(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]], *, 
         raise BadRequest(PARAMS_REQUIRED)
     backends = _names("backend", request.backend, tuple(offered))
     features = _names("feature", request.feature, FEATURES)
-    _names("role", [request.role], ROLES)
-    if any(refuse_url(url, allow_private=allow_private) for url in request.url):
+    role = _names("role", [request.role], ROLES) or [DEFAULT_ROLE]
+    if any(refuse_url(url, allow_private=allow_private, ports=ports) for url in request.url):
         raise BadRequest(INVALID_URLS)
-    active = [backend for backend in backends or offered if not features or offered[backend] & set(features)]
-    return request.model_copy(
-        update={
-            "backend": active,
-            "feature": features or sorted({feature for backend in active for feature in offered[backend]}),
-            "prompt": request.prompt or None,
-        }
-    )
+    plain = {"backend": backends, "feature": features, "role": role[0], "prompt": request.prompt or None}
+    return request.model_copy(update=plain)
+
+
+def active(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]]) -> AnalyzeRequest:
+    """The request as it is done and charged: no back ends means all, no features means all of theirs.
+
+    Back ends that offer nothing of what is asked, or are gone since it was asked, are left out; there may be none left.
+    """
+    features = frozenset(request.feature or FEATURES)
+    backends = [name for name in request.backend or offered if offered.get(name, frozenset()) & features]
+    wanted = sorted(feature for feature in features if any(feature in offered[name] for name in backends))
+    return request.model_copy(update={"backend": backends, "feature": wanted})
 
 
 def _names(field: str, given: Sequence[str], allowed: Sequence[str]) -> list[str]:
@@ -132,10 +158,11 @@ def read_uploads(request: AnalyzeRequest) -> tuple[bytes, ...]:
 
 def _decode(text: str) -> bytes:
     encoded = text.partition(",")[2] if text[:5].lower() == "data:" else text
-    if len(encoded) * 3 // 4 > MAX_FILE_BYTES + 2:  # before anything is decoded
+    if len(encoded) > MOST_ENCODED_CHARS:  # before anything is decoded
         raise BadRequest(FILE_TOO_LARGE, 413)
     try:
-        content = base64.b64decode("".join(encoded.split()), validate=True)
+        joined = "".join(encoded.split())
+        content = base64.b64decode(joined + "=" * (-len(joined) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise BadRequest("file must be base64 or a data URI with base64.") from None
     if len(content) > MAX_FILE_BYTES:
@@ -143,8 +170,17 @@ def _decode(text: str) -> bytes:
     return content
 
 
-def names_of(request: AnalyzeRequest, uploads: int) -> list[str]:
-    """What the assets are called in the answer: the URLs as they were sent, then the files."""
+def named(request: AnalyzeRequest, uploads: Sequence[bytes]) -> AnalyzeRequest:
+    """The request with one file name for each upload: those that were sent, `file-2.png` where there is none."""
     given = request.file_name
-    files = [given[index] if index < len(given) else f"file-{index + 1}" for index in range(uploads)]
-    return [*request.url, *files]
+    names = [
+        given[index] if index < len(given) and given[index] else _made_up_name(index, content)
+        for index, content in enumerate(uploads)
+    ]
+    return request.model_copy(update={"file_name": names})
+
+
+def _made_up_name(index: int, content: bytes) -> str:
+    known = sniff(content[:SNIFF_BYTES])
+    suffix = "" if known is None else "." + {"jpeg": "jpg"}.get(known[1], known[1])
+    return f"file-{index + 1}{suffix}"

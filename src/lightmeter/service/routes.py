@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -26,13 +27,16 @@ log = logging.getLogger("lightmeter.service")
 MOST_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024
 """Ten files of the largest size, as base64."""
 
+LARGE_BODY_BYTES: Final = 1024 * 1024
+"""From here on a body is parsed beside the event loop."""
+
 
 def application(handlers: Handlers, is_ready: Callable[[], bool]) -> web.Application:
     """The service as an aiohttp application."""
     app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[_as_json])
     endpoints = _Endpoints(handlers, is_ready)
     app.router.add_post("/api/fetch", endpoints.post_fetch)
-    app.router.add_get("/api/fetch", endpoints.get_fetch)
+    app.router.add_get("/api/fetch", endpoints.get_fetch, allow_head=False)  # HEAD must cost nothing
     app.router.add_get("/api/response/{request_id}", endpoints.response)
     app.router.add_get("/api/credits", endpoints.credits)
     app.router.add_get("/healthz", endpoints.health)
@@ -55,7 +59,10 @@ async def _as_json(
     except web.HTTPRequestEntityTooLarge:
         return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
     except web.HTTPException as error:
-        return _json(Reply(error.status, {"error": f"{error.reason}.", "status": "failed"}))
+        answer = _json(Reply(error.status, {"error": f"{error.reason}.", "status": "failed"}))
+        if "Allow" in error.headers:
+            answer.headers["Allow"] = error.headers["Allow"]
+        return answer
     except Exception as error:
         refused = refusal(error)
         if refused is not None:
@@ -75,7 +82,8 @@ class _Endpoints:
         account = await self._handlers.account(request.headers)
         if request.method == "POST" and (request.content_length or 0) > MOST_BODY_BYTES:
             return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
-        asked = from_json(await request.read())
+        body = await request.read()
+        asked = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
         key = request.headers.get("Idempotency-Key")
         return _json(await self._handlers.analyze(account, asked, _base_url(request), key))
 

@@ -53,6 +53,7 @@ CREATE TABLE requests (
     UNIQUE (account_id, idempotency_key)
 ) STRICT;
 CREATE INDEX requests_by_state ON requests (state);
+CREATE INDEX requests_by_end ON requests (finished_at);
 
 CREATE TABLE uploads (
     request_id TEXT NOT NULL REFERENCES requests ON DELETE CASCADE,
@@ -77,8 +78,9 @@ def sqlite_path(database: str) -> str:
     Raises:
         SettingsError: it is no `sqlite:///PATH`.
     """
-    scheme, _, path = database.partition(":///")
-    if scheme != "sqlite" or not path:
+    scheme, _, rest = database.partition("://")  # never shown whole: there may be a password in it
+    path = rest.removeprefix("/")
+    if scheme != "sqlite" or not rest.startswith("/") or not path:
         raise SettingsError(
             f"The database {scheme}://… cannot be used.", hint="This version stores in SQLite: sqlite:///PATH"
         )
