@@ -13,9 +13,6 @@ from lightmeter.errors import Interrupted, ManifestError, SettingsError, UsageEr
 from lightmeter.testing import tiny_jpeg
 from lightmeter.widgets.view.planner import State
 
-# A plan keeps its rows in a temporary folder that goes with it, and says so when it is collected.
-pytestmark = pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
-
 
 @pytest.fixture
 def many(tmp_path):

@@ -10,9 +10,6 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import JournalError
 
-# A plan keeps its rows in a temporary folder that goes with it, and says so when it is collected.
-pytestmark = pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
-
 
 @pytest.fixture
 def explorer(run):

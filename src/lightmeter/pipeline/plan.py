@@ -293,7 +293,8 @@ async def _check_all(checker: Checker | None, chunk: list[Item]) -> list[Checked
 def _row(item: Item, checked: Checked | None, options: Options) -> PlannedRow:
     extra = orjson.dumps(item.extra).decode()
     identity = None if item.problem else (item.path or canonical_url(item.url))
-    kind = item.kind or (checked.kind if checked else None) or kind_from_name(item.path or item.url)
+    # What was seen in the content wins over what the manifest says: the price follows what is sent.
+    kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
     duration = checked.duration_s if checked else None
     frames = frames_of(kind, duration, options.capture_interval, options.max_frames)
     status, reason, error = "pending", None, None

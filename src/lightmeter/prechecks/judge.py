@@ -129,5 +129,5 @@ def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> li
 
 
 def _contradiction(kind: MediaKind, name: str, expected: MediaKind) -> Finding:
-    message = f"Expected a {expected} by manifest or name, but the content is a {kind} ({name})."
+    message = f"Manifest or name say {expected}, but the content is {kind} ({name})."
     return Finding("type", "warning", message, facts={"format": name})

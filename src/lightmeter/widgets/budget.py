@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-import ipywidgets as ipw  # type: ignore[import-untyped]
+import ipywidgets as ipw
 
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.manifest.readers import ManifestSource

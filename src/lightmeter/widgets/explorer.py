@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-import ipywidgets as ipw  # type: ignore[import-untyped]
+import ipywidgets as ipw
 
 from lightmeter.pipeline.result import Run
 from lightmeter.widgets.catalog import Catalog, Page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import ipywidgets as ipw  # type: ignore[import-untyped]
+import ipywidgets as ipw
 
 from lightmeter.widgets.view.gallery import Filters, TagChoice
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import ipywidgets as ipw  # type: ignore[import-untyped]
+import ipywidgets as ipw
 
 from lightmeter.pipeline.progress import Progress
 from lightmeter.widgets.view.planner import State, progress_html, share_done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import ipywidgets as ipw  # type: ignore[import-untyped]
+import ipywidgets as ipw
 
 from lightmeter.widgets.view.gallery import PAGE_ROWS, Card
 

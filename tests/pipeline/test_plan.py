@@ -1,0 +1,91 @@
+"""A plan says what a run would cost, and what it says holds."""
+
+from __future__ import annotations
+
+import gc
+import json
+from pathlib import Path
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.errors import ManifestError, SettingsError
+from lightmeter.testing import tiny_jpeg, tiny_video
+
+
+@pytest.fixture(autouse=True)
+def _no_service(monkeypatch, tmp_path, cache):
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Two pictures, a video, and a video that calls itself a picture."""
+    (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
+    (tmp_path / "b.jpg").write_bytes(tiny_jpeg(2))
+    tiny_video(tmp_path / "c.avi", frames=25, fps=10)
+    tiny_video(tmp_path / "d.avi", frames=21, fps=10)
+    (tmp_path / "m.csv").write_text("path,kind\na.jpg,\nb.jpg,image\nc.avi,\nd.avi,image\n")
+    return tmp_path
+
+
+async def test_frames_are_counted_before_they_are_paid_for(folder):
+    """A video costs what its length says, whatever the manifest calls it: 2.5 s and 2.1 s are three frames each."""
+    plan = await lm.plan(folder / "m.csv", features=["tags", "colors", "nsfw"])
+    assert plan.credits.high == 2 + 3 + 3
+    run = await lm.run(plan, folder / "out")
+    assert run.summary().paid == 8
+    assert run.summary().paid in plan.credits
+
+
+async def test_without_prechecks_the_range_is_wide_and_still_holds(folder):
+    """What is not looked at may be a video of max_frames."""
+    plan = await lm.plan(folder / "m.csv", features=["tags", "colors", "nsfw"], precheck=False)
+    assert plan.credits.low <= 4
+    assert plan.credits.high == 1 + 1 + 3 + 1
+    assert json.loads(json.dumps(plan.to_dict()))["counts"]["pending"] == 4
+
+
+async def test_a_plan_leaves_nothing_behind(folder):
+    """A plan that is forgotten, or that failed, takes its temporary folder with it."""
+    plan = await lm.plan(folder / "m.csv")
+    kept = plan.folder
+    assert kept.exists()
+    del plan
+    gc.collect()
+    assert not kept.exists()
+    with pytest.raises(ManifestError):
+        await lm.plan(folder / "missing.csv")
+
+
+async def test_one_plan_can_be_run_into_two_folders(folder):
+    """A plan is not used up by a run."""
+    plan = await lm.plan(["http://127.0.0.1:9/a.jpg", "nonsense"], features=["colors"], precheck=False)
+    for name in ("one", "two"):
+        run = await lm.run(plan, folder / name)
+        assert (run.summary().counts["failed"], run.summary().counts["skipped"]) == (1, 1)
+
+
+async def test_another_manifest_in_the_same_folder_is_refused(folder):
+    """A folder holds one run; the message says what to do instead."""
+    await lm.run(await lm.plan([str(folder / "nothing")], precheck=False), folder / "out")
+    with pytest.raises(SettingsError, match="another manifest") as caught:
+        await lm.run(await lm.plan(["http://x.example/a.jpg"], precheck=False), folder / "out")
+    assert "--out" in caught.value.hint
+
+
+async def test_what_the_embedded_service_lacks_is_said_before_anything_is_read():
+    """Asking for what no local model offers is an error, not an empty table."""
+    with pytest.raises(SettingsError, match="offers none of: faces"):
+        await lm.plan(["http://x.example/a.jpg"], features=["faces"])
+
+
+def test_a_run_reads_as_a_sentence_and_lists_its_tables(folder):
+    """What a notebook shows of a run tells how it stands."""
+    run = lm.sync(lm.run(lm.sync(lm.plan([{"path": str(folder / "a.jpg")}], features=["colors"])), folder / "out"))
+    assert "1 rows, 1 ok, 1 credits paid" in repr(run)
+    assert "colors" in dir(run)
+    with pytest.raises(AttributeError, match="tables are assets"):
+        _ = run.smells
