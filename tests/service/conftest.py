@@ -1,0 +1,340 @@
+"""The real service on a real socket, and a site on loopback with media for it to fetch."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import count
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from lightmeter.portal import Portal
+from lightmeter.service.app import ServiceConfig, open_account, start
+from lightmeter.testing import tiny_jpeg, tiny_png, tiny_video
+
+MEDIA = Path(__file__).parents[2] / "data" / "media"
+LIGHTMETER = Path(sys.executable).with_name("lightmeter")
+JSON = {"Content-Type": "application/json"}
+POLLS = 600
+VIDEO_FRAMES = 25
+"""At ten a second: captures at 0, 1 and 2 s."""
+
+
+@dataclass
+class Answered:
+    """One answer of the service."""
+
+    status: int
+    body: dict
+    headers: dict
+
+
+class Caller:
+    """Somebody with a key, or without one."""
+
+    def __init__(self, session: aiohttp.ClientSession, base_url: str, headers: dict[str, str]) -> None:
+        self.session = session
+        self.base_url = base_url
+        self.headers = headers
+
+    async def send(self, method: str, path: str, **more) -> Answered:
+        """Any request; the answer must be JSON whatever it says."""
+        headers = {**self.headers, **more.pop("headers", {})}
+        async with self.session.request(method, self.base_url + path, headers=headers, **more) as answer:
+            assert answer.content_type == "application/json", await answer.text()
+            return Answered(answer.status, await answer.json() if method != "HEAD" else {}, dict(answer.headers))
+
+    async def ask(self, headers: dict[str, str] | None = None, **fields) -> Answered:
+        """POST /api/fetch."""
+        body = BytesIO(json.dumps(fields).encode())
+        return await self.send("POST", "/api/fetch", data=body, headers={**JSON, **(headers or {})})
+
+    async def poll(self, request_id: str) -> Answered:
+        """GET /api/response/<id>, once."""
+        return await self.send("GET", f"/api/response/{request_id}")
+
+    async def finished(self, acknowledged: Answered) -> dict:
+        """Poll until the status is none of the way."""
+        assert acknowledged.body["status"] == "queued", acknowledged.body
+        for _ in range(POLLS):
+            polled = await self.poll(acknowledged.body["request_id"])
+            assert polled.status == 200, polled.body
+            if polled.body["status"] not in {"queued", "processing"}:
+                return polled.body
+            await asyncio.sleep(0.05)
+        pytest.fail("it never finished")
+
+    async def balance(self) -> int:
+        """GET /api/credits."""
+        answered = await self.send("GET", "/api/credits")
+        assert answered.status == 200, answered.body
+        return answered.body["credits"]
+
+
+@dataclass
+class Site:
+    """Media by URL. `/held/…` answers when `let_go` is called; `seen` lists what was asked for."""
+
+    folder: Path
+    base_url: str = ""
+    port: int = 0
+    seen: list[str] = field(default_factory=list)
+    arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    gate: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.video = tiny_video(self.folder / "tiny.avi", frames=VIDEO_FRAMES).read_bytes()
+
+    def url(self, path: str) -> str:
+        """The address of one of the things served."""
+        return f"{self.base_url}/{path}"
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """What the first part of the path says."""
+        self.seen.append(request.path)
+        name, _, rest = request.path.strip("/").partition("/")
+        return await getattr(self, f"_{name}")(request, rest)
+
+    async def _media(self, _, rest):
+        return web.Response(body=(MEDIA / rest).read_bytes())
+
+    async def _picture(self, _, rest):
+        seed = int("".join(filter(str.isdigit, rest)) or 0)
+        return web.Response(body=tiny_jpeg(seed) if rest.endswith(".jpg") else tiny_png(seed))
+
+    async def _video(self, *_):
+        return web.Response(body=self.video)
+
+    async def _held(self, request, rest):
+        self.arrived.release()
+        while not self.gate.is_set():  # noqa: ASYNC110 (opened from another thread)
+            await asyncio.sleep(0.01)
+        return await self._picture(request, rest)
+
+    async def _page(self, *_):
+        return web.Response(text="<!doctype html><title>Log in</title>", content_type="text/html")
+
+    async def _empty(self, *_):
+        return web.Response(body=b"")
+
+    async def _broken(self, *_):
+        return web.Response(body=tiny_jpeg()[:200])
+
+    async def _broken_video(self, *_):
+        return web.Response(body=b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + b"\0" * 99)
+
+    async def _status(self, _, rest):
+        return web.Response(status=int(rest.partition("/")[0]), text="no")
+
+    async def _hop(self, _, rest):
+        left = int(rest.partition("/")[0])
+        raise web.HTTPFound(f"/hop/{left - 1}/x.png" if left else "/picture/1.png")
+
+    async def _to(self, request, _):
+        return web.Response(status=302, headers={"Location": request.query["where"]})
+
+    async def _gzip(self, *_):
+        response = web.Response(body=tiny_png(3))
+        response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    async def _truncated(self, request, _):
+        response = web.StreamResponse(headers={"Content-Length": "100000"})
+        await response.prepare(request)
+        await response.write(tiny_jpeg()[:300])
+        await asyncio.sleep(0.02)
+        request.transport.abort()
+        return response
+
+    async def _endless(self, request, rest):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(tiny_jpeg() if rest.endswith(".jpg") else b"\0\0\0\x18ftypmp42")
+        for _ in range(100_000):
+            await response.write(b"\0" * 65_536)
+        return response
+
+    async def _slow(self, request, _):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(tiny_jpeg()[:100])
+        await asyncio.sleep(60)
+        return response
+
+    async def _cookie(self, request, _):
+        if "Cookie" in request.headers:
+            return web.Response(status=418)
+        response = web.Response(body=tiny_png(4))
+        response.set_cookie("mine", "1")
+        return response
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Converted models go to a folder of this run: the user's cache is neither read nor written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def portal():
+    """A loop for the servers, so that they live longer than one test's loop."""
+    portal = Portal("lightmeter-test-servers")
+    yield portal
+    assert portal.run(_others()) == []
+    portal.close()
+
+
+async def _others() -> list[str]:
+    """Tasks that nobody has ended."""
+    await asyncio.sleep(0)
+    return [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+@pytest.fixture(scope="session")
+def _site(portal, tmp_path_factory):
+    site = Site(tmp_path_factory.mktemp("site"))
+    app = web.Application()
+    app.router.add_get("/{path:.*}", site.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+
+    async def serve():
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+
+    portal.run(serve())
+    site.port = runner.addresses[0][1]
+    site.base_url = f"http://127.0.0.1:{site.port}"
+    yield site
+    portal.run(runner.cleanup())
+
+
+@pytest.fixture
+def site(_site):
+    """The site, with nothing seen yet and the gate of `/held/` shut."""
+    _site.seen.clear()
+    _site.gate.clear()
+    _site.arrived = threading.Semaphore(0)
+    yield _site
+    _site.gate.set()
+
+
+@pytest.fixture(scope="session")
+def service(portal, tmp_path_factory):
+    """A service with the palette back end (1 credit a picture), which may fetch from loopback."""
+    database = f"sqlite:///{tmp_path_factory.mktemp('service') / 'service.db'}"
+    running = portal.run(start(ServiceConfig(database=database, backends=("palette",), allow_private=True)))
+    running.database = database
+    yield running
+    portal.run(running.close())
+
+
+@pytest.fixture(scope="session")
+def full_service(portal, tmp_path_factory):
+    """A service with all local back ends."""
+    database = f"sqlite:///{tmp_path_factory.mktemp('full') / 'service.db'}"
+    running = portal.run(start(ServiceConfig(database=database, allow_private=True)))
+    running.database = database
+    yield running
+    portal.run(running.close())
+
+
+@pytest.fixture
+async def starting(portal, tmp_path):
+    """Starts services of a test's own, on one file unless told otherwise, with the palette alone."""
+    running = []
+
+    async def begin(**config):
+        database = config.pop("database", f"sqlite:///{tmp_path / 'own.db'}")
+        options = {"backends": ("palette",), "allow_private": True, **config}
+        service = await portal.call(start(ServiceConfig(database=database, **options)))
+        service.database = database
+        running.append(service)
+        return service
+
+    yield begin
+    for service in running:
+        await portal.call(service.close())
+
+
+@pytest.fixture
+async def session():
+    """An HTTP client of this test's loop."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        yield session
+
+
+_number = count(1)
+
+
+@pytest.fixture
+async def calling(session):
+    """Makes callers, each with a new account of so many credits."""
+
+    async def begin(service, credits=1000):  # noqa: A002 (as it reads in the tests)
+        key = await open_account(service.database, f"account-{next(_number)}", credits)
+        return Caller(session, service.base_url, {"X-API-Key": f"Token {key}"})
+
+    return begin
+
+
+@pytest.fixture
+async def caller(calling, service):
+    """A caller of the shared service with an account of a thousand credits."""
+    return await calling(service)
+
+
+@pytest.fixture
+def encoded():
+    """A tiny picture as base64."""
+
+    def encode(seed=0):
+        return base64.b64encode(tiny_png(seed)).decode()
+
+    return encode
+
+
+class Process:
+    """`lightmeter serve` as a process of its own, on one database; it can be killed and begun again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.base_url = ""
+        self.database = f"sqlite:///{folder / 'served.db'}"
+        self.running: subprocess.Popen | None = None
+
+    def begin(self) -> None:
+        """Start, and wait until it listens."""
+        options = ["--port", "0", "--database", self.database, "--backends", "palette", "--allow-private"]
+        with (self.folder / "log.txt").open("ab") as log:
+            self.running = subprocess.Popen([LIGHTMETER, "serve", *options], stdout=subprocess.PIPE, stderr=log)
+        line = self.running.stdout.readline().decode()
+        assert line.startswith("listening on http://127.0.0.1:"), (self.folder / "log.txt").read_text()
+        self.base_url = line.split()[-1]
+
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal, wait, return the exit code."""
+        self.running.send_signal(how)
+        code = self.running.wait(timeout=30)
+        self.running.stdout.close()
+        return code
+
+
+@pytest.fixture
+def process(tmp_path):
+    """A service that can be killed."""
+    process = Process(tmp_path)
+    yield process
+    if process.running is not None and process.running.poll() is None:
+        process.end(signal.SIGKILL)

@@ -1,0 +1,42 @@
+"""The life of a request at the service, as a table."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.errors import InvalidTransition
+from lightmeter.service.jobs import FINISHED, TRANSITIONS, JobEvent, JobState, step
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(JobState, JobEvent)))
+def test_a_step_is_in_the_table_or_raises(state, event):
+    """There is no step beside the table: money hangs on it."""
+    if (state, event) in TRANSITIONS:
+        assert step(state, event) is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(InvalidTransition, match=state):
+            step(state, event)
+
+
+def test_an_end_is_an_end():
+    """Nothing leaves completed or failed, so nothing is charged twice; every other state can reach one of them."""
+    assert {state for state, _ in TRANSITIONS} == set(JobState) - FINISHED
+    reaching = set(FINISHED)
+    for _ in JobState:
+        reaching |= {state for (state, _), after in TRANSITIONS.items() if after in reaching}
+    assert reaching == set(JobState)
+
+
+@given(st.lists(st.sampled_from(JobEvent), max_size=30))
+def test_a_request_ends_at_most_once(events):
+    """Whatever happens in whatever order, a request settles or fails once at most."""
+    state, ends = JobState.RUNNING, 0
+    for event in events:
+        if (state, event) in TRANSITIONS:
+            state = step(state, event)
+            ends += state in FINISHED
+    assert ends <= 1

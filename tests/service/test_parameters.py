@@ -1,0 +1,116 @@
+"""Reading what callers send: whatever it is, it is a request or a sentence about what is wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.vocabulary import FEATURES, MAX_FILE_BYTES, ROLES
+from lightmeter.service.parameters import BadRequest, from_json, from_query, read_uploads, validate
+
+OFFERED = {"palette": frozenset({"colors"}), "imagenet": frozenset({"tags"})}
+FIELDS = sorted(AnalyzeRequest.model_fields)
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([*FEATURES, *ROLES])
+values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6)
+bodies = st.dictionaries(st.sampled_from(FIELDS) | st.text(), values, max_size=6)
+queries = st.lists(st.tuples(st.sampled_from([*FIELDS, *(f"{name}[]" for name in FIELDS)]) | st.text(), st.text()))
+
+
+def taken_up(read: Callable[[], AnalyzeRequest]) -> None:
+    """What the service does with a request before it admits it; nothing but BadRequest may stop it."""
+    try:
+        request = validate(read(), OFFERED, allow_private=True)
+        read_uploads(request)
+    except BadRequest:
+        return
+    again = AnalyzeRequest.model_validate_json(request.model_dump_json(exclude={"file"}))
+    assert again == request.model_copy(update={"file": []})
+    assert abs(request.capture_interval) < 2**63 > abs(request.max_frames)
+
+
+@given(st.binary())
+@example(b"[" * 100_000)
+@example(b'{"url": "\\ud800"}')
+def test_any_body_is_a_request_or_a_bad_one(body):
+    """Bytes of any kind."""
+    taken_up(lambda: from_json(body))
+
+
+@given(bodies)
+@example({"max_frames": 10**40})
+@example({"capture_interval": 1e300})
+@example({"tag_score": True, "url": "http://a"})
+@example({"url": "http://example.org/\0"})
+def test_any_object_is_a_request_or_a_bad_one(fields):
+    """JSON objects with our names and any values."""
+    taken_up(lambda: from_json(json.dumps(fields).encode()))
+
+
+@given(queries)
+@example([("url", "http://a/\0"), ("tag_score", "nan")])
+@example([("url", "http://a"), ("max_frames", "9" * 400)])
+@example([("url", "http://a"), ("capture_interval", "9" * 5000)])
+def test_any_query_is_a_request_or_a_bad_one(pairs):
+    """Query parameters of any kind."""
+    taken_up(lambda: from_query(pairs))
+
+
+@given(st.binary(max_size=300), st.sampled_from(["", "data:image/png;base64,", "DATA:;base64,"]), st.booleans())
+def test_uploads_come_out_as_they_went_in(content, prefix, padded):
+    """Base64 alone or behind a data URI, with its padding or without."""
+    text = base64.b64encode(content).decode()
+    request = AnalyzeRequest(file=[prefix + (text if padded else text.rstrip("="))])
+    assert read_uploads(request) == (content,)
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1, 2, 3])
+def test_the_limit_is_on_decoded_bytes(extra):
+    """20 x 1024 x 1024 bytes and no more, to the byte."""
+    request = AnalyzeRequest(file=[base64.b64encode(bytes(MAX_FILE_BYTES + extra)).decode()])
+    if extra <= 0:
+        assert len(read_uploads(request)[0]) == MAX_FILE_BYTES + extra
+    else:
+        with pytest.raises(BadRequest, match="File too large") as caught:
+            read_uploads(request)
+        assert caught.value.status == 413
+
+
+@pytest.mark.parametrize("name", ["url", "backend", "feature", "file_name"])
+def test_a_string_is_a_list_of_one(name):
+    """In JSON and in queries."""
+    for asked in (from_json(json.dumps({name: "x"}).encode()), from_json(json.dumps({name: ["x"]}).encode())):
+        assert getattr(asked, name) == ["x"]
+    for pairs in ([(name, "x")], [(f"{name}[]", "x")]):
+        assert getattr(from_query(pairs), name) == ["x"]
+
+
+def test_empty_values_mean_none():
+    """An empty role, language, prompt or number is as good as absent."""
+    asked = {"url": "http://a/", "role": "", "language": "", "prompt": "", "backend": "", "feature": []}
+    default = validate(AnalyzeRequest(url=["http://a/"]), OFFERED, allow_private=True)
+    pairs = [("tag_score", "") if name == "feature" else (name, text) for name, text in asked.items()]
+    for request in (from_json(json.dumps(asked).encode()), from_query(pairs)):
+        assert validate(request, OFFERED, allow_private=True).model_dump() == default.model_dump()
+
+
+def test_unknown_fields_are_ignored():
+    """A later client may send more than is known here."""
+    request = from_json(b'{"url": "http://a/", "webhook": "http://b/", "version": 9}')
+    assert request.model_dump() == AnalyzeRequest(url=["http://a/"]).model_dump()
+
+
+def test_names_count_once():
+    """A back end named twice is one back end."""
+    request = validate(
+        AnalyzeRequest(url=["http://a/"], backend=["palette", "Palette"], feature=["colors", "COLORS "]),
+        OFFERED,
+        allow_private=True,
+    )
+    assert (request.backend, request.feature) == (["palette"], ["colors"])

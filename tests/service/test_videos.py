@@ -1,0 +1,123 @@
+"""A video is a picture every interval: always polled for, charged by the frame, summed up as a whole."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+
+async def whole(caller, **fields):
+    """Ask, poll, and return the one asset with the whole answer."""
+    done = await caller.finished(await caller.ask(**fields))
+    assert (done["status"], done["all"]["errors"]) == ("completed", [])
+    (asset,) = done["all"]["assets"]
+    return asset, done
+
+
+@pytest.mark.parametrize("path", ["video/tiny.avi", "video/no-suffix", "video/odd.bin?x=.jpg", "video/lies.jpg"])
+async def test_any_video_by_url_is_acknowledged(caller, site, path):
+    """By its suffix or by its content: whatever the URL says, a video is polled for and all its frames are charged."""
+    asset, done = await whole(caller, url=site.url(path))
+    assert (asset["name"], asset["kind"]) == (site.url(path), "video")
+    assert [frame["time"] for frame in asset["frames"]] == [0.0, 1.0, 2.0]
+    assert done["credits_paid"] == 3
+    assert await caller.balance() == 997
+
+
+async def test_a_single_video_by_content_is_acknowledged(caller, site):
+    """An upload that turns out to be a video, whatever its name."""
+    content = base64.b64encode(site.video).decode()
+    asset, done = await whole(caller, file=content, file_name="holiday.jpg")
+    assert (asset["name"], done["credits_paid"], len(asset["frames"])) == ("holiday.jpg", 3, 3)
+
+
+async def test_an_image_with_the_suffix_of_a_video_costs_one_picture(caller, site):
+    """The suffix decides how it is answered, the content what it costs."""
+    done = await caller.finished(await caller.ask(url=site.url("picture/1.mp4")))
+    assert (done["credits_paid"], done["all"]["assets"][0]["kind"]) == (1, "image")
+    assert await caller.balance() == 999
+
+
+@pytest.mark.parametrize(
+    ("interval", "most", "times"),
+    [
+        (1, 3, [0.0, 1.0, 2.0]),
+        (1, 2, [0.0, 1.0]),
+        (2, 3, [0.0, 2.0]),
+        (9, 3, [0.0]),
+        (1, 1, [0.0]),
+        (1, 0, [0.0, 1.0, 2.0]),
+        (1, 500, [0.0, 1.0, 2.0]),
+    ],
+)
+async def test_frames_are_captured_as_asked(caller, site, interval, most, times):
+    """One at each interval, up to max_frames, 0 being no limit; each is charged as an image, and no more is kept."""
+    asset, done = await whole(caller, url=site.url("video/tiny.avi"), capture_interval=interval, max_frames=most)
+    assert [frame["time"] for frame in asset["frames"]] == times
+    assert [frame["index"] for frame in asset["frames"]] == list(range(len(times)))
+    assert (done["credits_paid"], await caller.balance()) == (len(times), 1000 - len(times))
+
+
+async def test_a_real_video_by_all_back_ends(calling, full_service, site):
+    """Frame by frame and summed up: every part of every frame is within what the whole says."""
+    caller = await calling(full_service)
+    asset, done = await whole(caller, url=site.url("media/samoyed.mp4"), tag_score=0.1)
+    assert done["credits_paid"] == len(asset["frames"]) == min(3, int(asset["duration"]) + 1)
+    assert asset["width"] > 0 < asset["height"]
+    best = {name: max(tag["score"] for tag in tags) for name, tags in asset["tags"].items()}
+    framed = {}
+    for frame in asset["frames"]:
+        for name, tags in frame["tags"].items():
+            framed[name] = max(framed.get(name, 0), *(tag["score"] for tag in tags))
+    assert best == framed
+    for label, worst in (("nsfw", max), ("sfw", min)):
+        scores = [entry["score"] for frame in asset["frames"] for entry in frame["nsfw"] if entry["label"] == label]
+        assert [entry["score"] for entry in asset["nsfw"] if entry["label"] == label] == [worst(scores)]
+    assert len(asset["colors"]) <= 8
+
+
+async def test_a_broken_video_costs_nothing(caller, site):
+    """It is a sentence that names it; the image beside it is answered and charged."""
+    urls = [site.url("broken_video/x.mp4"), site.url("picture/1.png")]
+    done = await caller.finished(await caller.ask(url=urls))
+    assert [asset["name"] for asset in done["all"]["assets"]] == urls[1:]
+    assert urls[0] in done["all"]["errors"][0]
+    assert (done["credits_paid"], await caller.balance()) == (1, 999)
+
+
+async def test_a_lone_broken_video_completes_with_an_error(caller, site):
+    """Polling ends: completed, no asset, a sentence, no charge."""
+    done = await caller.finished(await caller.ask(url=site.url("broken_video/x.mp4")))
+    assert (done["status"], done["all"]["assets"], done["credits_paid"]) == ("completed", [], 0)
+    assert len(done["all"]["errors"]) == 1
+
+
+@pytest.mark.parametrize("most", [0, 3])
+async def test_an_image_may_be_asked_with_no_limit_of_frames(calling, service, site, most):
+    """max_frames says nothing of a single image: one credit is enough for it, if its name says it is one."""
+    caller = await calling(service, credits=1)
+    answered = await caller.ask(url=site.url("picture/1.png"), max_frames=most)
+    assert (answered.status, answered.body["credits"]) == (200, 0)
+
+
+async def test_no_limit_of_frames_needs_no_fortune(calling, service, site):
+    """max_frames 0 on an image of unknown kind, or a short video, goes with about the credits it costs."""
+    caller = await calling(service, credits=4)
+    answered = await caller.ask(url=site.url("picture/1"), max_frames=0)
+    assert (answered.status, answered.body["status"]) == (200, "completed")
+    done = await caller.finished(await caller.ask(url=site.url("video/tiny.avi"), max_frames=0))
+    assert (done["credits_paid"], done["credits"]) == (3, 0)
+
+
+async def test_a_video_is_never_looked_at_beyond_the_balance(calling, service, site):
+    """A video behind an image's name, on a balance for one picture: no debt, no charge, a sentence."""
+    caller = await calling(service, credits=1)
+    answered = await caller.ask(url=site.url("video/lies.jpg"))
+    if answered.status == 200 and answered.body["status"] == "queued":
+        done = await caller.finished(answered)
+        assert done["all"]["assets"] == []
+        assert "Insufficient credits." in done["all"]["errors"][0]
+    else:
+        assert (answered.status, answered.body["error"]) == (402, "Insufficient credits.")
+    assert await caller.balance() == 1

@@ -1,0 +1,127 @@
+"""A back end that fails has failed alone, and is not paid."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+
+import orjson
+import pytest
+
+from lightmeter.errors import BackendError
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.response import Description, Entries
+from lightmeter.pricing.rates import RateTable, Rounding
+from lightmeter.service.backends.palette import Palette
+from lightmeter.service.credits import Tariff
+from lightmeter.service.fetch import Fetcher
+from lightmeter.service.worker import Desk, Order, Worker
+from lightmeter.testing import tiny_png
+
+RATES = RateTable(date(2026, 1, 1), {"palette": {"colors": 1000}, "teller": {"descriptions": 5000}}, ("palette",))
+
+
+class Teller:
+    """A back end that describes pictures, or does what it is told."""
+
+    name = "teller"
+    features = frozenset({"descriptions"})
+
+    def __init__(self, trouble=None, entries=1):
+        self.trouble = trouble
+        self.entries = entries
+
+    def warm(self):
+        """Nothing to load."""
+
+    def analyze(self, pictures, features, options):
+        """One description for each picture, or trouble."""
+        if self.trouble is not None:
+            raise self.trouble
+        told = Entries(descriptions=[Description(description=f"{len(pictures)} seen", source=self.name)])
+        return [told] * (len(pictures) * self.entries)
+
+
+async def no_more(pictures: int) -> None:
+    """Nobody is to ask for more than was held: these are all images."""
+    raise AssertionError(pictures)
+
+
+@pytest.fixture
+async def doing():
+    """Does an order for two pictures with the palette and a teller, and returns `all` and the charge."""
+    workers = []
+
+    async def do(teller, pictures=2, backends=("palette", "teller")):
+        async with Fetcher(allow_private=True) as fetcher:
+            worker = Worker({"palette": Palette(), "teller": teller}, fetcher, Tariff(RATES, Rounding.IMAGE), workers=2)
+            workers.append(worker)
+            await worker.warm()
+            request = AnalyzeRequest(backend=list(backends), feature=["colors", "descriptions"])
+            uploads = tuple(tiny_png(seed) for seed in range(pictures))
+            names = tuple(f"{seed}.png" for seed in range(pictures))
+            order = Order(request, uploads, names, held_pictures=(1,) * pictures, most_frames=3)
+            done = await worker.do(order, Desk(lambda: None, no_more))
+            return orjson.loads(done.result), done.paid
+
+    yield do
+    for worker in workers:
+        worker.close()
+
+
+async def test_all_back_ends_are_merged_and_charged(doing):
+    """Each asset holds what every back end found."""
+    results, paid = await doing(Teller())
+    assert (paid, results["errors"]) == (12, [])
+    for asset in results["assets"]:
+        assert asset["colors"]
+        assert asset["descriptions"] == [{"description": "1 seen", "source": "teller"}]
+
+
+@pytest.mark.parametrize(
+    "teller",
+    [Teller(BackendError("it is dark")), Teller(ValueError("odd")), Teller(entries=0), Teller(entries=2)],
+    ids=["its own error", "a foreign error", "no entries", "too many entries"],
+)
+async def test_a_failing_back_end_fails_alone(doing, teller):
+    """A sentence with the asset and the back end; the others' findings are there; it is not charged."""
+    results, paid = await doing(teller)
+    assert paid == 2
+    assert all(asset["colors"] and not asset["descriptions"] for asset in results["assets"])
+    assert len(results["errors"]) == 2
+    for name in ("0.png", "1.png"):
+        assert any(name in error and "teller" in error for error in results["errors"])
+
+
+async def test_what_a_back_end_says_reaches_the_caller(doing):
+    """Its message is the sentence."""
+    results, _ = await doing(Teller(BackendError("it is dark")))
+    assert all("it is dark" in error for error in results["errors"])
+
+
+async def test_back_ends_are_called_from_one_thread_at_a_time(doing):
+    """The promise to back ends: no two calls overlap, however many assets there are."""
+
+    class Touchy(Teller):
+        """Notices company."""
+
+        inside = 0
+        most = 0
+
+        def analyze(self, pictures, features, options):
+            """Stay a moment."""
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            asyncio.run(asyncio.sleep(0.005))
+            self.inside -= 1
+            return super().analyze(pictures, features, options)
+
+    touchy = Touchy()
+    await doing(touchy, pictures=12)
+    assert touchy.most == 1
+
+
+async def test_an_asset_that_no_back_end_could_see_is_no_asset(doing):
+    """Nothing was found, so nothing is listed and nothing is charged; the sentence is there."""
+    results, paid = await doing(Teller(BackendError("it is dark")), backends=["teller"])
+    assert (results["assets"], paid, len(results["errors"])) == ([], 0, 2)
