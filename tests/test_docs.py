@@ -1,4 +1,4 @@
-"""The README is true: it names every verb, table, setting, status and exit code, and its pictures are the code's own."""
+"""The README is true: it names every verb, table, setting, status and exit code; its pictures are the code's own."""
 
 from __future__ import annotations
 

@@ -183,6 +183,8 @@ def test_errors_belong_to_a_row_only_where_that_is_sure():
         (None, None, "5", "req"),
     ]
     assert own(flat({}, errors=["x"])["errors"], "item_id", "url") == [("item", ITEM.url)]
+    unnamed = flat({}, errors=["palette: it broke", "http://x/a.jpg: gone"], backends=[])["errors"]
+    assert [backend for (backend,) in own(unnamed, "backend")] == ["palette", None]
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,13 @@ def _own_value(value: Any, type_name: str) -> Any:
 
 
 def _backend_named(message: str, backends: Any) -> str | None:
-    """The one back end of the request that the message names; None for none or several."""
+    """The one back end of the request that the message names; None for none or several.
+
+    A request that left the choice to the service echoes no names: then a message `name: text` names its own.
+    """
+    if not backends:
+        own = re.match(r"([a-z][a-z0-9]*): ", message)
+        return own[1] if own else None
     words = set(re.findall(r"\w+", message.casefold()))
     asked = [name for name in backends if isinstance(name, str)] if isinstance(backends, list) else []
     named = [name for name in asked if name.casefold() in words]
