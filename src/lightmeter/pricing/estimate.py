@@ -194,8 +194,10 @@ def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
         return []
     listed = fitting[0] if len(fitting) == 1 else "any one of " + ", ".join(fitting)
     return [
-        (f"Adding {listed} costs nothing more where each image is rounded up: "
-        f"{_amount(total)} is charged as {_credits(_rounded(total))}.")
+        (
+            f"Adding {listed} costs nothing more where each image is rounded up: "
+            f"{_amount(total)} is charged as {_credits(_rounded(total))}."
+        )
     ]
 
 
