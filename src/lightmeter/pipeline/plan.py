@@ -243,6 +243,9 @@ def _summed_up(folder: Path, meta: dict[str, str], options: Options, settings: S
         low, high = pending_frames(db)
         why = tuple(Reason(*row) for row in reasons(db))
     price = int(meta["price_per_image_milli"])
+    rates = rates_for(options, settings)
+    # The embedded service's defaults are ours and no secret: they are as good as named.
+    named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
     return Plan(
         run_id=meta["run_id"],
         manifest=meta["manifest"],
@@ -254,7 +257,7 @@ def _summed_up(folder: Path, meta: dict[str, str], options: Options, settings: S
         price_per_image_milli=price,
         options=options,
         base_url=options.base_url or settings.base_url,
-        advice=tuple(advice(rates_for(options, settings), options.backends, options.features)),
+        advice=tuple(advice(rates, named, options.features)),
         needs_consent=_consent_needed(options, settings),
         folder=folder,
     )
