@@ -1,0 +1,105 @@
+"""What the service counts and times, for Prometheus.
+
+Each service has a registry of its own, so that several in one process never add up or clash. Whoever is given none
+makes one that nobody reads: counting costs a microsecond and needs no question of whether it is wanted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+"""Of `Metrics.written`: the text format that every Prometheus since 0.0.4 reads."""
+
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+"""From a cached answer to the longest fetch that is allowed."""
+
+PICTURES: Final = (1, 2, 4, 8, 16, 32)
+
+
+class Metrics:
+    """Counters, gauges and histograms of one service. Safe to call from any thread."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        count = partial(Counter, registry=self._registry)
+        spread = partial(Histogram, registry=self._registry, buckets=SECONDS)
+        self._requests = count("lightmeter_http_requests", "Answers.", ("endpoint", "status"))
+        self._request_s = spread("lightmeter_http_seconds", "From the head of a request to its answer.", ("endpoint",))
+        self._pictures = count("lightmeter_pictures", "Images and frames that were looked at.", ("feature", "backend"))
+        self._failures = count("lightmeter_backend_failures", "Calls of a back end that failed.", ("backend",))
+        self._jobs = count("lightmeter_jobs", "Jobs that came into a state.", ("state",))
+        self._work_s = spread("lightmeter_work_seconds", "Fetching or decoding one asset.", ("step", "outcome"))
+        self._inference_s = spread("lightmeter_inference_seconds", "One call of a back end.", ("backend",))
+        self._batch = spread("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
+        self._cache = count("lightmeter_cache_lookups", "Looks into the cache of results.", ("outcome",))
+        self._queue = Gauge("lightmeter_queue_depth", "What waits now.", ("queue",), registry=self._registry)
+        self._refused = count("lightmeter_refusals", "Requests turned away for lack of room.", ("queue",))
+        self._credits = count("lightmeter_credits_charged", "Credits charged.")
+
+    def answered(self, endpoint: str, status: int, seconds: float) -> None:
+        """One HTTP answer; `endpoint` is the route's pattern, never a path with somebody's id in it."""
+        self._requests.labels(endpoint, str(status)).inc()
+        self._request_s.labels(endpoint).observe(seconds)
+
+    def looked_at(self, backend: str, features: Iterable[str], pictures: int) -> None:
+        """A back end answered for so many pictures, each of them for these features."""
+        for feature in features:
+            self._pictures.labels(feature, backend).inc(pictures)
+
+    def inferred(self, backend: str, pictures: int, seconds: float) -> None:
+        """One call of a back end with a batch of so many pictures."""
+        self._inference_s.labels(backend).observe(seconds)
+        self._batch.labels(backend).observe(pictures)
+
+    def backend_failed(self, backend: str) -> None:
+        """One call of a back end failed."""
+        self._failures.labels(backend).inc()
+
+    def cache(self, *, hit: bool) -> None:
+        """One look into the cache of results."""
+        self._cache.labels("hit" if hit else "miss").inc()
+
+    def job(self, state: str) -> None:
+        """A job came into a state: `queued`, `running`, `completed`, `failed`."""
+        self._jobs.labels(state).inc()
+
+    def charged(self, credits_: int) -> None:
+        """So many credits were charged for a request that was settled."""
+        self._credits.inc(credits_)
+
+    def refused(self, queue: str) -> None:
+        """A request was turned away because a queue was full."""
+        self._refused.labels(queue).inc()
+
+    def depth(self, queue: str, depth: int) -> None:
+        """So much waits in a queue now."""
+        self._queue.labels(queue).set(depth)
+
+    def watch_depth(self, queue: str, depth: Callable[[], float]) -> None:
+        """Ask `depth` how much waits in a queue whenever somebody reads the metrics; it must not block."""
+        self._queue.labels(queue).set_function(depth)
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Time a step of one asset's way: `fetch` or `decode`; what raises is counted as failed."""
+        begun = time.perf_counter()
+        outcome = "failed"
+        try:
+            yield
+            outcome = "ok"
+        finally:
+            self._work_s.labels(step, outcome).observe(time.perf_counter() - begun)
+
+    def written(self) -> bytes:
+        """Everything in the text format of Prometheus; see `CONTENT_TYPE`."""
+        return generate_latest(self._registry)
