@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any
-
-import click
 
 from lightmeter.cli.show import Watch
 from lightmeter.pipeline.progress import Progress
@@ -27,21 +25,33 @@ def drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]]) -> Any:
 
 async def _drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]]) -> Any:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def wished() -> None:
-        stop.set()
-        loop.remove_signal_handler(signal.SIGINT)
-        click.echo("stopping: nothing more is sent, waiting for what is in flight (Ctrl-C again to leave)", err=True)
-
-    for name in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # Windows
-            loop.add_signal_handler(name, wished)
     last = None
-    with Watch() as watch:
+    with Watch() as watch, _stopping_on_signals(stop, watch):
         async with aclosing(steps(stop)) as each:
             async for step in each:
                 if isinstance(step, Progress):
                     watch.look(step)
                 last = step
     return last
+
+
+@contextmanager
+def _stopping_on_signals(stop: asyncio.Event, watch: Watch) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    names: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+
+    def wished() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+        watch.say("stopping: nothing more is sent, waiting for what is in flight (Ctrl-C again to leave)")
+
+    try:
+        for name in names:
+            loop.add_signal_handler(name, wished)
+    except NotImplementedError:  # Windows has none: Ctrl-C raises there
+        names = ()
+    try:
+        yield
+    finally:
+        for name in names:
+            loop.remove_signal_handler(name)

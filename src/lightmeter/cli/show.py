@@ -59,6 +59,13 @@ class Watch:
         if self._bar is not None:
             self._bar.stop()
 
+    def say(self, text: str) -> None:
+        """Print a line above the bar, or a plain line."""
+        if self._bar is not None:
+            self._console.print(text)
+        else:
+            click.echo(text, err=True)
+
     def look(self, look: Look) -> None:
         """Show where the work stands."""
         if self._bar is not None:

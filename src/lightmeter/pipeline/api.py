@@ -158,7 +158,7 @@ async def _work(
             raise
         work.result()
         stopped_by = engine.standing.fatal
-        if stopped_by is None and engine.standing.interrupted:
+        if stopped_by is None and engine.standing.interrupted and engine.standing.counts["pending"]:
             stopped_by = Interrupted("Stopped by the user.", hint=f"Go on: lightmeter resume {folder}")
         yield replace(engine.look(), phase="exporting")
     yield Run(folder, stopped_by)
