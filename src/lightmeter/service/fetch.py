@@ -1,8 +1,9 @@
 """Fetching what a URL names, from wherever the public may fetch it, and from nowhere else.
 
 The address that is really dialled is checked, on every hop, at the socket: names that resolve to private addresses,
-literals in every spelling and redirects all pass through there. Credentials in URLs, other schemes, other ports and
-more than three redirects are refused. Sizes are counted on decoded bytes, whatever the headers say.
+whenever they do, literals in every spelling and redirects all pass through there. Credentials in URLs, other schemes,
+other ports and more than three redirects are refused. Sizes are counted on decoded bytes, whatever the headers say;
+headers, each silence and the whole time are bounded. The rules themselves are in `guard`.
 """
 
 from __future__ import annotations
@@ -11,77 +12,35 @@ import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urljoin
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
 from lightmeter.media.facts import SNIFF_BYTES, sniff
 from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
+from lightmeter.service.guard import PORTS, is_public, refuse_url
 
 __all__ = ["PORTS", "FetchLimits", "Fetched", "Fetcher", "is_public", "refuse_url"]
 
-PORTS: Final = frozenset({80, 443})
 MOST_REDIRECTS: Final = 3
 CHUNK_BYTES: Final = 256 * 1024
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 USER_AGENT: Final = "lightmeter-service"
-
-NEVER: Final = tuple(
-    ip_network(block)
-    for block in (
-        "0.0.0.0/8",  # this network
-        "100.64.0.0/10",  # carrier NAT
-        "168.63.129.16/32",  # a cloud's host agent, in public space
-        "192.88.99.0/24",  # 6to4 relays
-        "224.0.0.0/4",  # multicast
-        "240.0.0.0/4",  # reserved
-        "::/96",  # IPv4-compatible
-        "64:ff9b::/96",  # NAT64: any IPv4 address inside
-        "64:ff9b:1::/48",
-        "2001::/32",  # Teredo
-        "2002::/16",  # 6to4
-        "fec0::/10",  # old site-local
-        "ff00::/8",  # multicast
-    )
-)
-"""Blocks that `is_global` calls public and that are not for fetching from."""
-
-
-def is_public(address: str) -> bool:
-    """Whether an IP address literal is one the public may be fetched from; False for anything that is none."""
-    try:
-        parsed: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    in_block = any(parsed.version == block.version and parsed in block for block in NEVER)
-    return parsed.is_global and not parsed.is_multicast and not in_block
-
-
-def refuse_url(text: str, *, allow_private: bool, ports: frozenset[int] = PORTS) -> str | None:
-    """Why a URL is refused before anything is looked up; None if it is not."""
-    try:
-        url = URL(text)
-    except ValueError:
-        return "not a URL"
-    if url.scheme not in {"http", "https"} or not url.host:
-        return "not an http or https URL"
-    if any(letter.isspace() or not letter.isprintable() for letter in url.host):
-        return "not a URL"
-    if url.user is not None or url.password is not None:
-        return "credentials in the URL"
-    if not allow_private and url.port not in ports:
-        return f"port {url.port} is not fetched from"
-    return None
+HEADER_BYTES: Final = 8190
+"""Of one header, and of the status line; the client counts no more than 128 headers."""
+LOOKING_UP: Final = 16
+"""Names that are looked up at once."""
 
 
 class _NotPublic(PermissionError):
@@ -98,8 +57,8 @@ class FetchLimits:
     Attributes:
         most_image_bytes: Of an image and of anything that is no video, decoded; as when it is uploaded.
         most_video_bytes: Of a video.
-        total_s: From the first byte sent to the last one received, on each hop.
-        connect_s: For a connection.
+        total_s: For all of it, redirects included: who sends a byte now and then is not waited for any longer.
+        connect_s: For a connection, looking the name up included.
         silence_s: Between two pieces of an answer.
         ports: Where public hosts are asked.
         is_public: Whether an address may be asked at all.
@@ -126,29 +85,58 @@ class Fetched:
     head: bytes
 
 
+class _Names(AbstractResolver):
+    """Looks names up in threads of its own: names that are slow on purpose must not stop all other work in threads."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(LOOKING_UP, thread_name_prefix="lightmeter-names")
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        look_up = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+        return [
+            ResolveResult(
+                hostname=host, host=str(address[0]), port=port, family=kind, proto=protocol, flags=socket.AI_NUMERICHOST
+            )
+            for kind, _, protocol, _, address in found
+        ]
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
 class Fetcher:
     """Fetches URLs into files that last as long as the block of `fetch`.
 
     Args:
         allow_private: Also fetch from private addresses and other ports: for one's own machine.
         limits: How far a fetch may go.
+        resolver: Looks names up; the system's resolver unless given. What it answers is not trusted. Closed with this.
     """
 
-    def __init__(self, *, allow_private: bool, limits: FetchLimits = _LIMITS) -> None:
+    def __init__(
+        self, *, allow_private: bool, limits: FetchLimits = _LIMITS, resolver: AbstractResolver | None = None
+    ) -> None:
         self._allow_private = allow_private
         self._limits = limits
+        self._resolver = resolver
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         limits = self._limits
         timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.silence_s)
-        connector = aiohttp.TCPConnector(limit=64, socket_factory=self._socket)
+        self._resolver = self._resolver or _Names()
+        connector = aiohttp.TCPConnector(limit=64, resolver=self._resolver, socket_factory=self._socket)
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=timeout,
             trust_env=False,
             cookie_jar=aiohttp.DummyCookieJar(),  # one caller's fetch must not show in another's
             headers={"User-Agent": USER_AGENT},
+            max_line_size=HEADER_BYTES,
+            max_field_size=HEADER_BYTES,
         )
         return self
 
@@ -157,6 +145,8 @@ class Fetcher:
     ) -> None:
         if self._session is not None:
             await self._session.close()
+        if self._resolver is not None:
+            await self._resolver.close()
 
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, where = address
@@ -175,7 +165,8 @@ class Fetcher:
         """
         with TemporaryDirectory(prefix="lightmeter-fetch-") as folder:
             try:
-                fetched = await self._follow(URL(url), Path(folder) / "fetched")
+                async with asyncio.timeout(self._limits.total_s):
+                    fetched = await self._follow(url, Path(folder) / "fetched")
             except aiohttp.ClientConnectorError as error:
                 if isinstance(error.os_error, _NotPublic):
                     raise ForbiddenAddress("the address is not public") from error
@@ -184,15 +175,17 @@ class Fetcher:
                 raise FetchError(_reason(error)) from error
             yield fetched
 
-    async def _follow(self, url: URL, target: Path) -> Fetched:
+    async def _follow(self, text: str, target: Path) -> Fetched:
         assert self._session is not None  # noqa: S101 (entered before use)
         for _ in range(MOST_REDIRECTS + 1):
-            refused = refuse_url(str(url), allow_private=self._allow_private, ports=self._limits.ports)
+            refused = refuse_url(text, allow_private=self._allow_private, ports=self._limits.ports)
             if refused is not None:
                 raise ForbiddenAddress(refused)
+            url = URL(text)
             async with self._session.get(url, allow_redirects=False) as answer:
                 if answer.status in REDIRECTS and "Location" in answer.headers:
-                    url = url.join(URL(answer.headers["Location"]))
+                    # Joined as text, so that what a reader of URLs tidies away is still there to be judged.
+                    text = urljoin(str(url), answer.headers["Location"])
                     continue
                 if answer.status != 200:  # noqa: PLR2004 (the one status with a body worth having)
                     raise FetchError(f"HTTP {answer.status}")

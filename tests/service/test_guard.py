@@ -1,0 +1,144 @@
+"""The address rules: every block as a whole, whatever carries an IPv4 address inside, and URLs before any look-up."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.service.guard import BLOCKED, PORTS, block_of, embedded_ipv4, is_public, refuse_url
+
+SPECIAL = {
+    "169.254.169.254": "link local",  # AWS, Google, Azure, Oracle, DigitalOcean
+    "169.254.170.2": "link local",  # AWS containers
+    "100.100.100.200": "shared address space",  # Alibaba
+    "192.0.0.192": "IETF protocol assignments",  # Oracle
+    "168.63.129.16": "Azure",
+    "fd00:ec2::254": "unique local",  # AWS
+    "fd20:ce::254": "unique local",  # Google
+    "::1": "loopback",
+    "::ffff:169.254.169.254": "link local",
+    "64:ff9b::169.254.169.254": "NAT64",
+    "2002:a9fe:a9fe::": "6to4",
+    "2001:0:a9fe:a9fe::1": "Teredo",
+    "2606:4700::5efe:10.0.0.1": "private use",
+    "2606:4700::200:5efe:192.168.0.1": "private use",
+    "3fff::1": "documentation",
+    "5f00::1": "segment routing",
+    "ff0e::1": "multicast",
+}
+PUBLIC = "8.8.8.8 1.1.1.1 93.184.216.34 168.63.129.17 223.255.255.255 2606:4700:4700::1111 2a00:1450:4001:81b::200e"
+
+v4 = st.integers(0, 2**32 - 1).map(IPv4Address)
+v6 = st.integers(0, 2**128 - 1).map(IPv6Address)
+inside_a_block = st.sampled_from(BLOCKED).flatmap(
+    lambda block: st.integers(0, block.network.num_addresses - 1).map(
+        lambda offset: (
+            ip_address(int(block.network.network_address) + offset)
+            if block.network.version == 4
+            else IPv6Address(int(block.network.network_address) + offset)
+        )
+    )
+)
+
+
+@pytest.mark.parametrize(("address", "name"), SPECIAL.items())
+def test_special_addresses_are_blocked_by_name(address, name):
+    """Metadata services, host agents and tunnels: each lies in a block that says what it is."""
+    assert name in block_of(ip_address(address)).name
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", PUBLIC.split())
+def test_ordinary_addresses_are_public(address):
+    """Nothing more is blocked than the registries say."""
+    assert is_public(address)
+
+
+def test_every_block_says_what_it_is_and_who_says_so():
+    """No block is there twice or without a reason."""
+    assert len({block.network for block in BLOCKED}) == len(BLOCKED)
+    assert all(block.name and block.source for block in BLOCKED)
+
+
+@given(inside_a_block)
+def test_blocks_are_blocked_from_end_to_end(address):
+    """Every address of every block, in IPv6 with any zone too."""
+    mapped = isinstance(address, IPv6Address) and address.ipv4_mapped is not None
+    assert mapped or not is_public(str(address))
+    assert mapped or not is_public(f"{address}%eth0")
+
+
+@given(st.one_of(v4, v6))
+def test_the_standard_library_never_knows_better(address):
+    """What Python calls private, reserved, multicast, loopback or link local is never public here."""
+    mapped = isinstance(address, IPv6Address) and address.ipv4_mapped
+    address = mapped or address
+    if not address.is_global or address.is_multicast or address.is_reserved or address.is_link_local:
+        assert block_of(address) is not None
+
+
+@given(v6)
+def test_only_global_unicast_is_public(address):
+    """IPv6 is public within 2000::/3 alone, but for mapped IPv4."""
+    if is_public(str(address)) and address.ipv4_mapped is None:
+        assert int(address) >> 125 == 0b001
+
+
+@given(v4)
+def test_mapped_addresses_are_what_is_inside(address):
+    """The kernel dials ::ffff:a.b.c.d as a.b.c.d, so it is judged as that."""
+    assert is_public(f"::ffff:{address}") == is_public(str(address))
+
+
+@given(v4, st.integers(0, 2**64 - 1), st.sampled_from([0x5EFE, 0x0200_5EFE]))
+def test_isatap_is_judged_by_what_is_inside(address, prefix, mark):
+    """Under any prefix, a private address inside is enough."""
+    wrapped = IPv6Address(prefix << 64 | mark << 32 | int(address))
+    assert address in embedded_ipv4(wrapped)
+    if block_of(address) is not None:
+        assert block_of(wrapped) is not None
+
+
+@given(v4)
+def test_tunnels_show_what_they_carry(address):
+    """NAT64, 6to4, Teredo, compatible and translated addresses: unwrapped, and none of them is public."""
+    number = int(address)
+    local = 0x64FF9B0001 << 80 | number >> 16 << 64 | (number & 0xFFFF) << 40
+    for wrapped in (
+        IPv6Address(number),
+        IPv6Address(0xFFFF << 48 | number),
+        IPv6Address(0x64FF9B << 96 | number),
+        IPv6Address(local),
+        IPv6Address(0x2002 << 112 | number << 80),
+        IPv6Address(0x20010000 << 96 | number << 64),
+        IPv6Address(0x20010000 << 96 | number ^ 0xFFFF_FFFF),
+    ):
+        assert address in embedded_ipv4(wrapped)
+        assert block_of(wrapped) is not None
+
+
+@given(v6)
+def test_addresses_that_carry_nothing_are_themselves(address):
+    """Nothing is found inside an ordinary global address, unless its last half looks like ISATAP."""
+    if int(address) >> 125 == 0b001 and int(address) >> 112 not in {0x2001, 0x2002}:
+        assert len(list(embedded_ipv4(address))) <= 1
+
+
+@given(st.text())
+def test_any_text_may_be_judged(text):
+    """Whatever a URL is, judging it raises nothing; strangers' rules are at least as strict as one's own."""
+    own, strangers = (refuse_url(text, allow_private=allow) for allow in (True, False))
+    assert own is None or strangers is not None
+    is_public(text)
+
+
+@given(st.integers(0, 65535))
+def test_ports_are_those_of_the_web(port):
+    """80 and 443, written out or not; on one's own machine, any."""
+    for scheme in ("http", "https"):
+        url = f"{scheme}://example.org:{port}/x.png"
+        assert (refuse_url(url, allow_private=False) is None) == (port in PORTS)
+        assert refuse_url(url, allow_private=True) is None
