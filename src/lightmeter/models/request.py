@@ -24,7 +24,7 @@ def _as_list(value: Any) -> Any:
     return value
 
 
-StringList = Annotated[list[str], BeforeValidator(_as_list)]
+StringList = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str] | None)]
 """A string or an array of strings on the wire; always a list in here, and empty when absent."""
 
 

@@ -1,14 +1,20 @@
-"""HTTP: which path and method calls which handler, and every answer as JSON."""
+"""HTTP: which path and method calls which handler, and every answer of the API as JSON.
+
+Two layers lie around the handlers: the outer one gives each request an id, times, counts and logs it; the inner one
+turns errors of ours, of the caller and of the framework into answers of one shape.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Callable
 from typing import Final
 
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from lightmeter.models.vocabulary import (
     FILE_TOO_LARGE,
@@ -17,7 +23,10 @@ from lightmeter.models.vocabulary import (
     QUERY_TOO_LONG,
     REQUEST_FAILED,
 )
-from lightmeter.service.handlers import Handlers, Reply, refusal
+from lightmeter.service import logs, openapi, page
+from lightmeter.service.auth import Account
+from lightmeter.service.handlers import Handlers, Reply, Terms, refusal
+from lightmeter.service.metrics import CONTENT_TYPE, Metrics
 from lightmeter.service.parameters import from_json, from_query
 
 __all__ = ["application"]
@@ -31,28 +40,98 @@ LARGE_BODY_BYTES: Final = 1024 * 1024
 """From here on a body is parsed beside the event loop."""
 
 
-def application(handlers: Handlers, is_ready: Callable[[], bool]) -> web.Application:
-    """The service as an aiohttp application."""
-    app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[_as_json])
-    endpoints = _Endpoints(handlers, is_ready)
+RETRY_AFTER_S: Final = 2
+"""When to ask again after 503, unless the refusal says better: the poll interval the public clients use."""
+
+REQUEST_ID: Final = "X-Request-ID"
+
+FROM_ANYWHERE: Final = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Expose-Headers": f"{REQUEST_ID}, Retry-After",
+}
+"""Plugins call from pages of other hosts. Who asks is told by a key that no browser adds by itself, so any page may."""
+
+PREFLIGHT: Final = {
+    **FROM_ANYWHERE,
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Headers": f"X-API-Key, Authorization, Content-Type, Idempotency-Key, {REQUEST_ID}",
+    "Access-Control-Max-Age": "86400",
+}
+
+
+def application(handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics | None = None) -> web.Application:
+    """The service as an aiohttp application.
+
+    Args:
+        handlers: What the endpoints do.
+        is_ready: Whether requests are welcome: not while models load, nor once the service drains.
+        metrics: What is counted; shown at `/metrics`.
+    """
+    metrics = metrics or Metrics()
+    app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[_observed(metrics), _as_json])
+    endpoints = _Endpoints(handlers)
+    probes = _Probes(handlers, is_ready, metrics)
     app.router.add_post("/api/fetch", endpoints.post_fetch)
     app.router.add_get("/api/fetch", endpoints.get_fetch, allow_head=False)  # HEAD must cost nothing
     app.router.add_get("/api/response/{request_id}", endpoints.response)
     app.router.add_get("/api/credits", endpoints.credits)
-    app.router.add_get("/healthz", endpoints.health)
-    app.router.add_get("/readyz", endpoints.ready)
-    app.router.add_get("/", endpoints.index)
+    app.router.add_get("/healthz", probes.health)
+    app.router.add_get("/readyz", probes.ready)
+    app.router.add_get("/metrics", probes.metrics)
+    app.router.add_get("/openapi.json", probes.openapi)
+    app.router.add_get("/", probes.index)
     return app
 
 
 def _json(reply: Reply) -> web.Response:
-    return web.Response(status=reply.status, body=orjson.dumps(reply.body), content_type="application/json")
+    response = web.Response(status=reply.status, body=orjson.dumps(reply.body), content_type="application/json")
+    if reply.status == 503:  # noqa: PLR2004 (service unavailable)
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    response.headers.update(getattr(reply, "headers", {}))
+    return response
+
+
+def _observed(metrics: Metrics) -> Middleware:
+    """The outer layer: an id for each request, in its answer and in every line logged for it; its time and status."""
+
+    @web.middleware
+    async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
+        begun = time.perf_counter()
+        current = logs.taken_id(request.headers.get(REQUEST_ID))
+        token = logs.request_id.set(current)
+        status = 499  # as web servers write down a caller who left before the answer
+        try:
+            response = await handler(request)
+            status = response.status
+            response.headers[REQUEST_ID] = current
+            response.headers["X-Content-Type-Options"] = "nosniff"
+            return response
+        finally:
+            seconds = time.perf_counter() - begun
+            resource = request.match_info.route.resource
+            metrics.answered("other" if resource is None else resource.canonical, status, seconds)
+            account = request.get(ACCOUNT)
+            account_id = None if account is None else account.account_id
+            logs.access(request.method, request.rel_url.raw_path, status, seconds, account_id)
+            logs.request_id.reset(token)
+
+    return observe
 
 
 @web.middleware
-async def _as_json(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+async def _as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The inner layer: every answer in one shape, and the API's for pages of any host."""
+    if not request.path.startswith("/api/"):
+        return await _answer(request, handler)
+    if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
+        return web.Response(status=204, headers=PREFLIGHT)
+    response = await _answer(request, handler)
+    response.headers.update(FROM_ANYWHERE)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Errors of ours, of the caller and of the framework, all in one shape."""
     try:
         return await handler(request)
@@ -71,15 +150,23 @@ async def _as_json(
         return _json(Reply(500, {"error": f"{REQUEST_FAILED}: {type(error).__name__}.", "status": "failed"}))
 
 
+ACCOUNT: Final = web.RequestKey("lightmeter_account", Account)
+"""Where a request keeps whose it is, for the access log."""
+
+
 class _Endpoints:
     """From HTTP to handlers and back."""
 
-    def __init__(self, handlers: Handlers, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
-        self._is_ready = is_ready
+
+    async def _account(self, request: web.Request) -> Account:
+        account = await self._handlers.account(request.headers)
+        request[ACCOUNT] = account
+        return account
 
     async def post_fetch(self, request: web.Request) -> web.Response:
-        account = await self._handlers.account(request.headers)
+        account = await self._account(request)
         if request.method == "POST" and (request.content_length or 0) > MOST_BODY_BYTES:
             return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
         body = await request.read()
@@ -88,38 +175,49 @@ class _Endpoints:
         return _json(await self._handlers.analyze(account, asked, _base_url(request), key))
 
     async def get_fetch(self, request: web.Request) -> web.Response:
-        account = await self._handlers.account(request.headers)
+        account = await self._account(request)
         if len(request.rel_url.raw_query_string) > MAX_QUERY_CHARS:
             return _json(Reply(414, {"error": QUERY_TOO_LONG, "status": "failed"}))
         asked = from_query(list(request.query.items()))
         return _json(await self._handlers.analyze(account, asked, _base_url(request), None))
 
     async def response(self, request: web.Request) -> web.Response:
-        account = await self._handlers.account(request.headers)
+        account = await self._account(request)
         return _json(await self._handlers.result(account, request.match_info["request_id"]))
 
     async def credits(self, request: web.Request) -> web.Response:
-        return _json(await self._handlers.credits(await self._handlers.account(request.headers)))
+        return _json(await self._handlers.credits(await self._account(request)))
+
+
+class _Probes:
+    """What needs no key: the page, the description, and what machines ask."""
+
+    def __init__(self, handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics) -> None:
+        self._is_ready = is_ready
+        self._metrics = metrics
+        terms: Terms = getattr(handlers, "terms", None) or handlers._terms  # noqa: SLF001 (until it is public)
+        self._index = page.index(terms.offered, terms.tariff.rates)
+        self._openapi = orjson.dumps(openapi.document(terms.offered))
 
     async def health(self, _: web.Request) -> web.Response:
         return _json(Reply(200, {"status": "ok"}))
 
     async def ready(self, _: web.Request) -> web.Response:
         ready = self._is_ready()
-        return _json(Reply(200 if ready else 503, {"status": "ready" if ready else "starting"}))
+        return _json(Reply(200 if ready else 503, {"status": "ready" if ready else "starting or draining"}))
 
-    async def index(self, _: web.Request) -> web.Response:
-        return _json(
-            Reply(
-                200,
-                {
-                    "service": "lightmeter",
-                    "analyze": "POST /api/fetch with X-API-Key: Token KEY",
-                    "results": "GET /api/response/<request_id>",
-                    "balance": "GET /api/credits",
-                },
-            )
-        )
+    async def metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.written(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def openapi(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._openapi, content_type="application/json", headers=FROM_ANYWHERE)
+
+    async def index(self, request: web.Request) -> web.Response:
+        accepted = request.headers.get("Accept", "")
+        if "application/json" in accepted and "text/html" not in accepted:
+            return _json(Reply(200, self._index))
+        shown = page.page()
+        return web.Response(body=shown.body, content_type="text/html", charset="utf-8", headers=shown.headers)
 
 
 def _base_url(request: web.Request) -> str:
