@@ -12,7 +12,7 @@ import pytest
 
 from lightmeter.errors import BrokenMedia, MediaTimeout, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.facts import VideoFacts
-from lightmeter.media.video import DecoderLimits, probe_video, sample_video
+from lightmeter.media.video import DecoderLimits, iter_video, probe_video, sample_video
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
@@ -192,3 +192,51 @@ async def test_many_at_once_do_not_disturb_each_other(tmp_path):
     videos = [tiny_video(tmp_path / f"{count}.avi", frames=count) for count in range(1, 7)]
     facts = await asyncio.gather(*(probe_video(path) for path in videos))
     assert [fact.frame_count for fact in facts] == list(range(1, 7))
+
+
+async def test_slices_are_the_whole_video(video):
+    """Slice by slice comes what comes at once: the same frames, facts and times, none twice and none left out."""
+    facts, frames = await sample_video(video, interval_s=1, max_frames=0)
+    for slice_frames in (1, 2, 3, 50):
+        slices = [found async for found in iter_video(video, interval_s=1, max_frames=0, slice_frames=slice_frames)]
+        assert {len(part) for _, part in slices[:-1]} <= {slice_frames}
+        assert all(found == facts for found, _ in slices)
+        parts = [frame for _, part in slices for frame in part]
+        assert [(frame.index, frame.time_s) for frame in parts] == [(frame.index, frame.time_s) for frame in frames]
+        assert all(np.array_equal(one.rgb, other.rgb) for one, other in zip(parts, frames, strict=True))
+
+
+@on_linux
+async def test_nothing_runs_between_two_slices(long_video):
+    """Whoever takes long over a slice holds no process and no open file; nor does one who never comes back."""
+    await probe_video(long_video)
+    before = open_files()
+    slices = iter_video(long_video, interval_s=1, max_frames=0, max_side=32, slice_frames=4)
+    async for _, frames in slices:
+        assert len(frames) == 4
+        assert (children(), open_files()) == ([], before)
+        break
+    await slices.aclose()
+    assert (children(), open_files()) == ([], before)
+
+
+async def test_limits_hold_for_each_slice(video):
+    """A video that is too much at once is not too much in slices."""
+    limits = DecoderLimits(result_bytes=64 * 48 * 3)
+    with pytest.raises(MediaTooLarge):
+        await sample_video(video, interval_s=1, max_frames=0, limits=limits)
+    slices = [part async for _, part in iter_video(video, interval_s=1, max_frames=0, slice_frames=1, limits=limits)]
+    assert [len(part) for part in slices] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("max_frames", [0, 10**6])
+async def test_a_video_of_centuries_is_refused(tmp_path, max_frames):
+    """A header may claim any length: captures are counted before they are listed, and more than a day's is too many."""
+    years = tiny_video(tmp_path / "years.avi", frames=3, fps=1)
+    content = bytearray(years.read_bytes())
+    scale = content.index(b"vidsMJPG") + 20
+    content[scale : scale + 4] = struct.pack("<I", 10**8)  # each frame lasts three years
+    years.write_bytes(content)
+    with pytest.raises(MediaTooLarge, match="more than 86400"):
+        await sample_video(years, interval_s=1, max_frames=max_frames)
+    assert len((await sample_video(years, interval_s=1, max_frames=5))[1]) == 5

@@ -39,6 +39,10 @@ _UPRIGHT: Final = {
 """EXIF orientation (TIFF 6.0 tag 274) → what makes the picture upright."""
 _SIDEWAYS: Final = frozenset({5, 6, 7, 8})
 
+_SHRUNK_FIRST: Final = frozenset({"L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"})
+"""Modes that can be shrunk as they are: a large picture then lies in memory once, not three times."""
+_BAND_ROWS: Final = 256
+
 _BLANK_LEVELS: Final = 12
 _BLANK_SHARE: Final = 0.001
 _BLANK_GRID: Final = 256
@@ -83,6 +87,8 @@ def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | No
         if max_side is not None:
             picture.draft(None, (max_side, max_side))
         picture.load()
+        if max_side is not None and picture.mode in _SHRUNK_FIRST and "transparency" not in picture.info:
+            picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
         flat = _flatten(picture)
         if max_side is not None:
             flat.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
@@ -154,9 +160,7 @@ def _orientation(picture: Image.Image) -> int:
 def _flatten(picture: Image.Image) -> Image.Image:
     """Any mode → RGB: transparency on white, deep greys scaled, CMYK by its profile."""
     if picture.mode.startswith("I"):
-        # Pillow's own conversion would clip 16-bit greys at 255 and show nearly all of them white.
-        deep = np.asarray(picture).astype(np.float32) / 257
-        return Image.fromarray(np.clip(np.rint(deep), 0, 255).astype(np.uint8)).convert("RGB")
+        return _shallow(picture).convert("RGB")
     if picture.has_transparency_data:
         clear = picture.convert("RGBA")
         flat = Image.new("RGB", clear.size, _WHITE)
@@ -165,6 +169,16 @@ def _flatten(picture: Image.Image) -> Image.Image:
     if picture.mode == "CMYK":
         return _cmyk(picture)
     return picture.convert("RGB")
+
+
+def _shallow(picture: Image.Image) -> Image.Image:
+    """16-bit greys as 8 bits, some rows at a time; Pillow's own conversion would clip them, nearly all to white."""
+    deep = np.asarray(picture)
+    grey = np.empty(deep.shape, np.uint8)
+    for row in range(0, len(deep), _BAND_ROWS):
+        band = deep[row : row + _BAND_ROWS].astype(np.float32) / 257
+        grey[row : row + _BAND_ROWS] = np.clip(np.rint(band), 0, 255)
+    return Image.fromarray(grey)
 
 
 def _cmyk(picture: Image.Image) -> Image.Image:
