@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from hashlib import file_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
-from lightmeter.errors import BackendError, FetchError, LightmeterError, MediaError, OutOfCredits
+from lightmeter.clock import Clock, SystemClock
+from lightmeter.errors import BackendError, FetchError, MediaError, OutOfCredits
 from lightmeter.media.facts import SNIFF_BYTES, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.service.backends.base import AnalysisOptions, Backend
+from lightmeter.service.cache import DEFAULT_CACHE_BYTES, Answers, Content, Shape
 from lightmeter.service.credits import Tariff
 from lightmeter.service.fetch import Fetched, Fetcher
 from lightmeter.service.frames import Pictures, frames_of, look_at, sum_up
+from lightmeter.service.inference import Inference, Question
+from lightmeter.service.metrics import Metrics
+from lightmeter.service.pressure import MOST_WAITING, Busy, Gate, Place
+from lightmeter.service.turns import FairRoom
 
-__all__ = ["Desk", "Done", "Order", "Worker"]
-
-log = logging.getLogger("lightmeter.service")
+__all__ = ["Busy", "Desk", "Done", "Order", "Worker", "WorkerLimits"]
 
 ASSETS_IN_HAND: Final = 64
 """Assets being fetched, or fetched and waiting, over all requests: what bounds connections and temporary files."""
@@ -35,11 +36,25 @@ ASSETS_IN_HAND: Final = 64
 ASSETS_OF_A_REQUEST: Final = 8
 """As many of them may belong to one request, so that one with slow hosts does not hold up the others."""
 
-PICTURES_A_CALL: Final = 8
-"""Frames of one video that a back end gets at once: others wait for it no longer than that."""
-
 FACE_TEXT_BRAND: Final = ("faces", "texts", "brands")
 NOTHING: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "descriptions": []}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """How much a worker takes on and remembers.
+
+    Attributes:
+        most_waiting: Pictures taken on and not finished, from which on requests are refused.
+        cache_bytes: What answers of back ends may take in memory, to be given again for the same content; 0: none are
+            kept.
+    """
+
+    most_waiting: int = MOST_WAITING
+    cache_bytes: int = DEFAULT_CACHE_BYTES
+
+
+_LIMITS: Final = WorkerLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +107,68 @@ class _Looked:
     errors: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Errand:
+    """An order on its way: it stands for its asker wherever turns are taken, so no two are equal."""
+
+    order: Order
+    desk: Desk
+    share: asyncio.Semaphore
+    questions: Mapping[str, Question]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asset:
+    """One asset of an errand: where it comes from, what it is called, and how many pictures are held for."""
+
+    source: str | bytes
+    name: str
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is known of an asset: its shape, and what each back end found in its pictures, or why it did not."""
+
+    shape: Shape
+    found: Mapping[str, list[Entries] | BackendError]
+
+
 class Worker:
-    """Does requests. Each back end has a thread of its own, because it may be called from one at a time.
+    """Does requests: fetches, decodes, asks the back ends, and puts their answers together.
 
     Args:
         backends: By name.
         fetcher: For assets that are named by URL.
         tariff: What is charged.
         workers: Assets that are decoded and looked at at once, over all requests: bounds processor and memory.
+        limits: How much is taken on and remembered.
+        metrics: Told of what is done.
+        clock: Time.
     """
 
-    def __init__(self, backends: dict[str, Backend], fetcher: Fetcher, tariff: Tariff, workers: int) -> None:
+    def __init__(  # noqa: PLR0913 (parts that are put together once)
+        self,
+        backends: dict[str, Backend],
+        fetcher: Fetcher,
+        tariff: Tariff,
+        workers: int,
+        *,
+        limits: WorkerLimits = _LIMITS,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._backends = backends
         self._fetcher = fetcher
         self._tariff = tariff
-        self._in_hand = asyncio.Semaphore(ASSETS_IN_HAND)
-        self._room = asyncio.Semaphore(workers)
-        self._threads = {name: ThreadPoolExecutor(1, thread_name_prefix=f"lightmeter-{name}") for name in backends}
+        self._metrics = metrics or Metrics()
+        self._inference = Inference(backends, self._metrics)
+        self._answers = Answers(limits.cache_bytes) if limits.cache_bytes else None
+        self._gate = Gate(limits.most_waiting, clock or SystemClock())
+        self._in_hand = FairRoom(ASSETS_IN_HAND)
+        self._room = FairRoom(workers)
+        self._metrics.watch_depth("inference", self._inference.depth)
+        self._metrics.watch_depth("pictures", lambda: self._gate.waiting)
 
     async def warm(self) -> None:
         """Load all models.
@@ -116,98 +176,151 @@ class Worker:
         Raises:
             BackendError: one cannot be loaded.
         """
-        loop = asyncio.get_running_loop()
-        await asyncio.gather(
-            *(loop.run_in_executor(self._threads[name], backend.warm) for name, backend in self._backends.items())
-        )
+        await self._inference.warm()
 
     def close(self) -> None:
         """End the threads."""
-        for thread in self._threads.values():
-            thread.shutdown(cancel_futures=True)
+        self._inference.close()
+
+    def admit(self, pictures: int, elsewhere: int = 0) -> Place:
+        """Room for the pictures of one more request: ask before anything is held, enter it until `do` is called.
+
+        Args:
+            pictures: How many, at most.
+            elsewhere: Pictures that wait for this worker and that `do` was not called for yet.
+
+        Raises:
+            Busy: there is no room now.
+        """
+        try:
+            return self._gate.admit(pictures, elsewhere)
+        except Busy:
+            self._metrics.refused("pictures")
+            raise
 
     async def do(self, order: Order, desk: Desk) -> Done:
         """Look at every asset of an order."""
         request = order.request
         sources: list[str | bytes] = [*request.url, *order.uploads]
-        share = asyncio.Semaphore(ASSETS_OF_A_REQUEST)
-
-        async def one(source: str | bytes, name: str, held: int) -> _Looked:
-            async with share, self._in_hand:
-                try:
-                    return await self._asset(order, source, name, held, desk)
-                except (MediaError, FetchError, OutOfCredits) as error:
-                    return _Looked(None, (), 0, (f"{name}: {error}",))
-
-        looked = await asyncio.gather(*map(one, sources, order.names, order.held_pictures))
-        assets = [one.asset for one in looked if one.asset is not None]
+        errand = _Errand(order, desk, asyncio.Semaphore(ASSETS_OF_A_REQUEST), self._questions(request))
+        assets = map(_Asset, sources, order.names, order.held_pictures)
+        looked = await asyncio.gather(*(self._one(errand, asset) for asset in assets))
+        found = [one.asset for one in looked if one.asset is not None]
         errors = [error for one in looked for error in one.errors]
         if not request.backend:
             errors.append("No back end that was asked for offers any of the features that were asked for.")
         charged = [(one.answered, one.pictures) for one in looked if one.asset is not None]
         paid = self._tariff.charge(charged, request.feature, request.prompt)
-        return Done(orjson.dumps({"assets": assets, "errors": errors}), paid)
+        return Done(orjson.dumps({"assets": found, "errors": errors}), paid)
 
-    async def _asset(self, order: Order, source: str | bytes, name: str, held: int, desk: Desk) -> _Looked:
-        interval_s, most = order.request.capture_interval, order.most_frames
-        async with self._file(source) as file:
+    def _questions(self, request: AnalyzeRequest) -> dict[str, Question]:
+        options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
+        wanted = frozenset(request.feature)
+        return {name: Question(self._backends[name].features & wanted, options) for name in request.backend}
+
+    async def _one(self, errand: _Errand, asset: _Asset) -> _Looked:
+        with self._gate.take(asset.held):
+            async with errand.share, self._in_hand.place(errand):
+                try:
+                    looked = await self._asset(errand, asset)
+                except (MediaError, FetchError, OutOfCredits) as error:
+                    looked = _Looked(None, (), 0, (f"{asset.name}: {error}",))
+        self._gate.finished(asset.held)
+        return looked
+
+    async def _asset(self, errand: _Errand, asset: _Asset) -> _Looked:
+        order = errand.order
+        async with self._file(asset.source) as file:
             known = sniff(file.head)
             is_video = known is not None and known[0] == "video"
             if is_video:
-                desk.on_video()
-            async with self._room:
-                if is_video and held < most:  # its name told too little to hold for all of it
-                    most = await frames_of(file.path, interval_s, most)
-                    if most > held:
-                        await desk.hold_more(most - held)
-                pictures = await look_at(file.path, file.head, interval_s, most)
-                return await self._look(order.request, name, pictures)
+                errand.desk.on_video()
+            sampled = (order.request.capture_interval, order.most_frames) if is_video else (0, 0)
+            content = None if self._answers is None else Content(await asyncio.to_thread(_digest, file.path), *sampled)
+            seen = self._recall(content, errand)
+            if seen is not None and is_video and len(seen.shape.times_s or ()) > asset.held:
+                await errand.desk.hold_more(len(seen.shape.times_s or ()) - asset.held)
+            if seen is None:
+                async with self._room.place(errand):
+                    seen = await self._look(errand, asset, file, is_video)
+                self._remember(content, errand, seen)
+        return self._looked(errand, asset.name, seen)
 
     @asynccontextmanager
     async def _file(self, source: str | bytes) -> AsyncIterator[Fetched]:
-        if isinstance(source, str):
-            async with self._fetcher.fetch(source) as fetched:
-                yield fetched
-            return
-        with TemporaryDirectory(prefix="lightmeter-upload-") as folder:
-            path = Path(folder) / "uploaded"
-            await asyncio.to_thread(path.write_bytes, source)
-            yield Fetched(path, len(source), source[:SNIFF_BYTES])
+        async with AsyncExitStack() as stack:
+            if isinstance(source, str):
+                with self._metrics.timed("fetch"):
+                    fetched = await stack.enter_async_context(self._fetcher.fetch(source))
+            else:
+                folder = stack.enter_context(TemporaryDirectory(prefix="lightmeter-upload-"))
+                path = Path(folder) / "uploaded"
+                await asyncio.to_thread(path.write_bytes, source)
+                fetched = Fetched(path, len(source), source[:SNIFF_BYTES])
+            yield fetched
 
-    async def _look(self, request: AnalyzeRequest, name: str, pictures: Pictures) -> _Looked:
-        outcomes = await asyncio.gather(*(self._ask(backend, request, pictures.rgb) for backend in request.backend))
-        # The asset is named, because a list of several cannot be matched to its rows otherwise.
-        errors = [
-            f"{backend}: {outcome} ({name})" for backend, outcome in outcomes if isinstance(outcome, BackendError)
-        ]
-        found = {backend: outcome for backend, outcome in outcomes if not isinstance(outcome, BackendError)}
-        frames = [_merge([entries[index] for entries in found.values()]) for index in range(len(pictures.rgb))]
-        if errors and not found:  # nobody could look: an asset without entries would pass for one that was looked at
-            return _Looked(None, (), 0, tuple(errors))
-        asset = _as_json(name, pictures, frames, request)
-        return _Looked(asset, tuple(found), len(pictures.rgb), tuple(errors))
+    async def _look(self, errand: _Errand, asset: _Asset, file: Fetched, is_video: bool) -> _Seen:  # noqa: FBT001 (known to the one caller)
+        interval_s, most = errand.order.request.capture_interval, errand.order.most_frames
+        if is_video and asset.held < most:  # its name told too little to hold for all of it
+            most = await frames_of(file.path, interval_s, most)
+            if most > asset.held:
+                await errand.desk.hold_more(most - asset.held)
+        with self._metrics.timed("decode"):
+            pictures = await look_at(file.path, file.head, interval_s, most)
+        asking = [self._ask(backend, question, pictures, errand) for backend, question in errand.questions.items()]
+        found = dict(await asyncio.gather(*asking))
+        shape = Shape(pictures.kind, pictures.width, pictures.height, pictures.duration_s, pictures.times_s)
+        return _Seen(shape, found)
 
     async def _ask(
-        self, name: str, request: AnalyzeRequest, rgb: Sequence[NDArray[np.uint8]]
+        self, backend: str, question: Question, pictures: Pictures, errand: _Errand
     ) -> tuple[str, list[Entries] | BackendError]:
-        backend = self._backends[name]
-        features = backend.features & frozenset(request.feature)
-        options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
-        loop = asyncio.get_running_loop()
-        found: list[Entries] = []
         try:
-            for first in range(0, len(rgb), PICTURES_A_CALL):
-                some = rgb[first : first + PICTURES_A_CALL]
-                more = await loop.run_in_executor(self._threads[name], backend.analyze, some, features, options)
-                if len(more) != len(some):
-                    return name, BackendError(f"answered {len(more)} times for {len(some)} pictures")
-                found += more
-        except LightmeterError as error:
-            return name, BackendError(str(error))
-        except Exception as error:  # a back end of another package may raise anything: it alone has failed
-            log.exception("back end %s broke", name)
-            return name, BackendError(f"broke ({type(error).__name__})")
-        return name, found
+            return backend, await self._inference.ask(backend, pictures.rgb, question, errand)
+        except BackendError as error:
+            return backend, error
+
+    def _recall(self, content: Content | None, errand: _Errand) -> _Seen | None:
+        """What was found in this content before, if all of it is known."""
+        if self._answers is None or content is None:
+            return None
+        shape = self._answers.shape(content)
+        found: dict[str, list[Entries] | BackendError] = {}
+        for backend, question in errand.questions.items():
+            entries = None if shape is None else self._answers.find(content, backend, question)
+            if entries is None:
+                break
+            found[backend] = entries
+        hit = shape is not None and len(found) == len(errand.questions)
+        self._metrics.cache(hit=hit)
+        return _Seen(shape, found) if shape is not None and hit else None
+
+    def _remember(self, content: Content | None, errand: _Errand, seen: _Seen) -> None:
+        if self._answers is None or content is None:
+            return
+        self._answers.keep_shape(content, seen.shape)
+        for backend, entries in seen.found.items():
+            if not isinstance(entries, BackendError):  # what went wrong may go right the next time
+                self._answers.keep(content, backend, errand.questions[backend], entries)
+
+    def _looked(self, errand: _Errand, name: str, seen: _Seen) -> _Looked:
+        count = len(seen.shape.times_s) if seen.shape.times_s is not None else 1
+        # The asset is named, because a list of several cannot be matched to its rows otherwise.
+        errors = tuple(
+            f"{backend}: {each} ({name})" for backend, each in seen.found.items() if isinstance(each, BackendError)
+        )
+        found = {backend: each for backend, each in seen.found.items() if not isinstance(each, BackendError)}
+        if errors and not found:  # nobody could look: an asset without entries would pass for one that was looked at
+            return _Looked(None, (), 0, errors)
+        for backend in found:
+            self._metrics.looked_at(backend, errand.questions[backend].features, count)
+        frames = [_merge([entries[index] for entries in found.values()]) for index in range(count)]
+        return _Looked(_as_json(name, seen.shape, frames, errand.order.request), tuple(found), count, errors)
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").digest()
 
 
 def _merge(parts: Sequence[Entries]) -> Entries:
@@ -227,16 +340,16 @@ def _merge(parts: Sequence[Entries]) -> Entries:
     return merged
 
 
-def _as_json(name: str, pictures: Pictures, frames: Sequence[Entries], request: AnalyzeRequest) -> dict[str, Any]:
+def _as_json(name: str, shape: Shape, frames: Sequence[Entries], request: AnalyzeRequest) -> dict[str, Any]:
     """An asset as it goes on the wire; `kind`, `width`, `height`, `duration` and `frames` are our extension."""
-    whole = frames[0] if pictures.times_s is None else sum_up(frames)
-    facts: dict[str, Any] = {"kind": pictures.kind, "width": pictures.width, "height": pictures.height}
+    whole = frames[0] if shape.times_s is None else sum_up(frames)
+    facts: dict[str, Any] = {"kind": shape.kind, "width": shape.width, "height": shape.height}
     asset = {"name": name, **_entries(whole, request), **facts}
-    if pictures.times_s is not None:
-        asset["duration"] = pictures.duration_s
+    if shape.times_s is not None:
+        asset["duration"] = shape.duration_s
         asset["frames"] = [
             {"index": index, "time": time_s, **_entries(entries, request)}
-            for index, (time_s, entries) in enumerate(zip(pictures.times_s, frames, strict=True))
+            for index, (time_s, entries) in enumerate(zip(shape.times_s, frames, strict=True))
         ]
     return asset
 

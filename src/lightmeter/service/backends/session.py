@@ -1,4 +1,8 @@
-"""How every ONNX model is run here: on the processor, as many threads as it has, none of them spinning."""
+"""How every ONNX model is run here: on the processor, on the thread that calls, by as many callers as there are cores.
+
+One session serves all callers. Two callers with a thread each do a fifth more than one caller with two threads, and a
+result that one thread has added up does not depend on how many cores there are (figures in `service.inference`).
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,17 @@ import onnxruntime
 
 from lightmeter.errors import BackendError
 
-__all__ = ["open_session"]
+__all__ = ["cores", "open_session"]
 
-_MOST_THREADS: Final = 4
-"""More threads than this gain little on models of this size."""
 _ERRORS_ONLY: Final = 3
 """onnxruntime's log level."""
 
 
-def _threads() -> int:
-    """Cores this process may use, at most `_MOST_THREADS`."""
+def cores() -> int:
+    """Cores that this process may use: the calls of a model at once that gain anything."""
     # Containers and schedulers narrow the affinity; cpu_count would still count the whole machine.
     affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return min(cores, _MOST_THREADS)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def open_session(model: bytes) -> onnxruntime.InferenceSession:
@@ -32,10 +33,8 @@ def open_session(model: bytes) -> onnxruntime.InferenceSession:
         BackendError: it is no model that onnxruntime can run.
     """
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = _threads()
+    options.intra_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
-    # Spinning threads win microseconds between operators and burn whole cores that decoders could use.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no common base of their own
