@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import shutil
 import signal
+import socket
 import subprocess
-import sys
+import tempfile
 import threading
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -20,10 +23,11 @@ from aiohttp import web
 
 from lightmeter.portal import Portal
 from lightmeter.service.app import ServiceConfig, open_account, start
+from lightmeter.service.credits import balances
+from lightmeter.service.store import Store
 from lightmeter.testing import tiny_jpeg, tiny_png, tiny_video
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"
-LIGHTMETER = Path(sys.executable).with_name("lightmeter")
 JSON = {"Content-Type": "application/json"}
 POLLS = 600
 VIDEO_FRAMES = 25
@@ -268,6 +272,76 @@ async def starting(portal, tmp_path):
         await portal.call(service.close())
 
 
+@pytest.fixture(scope="session")
+def _postgres():
+    """A PostgreSQL server of this run: its address without a database, and how to make one."""
+    programs = [str(folder) for folder in Path("/usr/lib/postgresql").glob("*/bin")]
+    initdb, server = (
+        shutil.which(name, path=os.pathsep.join([*programs, os.defpath])) for name in ("initdb", "postgres")
+    )
+    if initdb is None or server is None:
+        pytest.skip("no PostgreSQL server is installed")
+    psycopg = pytest.importorskip("psycopg")
+    # It refuses to run as root; its folder must be its own, and not below one of ours.
+    who = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
+    folder = Path(tempfile.mkdtemp(prefix="lightmeter-postgres-"))
+    if who:
+        shutil.chown(folder, **who)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run = {**who, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    data = ["-D", f"{folder}/data"]
+    subprocess.run([initdb, *data, "-A", "trust", "-U", "lightmeter", "--no-sync"], check=True, **run)
+    options = ["-p", str(port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
+    running = subprocess.Popen([server, *data, *options], **run)
+    base = f"postgresql://lightmeter@127.0.0.1:{port}"
+
+    def make(name):
+        for _ in range(200):
+            try:
+                with psycopg.connect(f"{base}/postgres", autocommit=True) as connection:
+                    connection.execute(f"CREATE DATABASE {name}")
+            except psycopg.OperationalError:
+                threading.Event().wait(0.05)
+            else:
+                return f"{base}/{name}"
+        pytest.fail("PostgreSQL did not start")
+
+    yield make
+    running.send_signal(signal.SIGINT)
+    running.wait(timeout=30)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres(_postgres):
+    """The address of a fresh PostgreSQL database."""
+    return _postgres(f"test_{next(_number)}")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def database(request, tmp_path):
+    """The address of a fresh database, one of each kind."""
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgres")
+    return f"sqlite:///{tmp_path / 'fresh.db'}"
+
+
+@pytest.fixture
+def books():
+    """Every account as it stands, with its ledger."""
+
+    async def look(database):
+        store = Store(database)
+        try:
+            return await store.read(balances)
+        finally:
+            store.close()
+
+    return look
+
+
 @pytest.fixture
 async def session():
     """An HTTP client of this test's loop."""
@@ -303,38 +377,3 @@ def encoded():
         return base64.b64encode(tiny_png(seed)).decode()
 
     return encode
-
-
-class Process:
-    """`lightmeter serve` as a process of its own, on one database; it can be killed and begun again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.base_url = ""
-        self.database = f"sqlite:///{folder / 'served.db'}"
-        self.running: subprocess.Popen | None = None
-
-    def begin(self) -> None:
-        """Start, and wait until it listens."""
-        options = ["--port", "0", "--database", self.database, "--backends", "palette", "--allow-private"]
-        with (self.folder / "log.txt").open("ab") as log:
-            self.running = subprocess.Popen([LIGHTMETER, "serve", *options], stdout=subprocess.PIPE, stderr=log)
-        line = self.running.stdout.readline().decode()
-        assert line.startswith("listening on http://127.0.0.1:"), (self.folder / "log.txt").read_text()
-        self.base_url = line.split()[-1]
-
-    def end(self, how: signal.Signals) -> int:
-        """Send a signal, wait, return the exit code."""
-        self.running.send_signal(how)
-        code = self.running.wait(timeout=30)
-        self.running.stdout.close()
-        return code
-
-
-@pytest.fixture
-def process(tmp_path):
-    """A service that can be killed."""
-    process = Process(tmp_path)
-    yield process
-    if process.running is not None and process.running.poll() is None:
-        process.end(signal.SIGKILL)

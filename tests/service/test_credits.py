@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import asyncio
 
-import apsw
 import pytest
 
 from lightmeter.pricing.rates import Rounding
 
 
-def books(database: str) -> list[tuple[int, int, int]]:
-    """(free, held, sum of the ledger) of each account."""
-    db = apsw.Connection(database.removeprefix("sqlite:///"), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        return list(
-            db.execute(
-                "SELECT credits, held, (SELECT coalesce(sum(amount), 0) FROM ledger WHERE ledger.account_id = "
-                "accounts.account_id) FROM accounts"
-            )
-        )
-    finally:
-        db.close()
-
-
-async def test_half_a_fortune_serves_half_the_requests(calling, service, site):
-    """32 requests at once on a balance for 16: just 16 are answered, and the balance ends at nothing."""
-    caller = await calling(service, credits=16)
-    answers = await asyncio.gather(*(caller.ask(url=site.url(f"picture/{seed}.png")) for seed in range(32)))
+async def test_half_a_fortune_serves_half_the_requests(starting, calling, database, site, books):
+    """64 callers at once on a balance for half: floor(balance / price) are served, and the books agree."""
+    service = await starting(database=database)
+    caller = await calling(service, credits=2 * 32 + 1)
+    kinds = [caller.ask(url=[site.url(f"picture/{seed}.png"), site.url("picture/0.png")]) for seed in range(64)]
+    answers = await asyncio.gather(*kinds)
     taken = [answer for answer in answers if answer.status == 200]
     refused = [answer for answer in answers if answer.status == 402]
-    assert (len(taken), len(refused)) == (16, 16)
-    assert {answer.body["error"] for answer in refused} <= {"No credits.", "Insufficient credits."}
-    assert min(answer.body["credits"] for answer in taken) == 0
-    assert await caller.balance() == 0
+    assert (len(taken), len(refused)) == (32, 32)
+    assert {answer.body["error"] for answer in refused} == {"Insufficient credits."}
+    done = await asyncio.gather(*map(caller.finished, taken))
+    assert sum(body["credits_paid"] for body in done) == 64
+    assert await caller.balance() == 1
+    (book,) = await books(database)
+    assert book.is_sound
+    assert (book.held, book.ledger["grants"], book.ledger["revenue"]) == (0, -65, 64)
+
+
+async def test_single_pictures_at_once_never_overspend(starting, calling, database, encoded, books):
+    """64 single pictures at once, answered at once, on a balance for half of them."""
+    service = await starting(database=database)
+    caller = await calling(service, credits=32)
+    answers = await asyncio.gather(*(caller.ask(file=encoded(seed)) for seed in range(64)))
+    assert sorted(answer.status for answer in answers) == [200] * 32 + [402] * 32
+    assert min(answer.body["credits"] for answer in answers if answer.status == 200) == 0
+    (book,) = await books(database)
+    assert (book.is_sound, book.free, book.held, book.ledger["revenue"]) == (True, 0, 0, 32)
 
 
 async def test_batches_never_spend_more_than_there_is(calling, service, site):
@@ -93,19 +95,42 @@ async def test_every_frame_is_rounded_alone_or_the_request_is(starting, calling,
     assert (done["credits_paid"], done["credits"]) == (1, 0)
 
 
-async def test_the_books_balance(starting, calling, site):
-    """For every account, the ledger sums to what is free and what is held; nothing is held in the end."""
-    service = await starting()
+async def test_the_books_balance(starting, calling, database, site, books):
+    """For every account, the ledger says what is free and held at any instant; nothing is held in the end."""
+    service = await starting(database=database)
     callers = [await calling(service, credits=20 + n) for n in range(3)]
     urls = [site.url("picture/1.png"), site.url("status/500/x.png"), site.url("video/tiny.avi")]
     answers = [(caller, await caller.ask(url=urls)) for caller in callers for _ in range(4)]
-    assert all(free + held == total and free >= 0 for free, held, total in books(service.database))
+    assert all(book.is_sound and book.free >= 0 for book in await books(database))
     for caller, answer in answers:
         await caller.finished(answer)
-    assert [held for _, held, _ in books(service.database)] == [0, 0, 0]
-    assert all(free == total for free, _, total in books(service.database))
+    assert [(book.is_sound, book.held) for book in await books(database)] == [(True, 0)] * 3
     await asyncio.gather(*(caller.ask(url=urls[0]) for caller in callers for _ in range(20)))
-    assert [(free, held) for free, held, _ in books(service.database)] == [(0, 0)] * 3
+    assert [(book.is_sound, book.free, book.held) for book in await books(database)] == [(True, 0, 0)] * 3
+
+
+async def test_a_key_with_another_body_is_refused(starting, calling, database, encoded):
+    """A key names one request: with another picture, or another question, it is 422 and costs nothing."""
+    caller = await calling(await starting(database=database), credits=10)
+    name = {"Idempotency-Key": "mine"}
+    first = await caller.ask(name, file=encoded(1), feature="colors")
+    for other in ({"file": encoded(2), "feature": "colors"}, {"file": encoded(1), "feature": "tags"}):
+        refused = await caller.ask(name, **other)
+        assert (refused.status, refused.body["status"]) == (422, "failed")
+        assert "Idempotency-Key" in refused.body["error"]
+    uri = f"data:image/png;base64,{encoded(1)}"
+    assert (await caller.ask(name, file=uri, feature=["colors"])).body == first.body
+    assert await caller.balance() == 9
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "caf\u00e9"])
+async def test_a_key_that_is_none_is_refused(caller, encoded, key):
+    """An Idempotency-Key is 1 to 255 printable ASCII characters."""
+    answered = await caller.ask({"Idempotency-Key": key}, file=encoded())
+    assert (answered.status, answered.body["error"]) == (
+        400,
+        "Idempotency-Key must be 1 to 255 printable ASCII characters.",
+    )
 
 
 async def test_a_key_names_a_request(caller, encoded):

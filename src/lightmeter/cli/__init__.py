@@ -24,6 +24,8 @@ VERBS: Final = {
     "sql": "Ask the tables, in SQL.",
     "credits": "The balance of the account.",
     "serve": "Start the analysis service.",
+    "worker": "Do requests of a database that services share.",
+    "keys": "Accounts of the service: keys and credits.",
     "demo": "The main job on the sample data, with the embedded service.",
 }
 

@@ -1,38 +1,51 @@
-"""Requests in the store: admitted with their hold in one transaction, finished with their charge in another."""
+"""Requests in the store: admitted with their hold in one transaction, finished with their charge in another.
+
+An attempt has a number. It is the fencing token: more is held and the end is written only by the attempt whose number
+the request still bears, so a process that was presumed dead, and was not, cannot charge a second time.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import apsw
 import orjson
 
-from lightmeter.errors import OutOfCredits
+from lightmeter.errors import LightmeterError, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, REQUEST_FAILED
 from lightmeter.service import credits as money
-from lightmeter.service.jobs import JobEvent, JobState, step
+from lightmeter.service.credits import Cause
+from lightmeter.service.database import Connection
+from lightmeter.service.jobs import FINISHED, JobEvent, JobState, step
 
 __all__ = [
+    "MOST_ATTEMPTS",
     "Admission",
+    "Attempt",
     "Finished",
     "Stored",
+    "Superseded",
     "acknowledge",
     "admit",
     "find",
-    "find_by_key",
     "finish",
     "hold_more",
     "keep_held",
     "purge",
-    "recover",
     "start",
+    "undo",
+    "unfinished",
 ]
 
 MOST_ATTEMPTS: Final = 5
 """Restarts may have other causes than the request that was being done, so one or two prove nothing."""
+
+
+class Superseded(LightmeterError):
+    """This attempt is no longer the one that counts: another process has taken the request over, or undone it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,23 @@ class Admission:
     acknowledged: bool
     idempotency_key: str | None = None
 
+    def echo(self) -> str:
+        """What is asked, as JSON, without contents."""
+        return self.request.model_dump_json(exclude={"file"})
+
+    def digest(self) -> bytes:
+        """SHA-256 of all that is asked: the same for the same request, however its contents were encoded."""
+        parts = (self.echo().encode(), *self.uploads)
+        return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a request: its number is the fencing token."""
+
+    request_id: str
+    number: int
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -78,6 +108,8 @@ class Stored:
     account_id: int
     state: JobState
     acknowledged: bool
+    attempts: int
+    digest: bytes
     request: AnalyzeRequest
     hold: int
     paid: int | None
@@ -86,192 +118,180 @@ class Stored:
     error: str | None
     finished_at: float | None
 
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that counts."""
+        return Attempt(self.request_id, self.attempts)
 
-_COLUMNS = "request_id, account_id, state, acknowledged, echo, hold, paid, remaining, result, error, finished_at"
+
+_SELECT: Final = (
+    "SELECT request_id, account_id, state, acknowledged, attempts, digest, echo, hold, paid, remaining, result, error, "
+    "finished_at FROM requests WHERE "
+)
 
 
 def _stored(row: Sequence[object]) -> Stored:
-    request_id, account_id, state, acknowledged, echo, *rest = row
+    request_id, account_id, state, acknowledged, attempts, digest, echo, *rest = row
     request = AnalyzeRequest.model_validate(orjson.loads(str(echo)))
-    return Stored(request_id, account_id, JobState(str(state)), bool(acknowledged), request, *rest)  # type: ignore[arg-type]
+    known = (request_id, account_id, JobState(str(state)), bool(acknowledged), attempts, digest, request)
+    return Stored(*known, *rest)  # type: ignore[arg-type]
 
 
-def admit(new: Admission) -> Callable[[apsw.Connection], Stored | None]:
-    """Hold the price and write the request down, or return the earlier request of the same idempotency key.
+def admit(db: Connection, new: Admission, enlist: Callable[[Connection, Admission], None]) -> Stored | None:
+    """Hold the price, write the request down and enlist it for work, or return the earlier one of its idempotency key.
 
-    Raises (from the write):
-        OutOfCredits: the account cannot hold it; nothing was written.
+    What is acknowledged waits for whoever takes it up; what is answered at once has begun.
+
+    Raises:
+        OutOfCredits: the account cannot hold it; the transaction must not be kept.
     """
-
-    def change(db: apsw.Connection) -> Stored | None:
-        if new.idempotency_key is not None:
-            earlier = find_by_key(new.account_id, new.idempotency_key)(db)
-            if earlier is not None:
-                return earlier
-        money.hold(new.account_id, new.hold)(db)
-        db.execute(
-            "INSERT INTO requests (request_id, account_id, state, acknowledged, echo, hold, created_at, attempts, "
-            "idempotency_key) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?)",
-            (
-                *(new.request_id, new.account_id, JobState.RUNNING, int(new.acknowledged)),
-                *(new.request.model_dump_json(exclude={"file"}), new.hold, new.at, new.idempotency_key),
-            ),
+    state, attempts = (JobState.QUEUED, 0) if new.acknowledged else (JobState.RUNNING, 1)
+    # The row first: of two requests with one idempotency key the second waits here until the first is decided.
+    made = db.execute(
+        "INSERT INTO requests (request_id, account_id, state, acknowledged, echo, digest, hold, attempts, created_at, "
+        "idempotency_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (account_id, idempotency_key) DO NOTHING "
+        "RETURNING request_id",
+        (
+            *(new.request_id, new.account_id, state.value, int(new.acknowledged), new.echo(), new.digest()),
+            *(new.hold, attempts, new.at, new.idempotency_key),
+        ),
+    )
+    if not made:
+        rows = db.execute(f"{_SELECT} account_id = ? AND idempotency_key = ?", (new.account_id, new.idempotency_key))
+        return _stored(rows[0])
+    money.hold(db, Cause(new.account_id, new.request_id, new.at), new.hold)
+    if new.acknowledged or new.idempotency_key is not None:  # other requests are not begun a second time
+        db.executemany(
+            "INSERT INTO uploads (request_id, position, content) VALUES (?, ?, ?)",
+            [(new.request_id, position, content) for position, content in enumerate(new.uploads)],
         )
-        if new.acknowledged:  # what is answered at once is not done again by another start
-            db.executemany(
-                "INSERT INTO uploads VALUES (?, ?, ?)",
-                [(new.request_id, position, content) for position, content in enumerate(new.uploads)],
-            )
-        return None
-
-    return change
+    enlist(db, new)
+    return None
 
 
-def acknowledge(request_id: str) -> Callable[[apsw.Connection], None]:
-    """From now on somebody polls for it: it outlives a restart."""
-
-    def change(db: apsw.Connection) -> None:
-        db.execute("UPDATE requests SET acknowledged = 1 WHERE request_id = ?", (request_id,))
-
-    return change
+def acknowledge(db: Connection, request_id: str) -> bool:
+    """From now on somebody polls for it: it outlives its process. False if it is gone already."""
+    sql = "UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING request_id"
+    return bool(db.execute(sql, (request_id,)))
 
 
-def hold_more(request_id: str, account_id: int, amount: int) -> Callable[[apsw.Connection], None]:
+def _current(db: Connection, attempt: Attempt) -> tuple[int, JobState, int]:
+    """Account, state and hold of a request whose attempt still counts; its row is locked until the transaction ends."""
+    rows = db.execute(
+        "SELECT account_id, state, hold, attempts FROM requests WHERE request_id = ? FOR UPDATE", (attempt.request_id,)
+    )
+    if not rows or rows[0][3] != attempt.number or JobState(rows[0][1]) is not JobState.RUNNING:
+        raise Superseded(f"Attempt {attempt.number} at request {attempt.request_id} no longer counts.")
+    return rows[0][0], JobState(rows[0][1]), rows[0][2]
+
+
+def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
     """Set more aside for a request that turned out to be larger than its names said.
 
-    Raises (from the write):
-        OutOfCredits: the account cannot hold it; nothing was changed.
+    Raises:
+        OutOfCredits: the account cannot hold it.
+        Superseded: the attempt no longer counts.
     """
-
-    def change(db: apsw.Connection) -> None:
-        try:
-            money.hold(account_id, amount)(db)
-        except OutOfCredits:
-            raise OutOfCredits(INSUFFICIENT_CREDITS) from None
-        db.execute("UPDATE requests SET hold = hold + ? WHERE request_id = ?", (amount, request_id))
-
-    return change
+    account_id, _, _ = _current(db, attempt)
+    try:
+        money.hold(db, Cause(account_id, attempt.request_id, at), amount)
+    except OutOfCredits:
+        raise OutOfCredits(INSUFFICIENT_CREDITS) from None
+    db.execute("UPDATE requests SET hold = hold + ? WHERE request_id = ?", (amount, attempt.request_id))
 
 
-def keep_held(request_id: str, amount: int) -> Callable[[apsw.Connection], None]:
-    """Give back what is held for a request beyond `amount`: it is done from the start, and will ask for it again."""
-
-    def change(db: apsw.Connection) -> None:
-        ((account_id, held),) = db.execute("SELECT account_id, hold FROM requests WHERE request_id = ?", (request_id,))
-        if held > amount:
-            db.execute("UPDATE requests SET hold = ? WHERE request_id = ?", (amount, request_id))
-            money.release(account_id, held - amount)(db)
-
-    return change
-
-
-def find(request_id: str, account_id: int, not_before: float) -> Callable[[apsw.Connection], Stored | None]:
+def find(db: Connection, request_id: str, account_id: int, not_before: float) -> Stored | None:
     """A request of this account that has not expired."""
-
-    def look(db: apsw.Connection) -> Stored | None:
-        row = db.execute(
-            f"SELECT {_COLUMNS} FROM requests WHERE request_id = ? AND account_id = ? "  # noqa: S608 (our own words)
-            "AND (finished_at IS NULL OR finished_at >= ?)",
-            (request_id, account_id, not_before),
-        ).fetchone()
-        return None if row is None else _stored(row)
-
-    return look
-
-
-def find_by_key(account_id: int, idempotency_key: str) -> Callable[[apsw.Connection], Stored | None]:
-    """The request this account has sent under this idempotency key."""
-
-    def look(db: apsw.Connection) -> Stored | None:
-        row = db.execute(
-            f"SELECT {_COLUMNS} FROM requests WHERE account_id = ? AND idempotency_key = ?",  # noqa: S608 (our own words)
-            (account_id, idempotency_key),
-        ).fetchone()
-        return None if row is None else _stored(row)
-
-    return look
-
-
-def finish(request_id: str, finished: Finished) -> Callable[[apsw.Connection], Stored]:
-    """Write down how a request ended, with its charge; a second time raises and changes nothing."""
-    event = JobEvent.SETTLE if finished.error is None else JobEvent.FAIL
-    return lambda db: _end(db, request_id, event, finished)
-
-
-def _end(db: apsw.Connection, request_id: str, event: JobEvent, finished: Finished) -> Stored:
-    ((account_id, state, held),) = db.execute(
-        "SELECT account_id, state, hold FROM requests WHERE request_id = ?", (request_id,)
+    rows = db.execute(
+        f"{_SELECT} request_id = ? AND account_id = ? AND (finished_at IS NULL OR finished_at >= ?)",
+        (request_id, account_id, not_before),
     )
-    after = step(JobState(state), event)
+    return _stored(rows[0]) if rows else None
+
+
+def finish(db: Connection, attempt: Attempt, finished: Finished) -> Stored:
+    """Write down how an attempt ended, with its charge.
+
+    Raises:
+        Superseded: the attempt no longer counts; nothing is changed.
+    """
+    account_id, state, held = _current(db, attempt)
+    event = JobEvent.SETTLE if finished.error is None else JobEvent.FAIL
+    return _end(db, Cause(account_id, attempt.request_id, finished.at), step(state, event), held, finished)
+
+
+def _end(db: Connection, cause: Cause, state: JobState, held: int, finished: Finished) -> Stored:
     # Never more than was held, also when a restart in between has brought other back ends or prices.
     paid = min(finished.paid, held)
-    remaining = money.settle(account_id, request_id, held, paid, finished.at)(db)
+    remaining = money.settle(db, cause, held, paid)
+    error = None if finished.error is None else finished.error.replace("\0", "")  # PostgreSQL's text holds none
     db.execute(
-        "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ? "
-        "WHERE request_id = ?",
-        (after, paid, remaining, finished.result, finished.error, finished.at, request_id),
+        "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ?, "
+        "lease_until = NULL WHERE request_id = ?",
+        (state.value, paid, remaining, finished.result, error, finished.at, cause.request_id),
     )
-    db.execute("DELETE FROM uploads WHERE request_id = ?", (request_id,))
-    ((*row,),) = db.execute(f"SELECT {_COLUMNS} FROM requests WHERE request_id = ?", (request_id,))  # noqa: S608 (our own words)
-    return _stored(row)
+    db.execute("DELETE FROM uploads WHERE request_id = ?", (cause.request_id,))
+    return _stored(db.execute(f"{_SELECT} request_id = ?", (cause.request_id,))[0])
 
 
-def start(request_id: str) -> Callable[[apsw.Connection], tuple[Stored, list[bytes]]]:
-    """Take up a queued request again; returns it with its uploads."""
+def start(db: Connection, request_id: str, at: float) -> tuple[Stored, tuple[bytes, ...]] | None:
+    """Begin another attempt at an acknowledged request, whatever became of the last; returns it with its uploads.
 
-    def change(db: apsw.Connection) -> tuple[Stored, list[bytes]]:
-        db.execute(
-            "UPDATE requests SET state = ?, attempts = attempts + 1 WHERE request_id = ?",
-            (step(JobState.QUEUED, JobEvent.START), request_id),
-        )
-        ((*row,),) = db.execute(f"SELECT {_COLUMNS} FROM requests WHERE request_id = ?", (request_id,))  # noqa: S608 (our own words)
-        contents = db.execute("SELECT content FROM uploads WHERE request_id = ? ORDER BY position", (request_id,))
-        return _stored(row), [content for (content,) in contents]
-
-    return change
-
-
-def recover(at: float) -> Callable[[apsw.Connection], list[str]]:
-    """After a restart: what nobody was told of is undone, what was acknowledged is queued; returns the latter.
-
-    A request that has been begun `MOST_ATTEMPTS` times and never ended may be what ends the process: it has failed.
+    None if there is nothing left to do. A request that was begun `MOST_ATTEMPTS` times and never ended may be what ends
+    its processes: it has failed.
     """
-
-    def change(db: apsw.Connection) -> list[str]:
-        _undo_unanswered(db, at)
-        interrupted = step(JobState.RUNNING, JobEvent.INTERRUPT)
-        db.execute("UPDATE requests SET state = ? WHERE state = ?", (interrupted, JobState.RUNNING))
-        waiting = list(
-            db.execute(
-                "SELECT request_id, attempts FROM requests WHERE state = ? ORDER BY created_at", (JobState.QUEUED,)
-            )
-        )
-        for request_id, attempts in waiting:
-            if attempts >= MOST_ATTEMPTS:
-                error = f"{REQUEST_FAILED}: the service ended {attempts} times while it was doing this."
-                _end(db, request_id, JobEvent.GIVE_UP, Finished(0, None, error, at))
-        return [request_id for request_id, attempts in waiting if attempts < MOST_ATTEMPTS]
-
-    return change
-
-
-def _undo_unanswered(db: apsw.Connection, at: float) -> None:
-    abandoned = list(
-        db.execute(
-            "SELECT request_id, account_id, hold FROM requests WHERE state = ? AND NOT acknowledged",
-            (JobState.RUNNING,),
-        )
+    rows = db.execute(f"{_SELECT} request_id = ? FOR UPDATE", (request_id,))
+    if not rows:
+        return None
+    stored = _stored(rows[0])
+    if stored.state in FINISHED:
+        return None
+    state = step(stored.state, JobEvent.INTERRUPT) if stored.state is JobState.RUNNING else stored.state
+    if stored.attempts >= MOST_ATTEMPTS:
+        error = f"{REQUEST_FAILED}: the service ended {stored.attempts} times while it was doing this."
+        cause = Cause(stored.account_id, request_id, at)
+        _end(db, cause, step(state, JobEvent.GIVE_UP), stored.hold, Finished(0, None, error, at))
+        return None
+    db.execute(
+        "UPDATE requests SET state = ?, attempts = attempts + 1, lease_until = NULL WHERE request_id = ?",
+        (step(state, JobEvent.START).value, request_id),
     )
-    for request_id, account_id, held in abandoned:
-        money.settle(account_id, request_id, held, 0, at)(db)
+    contents = db.execute("SELECT content FROM uploads WHERE request_id = ? ORDER BY position", (request_id,))
+    begun = _stored(db.execute(f"{_SELECT} request_id = ?", (request_id,))[0])
+    return begun, tuple(content for (content,) in contents)
+
+
+def keep_held(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
+    """Give back what is held beyond `amount`: an earlier attempt asked for more, and this one will ask for it again.
+
+    Raises:
+        Superseded: the attempt no longer counts.
+    """
+    account_id, _, held = _current(db, attempt)
+    if held > amount:
+        db.execute("UPDATE requests SET hold = ? WHERE request_id = ?", (amount, attempt.request_id))
+        money.settle(db, Cause(account_id, attempt.request_id, at), held - amount, 0)
+
+
+def unfinished(db: Connection, *, acknowledged: bool) -> list[str]:
+    """Requests that have not ended, oldest first: those somebody polls for, or those nobody was told of."""
+    rows = db.execute(
+        "SELECT request_id FROM requests WHERE state IN (?, ?) AND acknowledged = ? ORDER BY created_at",
+        (JobState.QUEUED.value, JobState.RUNNING.value, int(acknowledged)),
+    )
+    return [request_id for (request_id,) in rows]
+
+
+def undo(db: Connection, request_id: str, at: float) -> None:
+    """Take back a request nobody was told of: what is held is given back, and its idempotency key is free again."""
+    rows = db.execute(
+        "SELECT account_id, state, hold, acknowledged FROM requests WHERE request_id = ? FOR UPDATE", (request_id,)
+    )
+    if rows and not rows[0][3] and JobState(rows[0][1]) not in FINISHED:
+        money.settle(db, Cause(rows[0][0], request_id, at), rows[0][2], 0)
         db.execute("DELETE FROM requests WHERE request_id = ?", (request_id,))
 
 
-def purge(before: float) -> Callable[[apsw.Connection], int]:
+def purge(db: Connection, before: float) -> int:
     """Forget requests that ended before then; their charges stay in the ledger. Returns how many."""
-
-    def change(db: apsw.Connection) -> int:
-        db.execute("DELETE FROM requests WHERE finished_at < ?", (before,))
-        return db.changes()
-
-    return change
+    return len(db.execute("DELETE FROM requests WHERE finished_at < ? RETURNING request_id", (before,)))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -19,16 +20,23 @@ from lightmeter.service import auth
 from lightmeter.service.backends import registry
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.credits import Tariff
+from lightmeter.service.database import Connection, is_postgres, scheme_of
 from lightmeter.service.fetch import Fetcher, FetchLimits
-from lightmeter.service.handlers import Handlers, Terms
+from lightmeter.service.handlers import Handlers
+from lightmeter.service.metrics import Metrics
+from lightmeter.service.queues import LocalQueue, Queue
 from lightmeter.service.routes import application
+from lightmeter.service.runner import Runner, Terms
 from lightmeter.service.store import Store
 from lightmeter.service.worker import Worker
 
-__all__ = ["DEFAULT_WORKERS", "RunningService", "ServiceConfig", "open_account", "start"]
+__all__ = ["DEFAULT_LEASE_S", "DEFAULT_WORKERS", "RunningService", "ServiceConfig", "open_account", "start", "work"]
 
 DEFAULT_WORKERS: Final = 2 * (os.cpu_count() or 1)
 """While one asset is decoded, another is looked at; more than two for each core gain nothing."""
+
+DEFAULT_LEASE_S: Final = 30.0
+"""Long enough for a pause of a busy machine, short enough for a caller who polls."""
 
 DRAIN_S: Final = 15.0
 """For open connections, and once more for what goes on behind them."""
@@ -42,7 +50,7 @@ class ServiceConfig:
     """How to run the service.
 
     Attributes:
-        database: `sqlite:///PATH`.
+        database: `sqlite:///PATH`, for one process; or `postgresql://…`, for any number of services and workers.
         backends: Names of back ends; None means all local ones.
         accounts: Credits by key: each key opens an account of its own, made with so many credits if it is missing.
         allow_private: Fetch from private addresses too.
@@ -50,6 +58,7 @@ class ServiceConfig:
         workers: Assets that are decoded and looked at at once.
         rounding: Where charges are rounded up to whole credits.
         result_lifetime_s: How long results can be read after completion.
+        lease_s: How long a process may be silent before others take over its work; of a shared database.
         rates: Prices; the shipped table unless given.
         clock: Time; the machine's unless given.
     """
@@ -62,6 +71,7 @@ class ServiceConfig:
     workers: int = DEFAULT_WORKERS
     rounding: Rounding = Rounding.IMAGE
     result_lifetime_s: float = RESULT_LIFETIME_S
+    lease_s: float = DEFAULT_LEASE_S
     rates: RateTable | None = None
     clock: Clock = field(default_factory=SystemClock)
 
@@ -98,11 +108,14 @@ async def open_account(database: str, name: str, credits_: int) -> str:
     store = Store(database)
     try:
         key = auth.new_key()
-        account_id = await store.write(auth.open_account(name, credits_, SystemClock().now()))
-        await store.write(auth.add_key(account_id, key))
+        await store.write(lambda db: _let_in(db, name, credits_, key))
     finally:
         store.close()
     return key
+
+
+def _let_in(db: Connection, name: str, credits_: int, key: str) -> None:
+    auth.add_key(db, auth.open_account(db, name, credits_, SystemClock().now()), key)
 
 
 def _load(config: ServiceConfig, rates: RateTable) -> dict[str, Backend]:
@@ -114,6 +127,62 @@ def _load(config: ServiceConfig, rates: RateTable) -> dict[str, Backend]:
     return loaded
 
 
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """What does requests, with or without HTTP before it."""
+
+    store: Store
+    runner: Runner
+    queue: Queue
+    metrics: Metrics
+
+
+async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
+    rates = config.rates or default_rates()
+    backends = _load(config, rates)
+    tariff = Tariff(rates, config.rounding)
+    offered = {name: backend.features for name, backend in backends.items()}
+    terms = Terms(tariff, offered, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s)
+    metrics = Metrics()
+    store = await asyncio.to_thread(Store, config.database, exclusive=True)
+    stack.callback(store.close)
+    fetcher = await stack.enter_async_context(Fetcher(allow_private=config.allow_private, limits=config.fetch_limits))
+    worker = Worker(backends, fetcher, tariff, config.workers)
+    stack.callback(worker.close)
+    await worker.warm()
+    runner = Runner(store, worker, terms, config.clock, metrics)
+    queue = _queue(config, store, runner)
+    stack.push_async_callback(queue.drain, DRAIN_S)
+    stack.push_async_callback(runner.drain, DRAIN_S)
+    await queue.open()
+    return _Engine(store, runner, queue, metrics)
+
+
+def _queue(config: ServiceConfig, store: Store, runner: Runner) -> Queue:
+    if not is_postgres(config.database):
+        return LocalQueue(store, runner, config.clock)
+    from lightmeter.service.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
+
+    return PostgresQueue(config.database, store, runner, config.clock, config.lease_s)
+
+
+async def work(config: ServiceConfig) -> AsyncExitStack:
+    """Do requests of a shared database without listening; close what is returned to drain and stop.
+
+    Raises:
+        SettingsError: the database cannot be used, or cannot be shared.
+        BackendError: a model cannot be loaded.
+    """
+    if not is_postgres(config.database):
+        raise SettingsError(
+            f"A worker needs a database that can be shared, and {scheme_of(config.database)}://… cannot.",
+            hint="Use --database postgresql://…, here and for lightmeter serve.",
+        )
+    async with AsyncExitStack() as stack:
+        await _engine(config, stack)
+        return stack.pop_all()
+
+
 async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -> RunningService:
     """Start the service; returns when it is ready to answer.
 
@@ -121,41 +190,29 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
         SettingsError: the database, a back end or the address cannot be used.
         BackendError: a model cannot be loaded.
     """
-    rates = config.rates or default_rates()
-    backends = _load(config, rates)
-    tariff = Tariff(rates, config.rounding)
-    offered = {name: backend.features for name, backend in backends.items()}
-    terms = Terms(tariff, offered, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s)
     async with AsyncExitStack() as stack:
-        store = Store(config.database)
-        stack.callback(store.close)
+        engine = await _engine(config, stack)
         for key, credits_ in config.accounts.items():
-            account_id = await store.write(auth.open_account(auth.name_of(key), credits_, config.clock.now()))
-            await store.write(auth.add_key(account_id, key))
-        fetcher = await stack.enter_async_context(
-            Fetcher(allow_private=config.allow_private, limits=config.fetch_limits)
-        )
-        worker = Worker(backends, fetcher, tariff, config.workers)
-        stack.callback(worker.close)
-        await worker.warm()
-        handlers = Handlers(store, worker, terms, config.clock)
-        stack.push_async_callback(handlers.drain, DRAIN_S)
-        await handlers.recover()
+            await engine.store.write(partial(_let_in, name=auth.name_of(key), credits_=credits_, key=key))
+        handlers = Handlers(engine.store, engine.runner, engine.queue, config.clock)
         forgetting = asyncio.create_task(handlers.forget_expired())
         stack.callback(forgetting.cancel)
+        ready = asyncio.Event()
         runner = web.AppRunner(
-            application(handlers, lambda: True),
+            application(handlers, ready.is_set, engine.metrics),
             access_log=None,
             shutdown_timeout=DRAIN_S,
             max_line_size=MOST_LINE_BYTES,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
+        stack.callback(ready.clear)  # the first thing when it closes
         try:
             site = web.TCPSite(runner, host, port)
             await site.start()
         except OSError as error:
             raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from error
+        ready.set()
         bound = runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host
         return RunningService(f"http://{shown}:{bound}", bound, stack.pop_all())

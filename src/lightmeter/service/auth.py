@@ -5,15 +5,27 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import apsw
-
 from lightmeter.models.vocabulary import AUTH_HEADER
+from lightmeter.service import credits as money
+from lightmeter.service.credits import Cause
+from lightmeter.service.database import Connection
 
-__all__ = ["Account", "account_of", "add_key", "key_from", "name_of", "new_key", "open_account"]
+__all__ = [
+    "Account",
+    "account_named",
+    "account_of",
+    "add_key",
+    "key_counts",
+    "key_from",
+    "name_of",
+    "new_key",
+    "open_account",
+    "revoke_keys",
+]
 
 SCHEME: Final = "Token "
 
@@ -51,40 +63,48 @@ def name_of(key: str) -> str:
     return f"sha256:{_hash(key).hex()}"
 
 
-def account_of(key: str) -> Callable[[apsw.Connection], Account | None]:
+def account_of(db: Connection, key: str) -> Account | None:
     """The account a key opens, or None."""
     wanted = _hash(key)
-
-    def look(db: apsw.Connection) -> Account | None:
-        found = db.execute(
-            "SELECT key_hash, account_id, name FROM keys JOIN accounts USING (account_id) WHERE key_hash = ?", (wanted,)
-        ).fetchone()
-        if found is None or not hmac.compare_digest(found[0], wanted):
-            return None
-        return Account(found[1], found[2])
-
-    return look
+    rows = db.execute(
+        "SELECT key_hash, account_id, name FROM keys JOIN accounts USING (account_id) WHERE key_hash = ?", (wanted,)
+    )
+    if not rows or not hmac.compare_digest(rows[0][0], wanted):
+        return None
+    return Account(rows[0][1], rows[0][2])
 
 
-def open_account(name: str, credits_: int, at: float) -> Callable[[apsw.Connection], int]:
+def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
     """The number of the account called `name`, made with so many credits if it is missing."""
+    made = db.execute(
+        "INSERT INTO accounts (name, credits) VALUES (?, 0) ON CONFLICT (name) DO NOTHING RETURNING account_id", (name,)
+    )
+    if not made:
+        known = account_named(db, name)
+        assert known is not None  # noqa: S101 (accounts are never deleted)
+        return known
+    account_id = int(made[0][0])
+    if credits_:
+        money.grant(db, Cause(account_id, None, at), credits_)
+    return account_id
 
-    def change(db: apsw.Connection) -> int:
-        found = db.execute("SELECT account_id FROM accounts WHERE name = ?", (name,)).fetchone()
-        if found is not None:
-            return int(found[0])
-        db.execute("INSERT INTO accounts (name, credits) VALUES (?, ?)", (name, credits_))
-        account_id = db.last_insert_rowid()
-        db.execute("INSERT INTO ledger VALUES (?, NULL, ?, ?)", (account_id, credits_, at))
-        return account_id
 
-    return change
+def account_named(db: Connection, name: str) -> int | None:
+    """The number of an account, or None."""
+    rows = db.execute("SELECT account_id FROM accounts WHERE name = ?", (name,))
+    return int(rows[0][0]) if rows else None
 
 
-def add_key(account_id: int, key: str) -> Callable[[apsw.Connection], None]:
-    """Let a key open an account."""
+def add_key(db: Connection, account_id: int, key: str) -> None:
+    """Let a key open an account; one that opens another already goes on opening that."""
+    db.execute("INSERT INTO keys (key_hash, account_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (_hash(key), account_id))
 
-    def change(db: apsw.Connection) -> None:
-        db.execute("INSERT OR IGNORE INTO keys VALUES (?, ?)", (_hash(key), account_id))
 
-    return change
+def revoke_keys(db: Connection, account_id: int) -> int:
+    """No key opens this account any more; returns how many did."""
+    return len(db.execute("DELETE FROM keys WHERE account_id = ? RETURNING account_id", (account_id,)))
+
+
+def key_counts(db: Connection) -> dict[int, int]:
+    """How many keys open each account, by its number; accounts without keys are missing."""
+    return dict(db.execute("SELECT account_id, count(*) FROM keys GROUP BY account_id"))

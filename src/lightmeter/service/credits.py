@@ -1,18 +1,21 @@
-"""The service's money: whole credits, held before the work, settled after it, given back on failure."""
+"""The service's money: whole credits, held before the work, settled after it, given back on failure.
+
+The ledger is kept in double entry: credits come from `grants`, are `free`, then `held`, then `revenue` or free again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
-
-import apsw
 
 from lightmeter.errors import OutOfCredits
 from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, NO_CREDITS
 from lightmeter.pricing.rates import RateTable, Rounding, per_image, request_price
+from lightmeter.service.database import Connection
 
-__all__ = ["Tariff", "balance_of", "hold", "release", "settle"]
+__all__ = ["Balance", "Book", "Cause", "Tariff", "balance_of", "balances", "grant", "hold", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,53 +48,110 @@ class Tariff:
 _NEVER: Final = "a hold is settled for at most what was held"
 
 
-def balance_of(db: apsw.Connection, account_id: int) -> int:
+class Book(StrEnum):
+    """Where credits of an account can be; every movement takes from one and gives to another."""
+
+    GRANTS = "grants"
+    FREE = "free"
+    HELD = "held"
+    REVENUE = "revenue"
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """An account as it stands, and what its ledger says of it: the two must agree.
+
+    Attributes:
+        account_id: Its number.
+        name: Its name.
+        free: Credits that can be spent.
+        held: Credits set aside for requests that are being done.
+        ledger: Sum of each book over the ledger; grants are negative, because they are where credits come from.
+    """
+
+    account_id: int
+    name: str
+    free: int
+    held: int
+    ledger: Mapping[Book, int]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the ledger says the same, and free, held and revenue sum to the grants."""
+        said = (self.ledger[Book.FREE], self.ledger[Book.HELD])
+        return said == (self.free, self.held) and sum(self.ledger.values()) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why credits move: the account, the request if there is one, and when."""
+
+    account_id: int
+    request_id: str | None
+    at: float
+
+
+def balance_of(db: Connection, account_id: int) -> int:
     """Credits free to spend."""
     ((free,),) = db.execute("SELECT credits FROM accounts WHERE account_id = ?", (account_id,))
     return int(free)
 
 
-def hold(account_id: int, amount: int) -> Callable[[apsw.Connection], None]:
+def grant(db: Connection, cause: Cause, amount: int) -> None:
+    """Give an account credits."""
+    db.execute("UPDATE accounts SET credits = credits + ? WHERE account_id = ?", (amount, cause.account_id))
+    _move(db, cause, Book.GRANTS, Book.FREE, amount)
+
+
+def hold(db: Connection, cause: Cause, amount: int) -> None:
     """Set credits aside.
 
-    Raises (from the write):
+    Raises:
         OutOfCredits: there are not so many.
     """
-
-    def change(db: apsw.Connection) -> None:
-        free = balance_of(db, account_id)
-        if free < amount or free == 0:
-            raise OutOfCredits(INSUFFICIENT_CREDITS if free else NO_CREDITS)
-        db.execute(
-            "UPDATE accounts SET credits = credits - ?1, held = held + ?1 WHERE account_id = ?2", (amount, account_id)
-        )
-
-    return change
-
-
-def release(account_id: int, amount: int) -> Callable[[apsw.Connection], None]:
-    """Give back part of what is held."""
-
-    def change(db: apsw.Connection) -> None:
-        db.execute(
-            "UPDATE accounts SET credits = credits + ?1, held = held - ?1 WHERE account_id = ?2", (amount, account_id)
-        )
-
-    return change
+    # One statement decides and takes, so no two requests can both find the last credit.
+    taken = db.execute(
+        "UPDATE accounts SET credits = credits - ?, held = held + ? WHERE account_id = ? AND credits >= ? "
+        "AND credits > 0 RETURNING account_id",
+        (amount, amount, cause.account_id, amount),
+    )
+    if not taken:
+        raise OutOfCredits(INSUFFICIENT_CREDITS if balance_of(db, cause.account_id) else NO_CREDITS)
+    _move(db, cause, Book.FREE, Book.HELD, amount)
 
 
-def settle(account_id: int, request_id: str, held: int, paid: int, at: float) -> Callable[[apsw.Connection], int]:
+def settle(db: Connection, cause: Cause, held: int, paid: int) -> int:
     """Charge `paid` of what was `held` and give back the rest; returns the balance."""
+    if not 0 <= paid <= held:
+        raise ValueError(_NEVER)
+    rows = db.execute(
+        "UPDATE accounts SET credits = credits + ?, held = held - ? WHERE account_id = ? RETURNING credits",
+        (held - paid, held, cause.account_id),
+    )
+    _move(db, cause, Book.HELD, Book.REVENUE, paid)
+    _move(db, cause, Book.HELD, Book.FREE, held - paid)
+    return int(rows[0][0])
 
-    def change(db: apsw.Connection) -> int:
-        if not 0 <= paid <= held:
-            raise ValueError(_NEVER)
+
+def _move(db: Connection, cause: Cause, debit: Book, credit: Book, amount: int) -> None:
+    if amount:
         db.execute(
-            "UPDATE accounts SET credits = credits + ?1 - ?2, held = held - ?1 WHERE account_id = ?3",
-            (held, paid, account_id),
+            "INSERT INTO ledger (account_id, request_id, debit, credit, amount, at) VALUES (?, ?, ?, ?, ?, ?)",
+            (cause.account_id, cause.request_id, debit, credit, amount, cause.at),
         )
-        if paid:
-            db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?)", (account_id, request_id, -paid, at))
-        return balance_of(db, account_id)
 
-    return change
+
+def balances(db: Connection) -> list[Balance]:
+    """Every account by name, with the sums of its ledger, all of one instant."""
+    rows = db.execute(  # one statement sees one snapshot, also while others write
+        "SELECT a.account_id, a.name, a.credits, a.held, l.debit, l.credit, CAST(SUM(l.amount) AS BIGINT) "
+        "FROM accounts a LEFT JOIN ledger l ON l.account_id = a.account_id "
+        "GROUP BY a.account_id, a.name, a.credits, a.held, l.debit, l.credit ORDER BY a.name"
+    )
+    found: dict[int, tuple[str, int, int, dict[Book, int]]] = {}
+    for account_id, name, free, held, debit, credit, amount in rows:
+        *_, books = found.setdefault(account_id, (name, free, held, dict.fromkeys(Book, 0)))
+        if debit is not None:
+            books[Book(debit)] -= amount
+            books[Book(credit)] += amount
+    return [Balance(account_id, *known) for account_id, known in found.items()]

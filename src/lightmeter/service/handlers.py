@@ -1,11 +1,11 @@
-"""What each endpoint does, without HTTP: admit, hold, do, settle, answer."""
+"""What each endpoint does, without HTTP: admit, hold, have it done, answer."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,75 +13,62 @@ import orjson
 
 from lightmeter.clock import Clock
 from lightmeter.errors import AccessDenied, OutOfCredits
-from lightmeter.media.facts import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import ACCESS_DENIED, REQUEST_FAILED, not_found
 from lightmeter.service import admission, auth
-from lightmeter.service.admission import Admission, Finished, Stored
+from lightmeter.service.admission import Admission, Attempt, Stored, Superseded
 from lightmeter.service.auth import Account
-from lightmeter.service.credits import Tariff, balance_of
+from lightmeter.service.credits import balance_of
 from lightmeter.service.jobs import FINISHED, JobState
-from lightmeter.service.parameters import BadRequest, active, named, read_uploads, validate
+from lightmeter.service.parameters import BadRequest, named, read_uploads, validate
+from lightmeter.service.queues import Queue
+from lightmeter.service.runner import Runner, Running, Terms, kinds_of
 from lightmeter.service.store import Store
-from lightmeter.service.worker import Desk, Order, Worker
 
 __all__ = ["Handlers", "Reply", "Terms", "refusal"]
-
-log = logging.getLogger("lightmeter.service")
 
 FORGET_EVERY_S: Final = 600.0
 
 FAILED_STATUS: Final = 500
 """Of a synchronous answer that says `failed`; on a poll the asking itself went well, so that is 200."""
 
-UNLIMITED_FRAMES: Final = 600
-"""`max_frames: 0` asks for every frame; so many are captured at most: ten minutes at one a second."""
+OTHER_BODY: Final = "This Idempotency-Key was sent before with another request: use a new key for a new request."
+OTHER_BODY_STATUS: Final = 422
+"""As the IETF's draft on the Idempotency-Key header field has it, section 2.7."""
+
+KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
+BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
+
+REQUEST_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+PATIENCE_S: Final = 20.0
+"""For a request of the same key that another process is answering: after that it can be polled for."""
+
+LOOK_EVERY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: an HTTP status and a JSON body."""
+    """An answer: an HTTP status, a JSON body, and headers if it needs any."""
 
     status: int
     body: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What this service offers, and for how much.
-
-    Attributes:
-        tariff: Prices.
-        offered: Features by back end.
-        allow_private: Whether URLs may name private places.
-        ports: Where public hosts are asked.
-        result_lifetime_s: How long results can be read after completion.
-    """
-
-    tariff: Tariff
-    offered: Mapping[str, frozenset[str]]
-    allow_private: bool
-    ports: frozenset[int]
-    result_lifetime_s: float
-
-
-@dataclass(slots=True)
-class _Running:
-    """A request that is being done in this process."""
-
-    task: asyncio.Task[Stored] | None = None
-    is_video: asyncio.Event = field(default_factory=asyncio.Event)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Handlers:
-    """The service behind its routes."""
+    """The service behind its routes.
 
-    def __init__(self, store: Store, worker: Worker, terms: Terms, clock: Clock) -> None:
+    Attributes:
+        terms: What is offered.
+    """
+
+    def __init__(self, store: Store, runner: Runner, queue: Queue, clock: Clock) -> None:
+        self.terms = runner.terms
         self._store = store
-        self._worker = worker
-        self._terms = terms
+        self._runner = runner
+        self._queue = queue
         self._clock = clock
-        self._running: dict[str, _Running] = {}
 
     async def account(self, headers: Mapping[str, str]) -> Account:
         """Whose key is in the headers.
@@ -90,7 +77,7 @@ class Handlers:
             AccessDenied: nobody's.
         """
         key = auth.key_from(headers)
-        account = None if key is None else await self._store.read(auth.account_of(key))
+        account = None if key is None else await self._store.read(lambda db: auth.account_of(db, key))
         if account is None:
             raise AccessDenied(ACCESS_DENIED)
         return account
@@ -106,140 +93,92 @@ class Handlers:
             BadRequest: what is asked cannot be done.
             OutOfCredits: the account cannot hold the price.
         """
-        terms = self._terms
+        terms = self.terms
+        if key is not None and not KEY.fullmatch(key):
+            raise BadRequest(BAD_KEY)
         request = validate(request, terms.offered, allow_private=terms.allow_private, ports=terms.ports)
         uploads = await asyncio.to_thread(read_uploads, request)
         request = named(request, uploads)
-        kinds = _kinds(request, uploads)
-        order = self._order(request, uploads)
+        kinds = kinds_of(request, uploads)
+        order = self._runner.order(request, uploads)
         new = Admission(
             request_id=secrets.token_hex(16),
             account_id=account.account_id,
             request=request,
             uploads=uploads,
-            hold=self._price(order, sum(order.held_pictures)),
+            hold=self._runner.price(order),
             at=self._clock.now(),
             acknowledged=len(kinds) > 1 or "video" in kinds,
             idempotency_key=key,
         )
-        earlier = await self._store.write(admission.admit(new))
+        earlier = await self._store.write(lambda db: admission.admit(db, new, self._queue.enlist))
         if earlier is not None:
-            return await self._again(earlier, base_url)
-        running = self._start(new.request_id, account.account_id, order)
+            return await self._again(earlier, new, base_url)
         if new.acknowledged:
+            self._queue.admitted(new.request_id)
             return _acknowledgment(new.request_id, account.account_id, request, base_url)
-        return await self._first_of(running, new, base_url)
+        return await self._first_of(self._runner.begin(Attempt(new.request_id, 1), order), new, base_url)
 
-    def _order(self, request: AnalyzeRequest, uploads: tuple[bytes, ...]) -> Order:
-        """What there is to do, and what is held for it: the same for the same request, also after a restart.
-
-        What is named like an image is held for as one picture, and so is anything when there is no limit of frames:
-        when a video turns out to have more, more is held before it is looked at.
-        """
-        pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in _kinds(request, uploads))
-        return Order(
-            request=active(request, self._terms.offered),
-            uploads=uploads,
-            names=(*request.url, *request.file_name),
-            held_pictures=pictures,
-            most_frames=request.max_frames or UNLIMITED_FRAMES,
-        )
-
-    def _price(self, order: Order, pictures: int) -> int:
-        request = order.request
-        return self._terms.tariff.worst(request.backend, request.feature, request.prompt, pictures)
-
-    async def _first_of(self, running: _Running, new: Admission, base_url: str) -> Reply:
+    async def _first_of(self, running: Running, new: Admission, base_url: str) -> Reply:
         """A single asset: its answer, or an acknowledgment as soon as it turns out to be a video."""
-        assert running.task is not None  # noqa: S101 (started just now)
         video = asyncio.create_task(running.is_video.wait())
         try:
             await asyncio.wait({running.task, video}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             video.cancel()
         if running.is_video.is_set():
-            await self._store.write(admission.acknowledge(new.request_id))
-            return _acknowledgment(new.request_id, new.account_id, new.request, base_url)
+            return await self._acknowledge(new.request_id, new.account_id, new.request, base_url)
         return _finished(await asyncio.shield(running.task), FAILED_STATUS)
 
-    async def _again(self, earlier: Stored, base_url: str) -> Reply:
+    async def _acknowledge(self, request_id: str, account_id: int, request: AnalyzeRequest, base_url: str) -> Reply:
+        if not await self._store.write(lambda db: admission.acknowledge(db, request_id)):
+            raise Superseded(request_id)
+        return _acknowledgment(request_id, account_id, request, base_url)
+
+    async def _again(self, earlier: Stored, new: Admission, base_url: str) -> Reply:
         """The same request under the same idempotency key: its own answer, and nothing more is charged."""
-        if earlier.acknowledged:
-            return _acknowledgment(earlier.request_id, earlier.account_id, earlier.request, base_url)
-        running = self._running.get(earlier.request_id)
-        if running is not None and running.task is not None:
+        if earlier.digest != new.digest():
+            raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
+        known = (earlier.request_id, earlier.account_id, earlier.request, base_url)
+        running = self._runner.answering.get(earlier.request_id)
+        if not earlier.acknowledged and running is not None:
             earlier = await asyncio.shield(running.task)
-        elif earlier.state not in FINISHED:  # it has just begun, or just ended: whichever, it can be polled for
-            await self._store.write(admission.acknowledge(earlier.request_id))
-            return _acknowledgment(earlier.request_id, earlier.account_id, earlier.request, base_url)
-        return _finished(earlier, FAILED_STATUS)
+        if not earlier.acknowledged and earlier.state not in FINISHED:
+            earlier = await self._ended_elsewhere(earlier)
+        if earlier.acknowledged:
+            return _acknowledgment(*known)
+        return _finished(earlier, FAILED_STATUS) if earlier.state in FINISHED else await self._acknowledge(*known)
 
-    def _start(self, request_id: str, account_id: int, order: Order) -> _Running:
-        async def hold_more(pictures: int) -> None:
-            amount = self._price(order, pictures)
-            await self._store.write(admission.hold_more(request_id, account_id, amount))
-
-        running = _Running()
-        running.task = asyncio.create_task(self._do(request_id, order, Desk(running.is_video.set, hold_more)))
-        self._running[request_id] = running
-        running.task.add_done_callback(lambda _: self._running.pop(request_id, None))
-        return running
-
-    async def _do(self, request_id: str, order: Order, desk: Desk) -> Stored:
-        try:
-            done = await self._worker.do(order, desk)
-        except Exception as error:  # the caller reads a failure, the operator the reason
-            log.exception("request %s broke", request_id)
-            finished = Finished(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
-        else:
-            finished = Finished(done.paid, done.result, None, self._clock.now())
-        return await self._store.write(admission.finish(request_id, finished))
+    async def _ended_elsewhere(self, earlier: Stored) -> Stored:
+        """A request that another process answers, when it has ended or is acknowledged, or as it is after a while."""
+        until = self._clock.monotonic() + PATIENCE_S
+        while not earlier.acknowledged and earlier.state not in FINISHED and self._clock.monotonic() < until:
+            await self._clock.sleep(LOOK_EVERY_S)
+            request_id, account_id = earlier.request_id, earlier.account_id
+            found = await self._store.read(lambda db: admission.find(db, request_id, account_id, 0))  # noqa: B023 (awaited here)
+            if found is None:  # its process died, and it was undone
+                raise Superseded(request_id)
+            earlier = found
+        return earlier
 
     async def result(self, account: Account, request_id: str) -> Reply:
         """GET /api/response/<request_id>."""
-        not_before = self._clock.now() - self._terms.result_lifetime_s
-        stored = await self._store.read(admission.find(request_id, account.account_id, not_before))
+        not_before = self._clock.now() - self.terms.result_lifetime_s
+        stored = None
+        if REQUEST_ID.fullmatch(request_id):  # no database is asked for what it could not even write
+            stored = await self._store.read(lambda db: admission.find(db, request_id, account.account_id, not_before))
         if stored is None:
             return Reply(404, {"error": not_found(request_id), "status": "failed"})
         if stored.state in FINISHED:
             return _finished(stored, 200)
         return Reply(200, {**_echo(stored.request_id, stored.account_id, stored.request), "status": "processing"})
 
-    async def recover(self) -> int:
-        """Take up what an earlier process acknowledged and did not finish; returns how many."""
-        waiting = await self._store.write(admission.recover(self._clock.now()))
-        for request_id in waiting:
-            stored, uploads = await self._store.write(admission.start(request_id))
-            order = self._order(stored.request, tuple(uploads))
-            await self._store.write(admission.keep_held(request_id, self._price(order, sum(order.held_pictures))))
-            self._start(request_id, stored.account_id, order)
-        return len(waiting)
-
     async def forget_expired(self) -> None:
         """Drop requests whose results can no longer be read; goes on until it is cancelled."""
         while True:
-            await self._store.write(admission.purge(self._clock.now() - self._terms.result_lifetime_s))
+            before = self._clock.now() - self.terms.result_lifetime_s
+            await self._store.write(lambda db: admission.purge(db, before))  # noqa: B023 (awaited here)
             await self._clock.sleep(FORGET_EVERY_S)
-
-    async def drain(self, seconds: float) -> None:
-        """Let what is running finish, for so long; what was acknowledged and is cut off is done by the next start."""
-        tasks = {running.task for running in self._running.values() if running.task is not None}
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-
-
-def _kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:
-    """Of each asset, as far as URLs and contents tell before anything is fetched."""
-    uploaded: list[MediaKind | None] = ["video" if _is_video(content) else "image" for content in uploads]
-    return [kind_from_name(url) for url in request.url] + uploaded
-
-
-def _is_video(content: bytes) -> bool:
-    known = sniff(content[:SNIFF_BYTES])
-    return known is not None and known[0] == "video"
 
 
 def _echo(request_id: str, user_id: int, request: AnalyzeRequest) -> dict[str, Any]:
@@ -282,4 +221,7 @@ def refusal(error: Exception) -> Reply | None:
         return Reply(401, {"error": str(error), "status": "failed"})
     if isinstance(error, OutOfCredits):
         return Reply(402, {"error": str(error), "status": "failed"})
+    if isinstance(error, Superseded):
+        again = f"{REQUEST_FAILED}: its process ended, and nothing was charged. Send it again."
+        return Reply(503, {"error": again, "status": "failed"}, {"Retry-After": "1"})
     return None

@@ -1,149 +1,71 @@
-"""The service's memory: accounts, keys, requests, results, in one SQLite file that survives kill -9.
+"""The service's memory: accounts, keys, requests, results. In one SQLite file, or in PostgreSQL where several share it.
 
-All of it runs on one thread of its own with one connection: the event loop never waits for the disk, and no two
-statements ever race.
+Changes are plain functions of a transaction; they run on the database's own threads, so the event loop never waits for
+a disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Final, TypeVar
-
-import apsw
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
 
 from lightmeter.errors import SettingsError
+from lightmeter.service.database import Connection, is_postgres
+from lightmeter.service.sqlite import SqliteDatabase
 
-__all__ = ["Store", "sqlite_path"]
+__all__ = ["Store"]
 
 T = TypeVar("T")
 
-VERSION: Final = 1
 
-SCHEMA: Final = """
-CREATE TABLE accounts (
-    account_id INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
-    credits INTEGER NOT NULL CHECK (credits >= 0),  -- free to spend: what is held is not in here
-    held INTEGER NOT NULL DEFAULT 0 CHECK (held >= 0)
-) STRICT;
+class _Database(Protocol):
+    def write(self, change: Callable[[Connection], T]) -> Future[T]: ...
 
-CREATE TABLE keys (
-    key_hash BLOB PRIMARY KEY,                      -- SHA-256: the key itself is nowhere
-    account_id INTEGER NOT NULL REFERENCES accounts
-) STRICT;
+    def read(self, look: Callable[[Connection], T]) -> Future[T]: ...
 
-CREATE TABLE requests (
-    request_id TEXT PRIMARY KEY,
-    account_id INTEGER NOT NULL REFERENCES accounts,
-    state TEXT NOT NULL,
-    acknowledged INTEGER NOT NULL,                  -- somebody polls for it
-    echo TEXT NOT NULL,                             -- what was asked, JSON
-    hold INTEGER NOT NULL,
-    paid INTEGER,
-    remaining INTEGER,
-    result BLOB,                                    -- the object `all`, JSON
-    error TEXT,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    created_at REAL NOT NULL,
-    finished_at REAL,
-    idempotency_key TEXT,
-    UNIQUE (account_id, idempotency_key)
-) STRICT;
-CREATE INDEX requests_by_state ON requests (state);
-CREATE INDEX requests_by_end ON requests (finished_at);
-
-CREATE TABLE uploads (
-    request_id TEXT NOT NULL REFERENCES requests ON DELETE CASCADE,
-    position INTEGER NOT NULL,
-    content BLOB NOT NULL,
-    PRIMARY KEY (request_id, position)
-) STRICT;
-
--- Every credit that moved: grants are positive, charges negative. It sums to what is free and held.
-CREATE TABLE ledger (
-    account_id INTEGER NOT NULL REFERENCES accounts,
-    request_id TEXT,
-    amount INTEGER NOT NULL,
-    at REAL NOT NULL
-) STRICT;
-"""
-
-
-def sqlite_path(database: str) -> str:
-    """The file that a database address names.
-
-    Raises:
-        SettingsError: it is no `sqlite:///PATH`.
-    """
-    scheme, _, rest = database.partition("://")  # never shown whole: there may be a password in it
-    path = rest.removeprefix("/")
-    if scheme != "sqlite" or not rest.startswith("/") or not path:
-        raise SettingsError(
-            f"The database {scheme}://… cannot be used.", hint="This version stores in SQLite: sqlite:///PATH"
-        )
-    return path
+    def close(self) -> None: ...
 
 
 class Store:
-    """One connection on one thread.
+    """The database an address names.
+
+    Args:
+        database: `sqlite:///PATH` or `postgresql://…`.
+        exclusive: Whether requests are done here: an SQLite file admits one such process.
 
     Raises:
-        SettingsError: the database cannot be opened, or was written by another version.
+        SettingsError: the database cannot be used.
     """
 
-    def __init__(self, database: str) -> None:
-        self._path = Path(sqlite_path(database))
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lightmeter-store")
-        self._db: apsw.Connection = self._thread.submit(self._open).result()
+    def __init__(self, database: str, *, exclusive: bool = False) -> None:
+        self._database = _postgres(database) if is_postgres(database) else SqliteDatabase(database, exclusive=exclusive)
 
-    def _open(self) -> apsw.Connection:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            db = apsw.Connection(str(self._path))
-            db.set_busy_timeout(10_000)
-            db.pragma("journal_mode", "wal")
-            db.pragma("synchronous", "full")
-            db.pragma("foreign_keys", "on")
-            if db.pragma("user_version") == 0:
-                with db:
-                    db.execute(SCHEMA)
-                    db.pragma("user_version", VERSION)
-        except (apsw.Error, OSError) as error:
-            raise SettingsError(f"The database {self._path} cannot be used: {error}.") from error
-        if db.pragma("user_version") != VERSION:
-            raise SettingsError(f"The database {self._path} was written by another version of lightmeter.")
-        return db
-
-    async def write(self, change: Callable[[apsw.Connection], T]) -> T:
+    async def write(self, change: Callable[[Connection], T]) -> T:
         """Run `change` in a transaction of its own; returns when it is on disk."""
+        return await _outcome(self._database.write(change))
 
-        def in_transaction() -> T:
-            db = self._db
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                result = change(db)
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-            return result
-
-        return await self._run(in_transaction)
-
-    async def read(self, look: Callable[[apsw.Connection], T]) -> T:
+    async def read(self, look: Callable[[Connection], T]) -> T:
         """Run `look`, which changes nothing."""
-        return await self._run(lambda: look(self._db))
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        # Shielded: a client that hangs up does not take back what was decided.
-        future: asyncio.Future[T] = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        return await asyncio.shield(future)
+        return await _outcome(self._database.read(look))
 
     def close(self) -> None:
-        """Finish what was handed in and close the file."""
-        self._thread.submit(self._db.close).result()
-        self._thread.shutdown()
+        """Finish what was handed in and close the database."""
+        self._database.close()
+
+
+def _postgres(database: str) -> _Database:
+    try:
+        from lightmeter.service.postgres import PostgresDatabase  # noqa: PLC0415 (an extra that SQLite does not need)
+    except ImportError as error:
+        raise SettingsError(
+            f"PostgreSQL needs packages that are not installed: {error.name}.",
+            hint="Install them: pip install 'lightmeter[postgres]'",
+        ) from error
+    return PostgresDatabase(database)
+
+
+async def _outcome(future: Future[T]) -> T:
+    # Shielded: a client that hangs up does not take back what was decided.
+    return await asyncio.shield(asyncio.wrap_future(future))

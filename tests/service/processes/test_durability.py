@@ -170,16 +170,22 @@ class LaterClock(SystemClock):
         return super().now() + 2 * 24 * 3600
 
 
-async def test_expired_results_are_forgotten_and_their_charges_kept(starting, calling, encoded):
+async def test_expired_results_are_forgotten_and_their_charges_kept(starting, calling, portal, encoded):
     """The database does not grow for ever; the ledger is for ever."""
     first = await starting()
     caller = await calling(first, credits=10)
     await caller.ask({"Idempotency-Key": "old"}, file=encoded())
+    await portal.call(first.close())
     second = await starting(clock=LaterClock(), database=first.database)
+    caller.base_url = second.base_url
     for _ in range(200):
         if not (left := rows(second, "SELECT request_id FROM requests")):
             break
         await asyncio.sleep(0.02)
     assert left == []
-    assert rows(second, "SELECT amount FROM ledger") == [(10,), (-1,)]
+    assert rows(second, "SELECT debit, credit, amount FROM ledger") == [
+        ("grants", "free", 10),
+        ("free", "held", 1),
+        ("held", "revenue", 1),
+    ]
     assert await caller.balance() == 9

@@ -1,0 +1,82 @@
+"""What `serve` and `worker` have in common: the options of the engine, and how it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from lightmeter.pricing.rates import Rounding
+from lightmeter.service import logs
+from lightmeter.service.app import DEFAULT_LEASE_S, DEFAULT_WORKERS, ServiceConfig
+
+__all__ = ["DATABASE", "configured", "database_option", "engine_options", "stopping"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DATABASE: Final = "sqlite:///lightmeter.db"
+
+database_option = click.option(
+    "--database", default=DATABASE, show_default=True, help="Where it remembers: sqlite:///PATH or postgresql://…"
+)
+
+_OPTIONS: Final = (
+    database_option,
+    click.option("--allow-private", is_flag=True, help="Fetch from private addresses and any port too."),
+    click.option("--backends", metavar="A,B", help="Back ends to offer; none: all local ones."),
+    click.option(
+        "--workers",
+        default=DEFAULT_WORKERS,
+        show_default="two for each core",
+        type=click.IntRange(1, 256),
+        help="Assets decoded and looked at at once.",
+    ),
+    click.option(
+        "--rounding",
+        type=click.Choice([each.value for each in Rounding]),
+        default="image",
+        help="Where charges round up.",
+    ),
+    click.option(
+        "--lease",
+        "lease_s",
+        metavar="SECONDS",
+        default=DEFAULT_LEASE_S,
+        show_default=True,
+        type=click.FloatRange(1.0, 3600.0),
+        help="On PostgreSQL: how long a process may be silent before others take over its work.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="One line for each event, for people or for machines.",
+    ),
+)
+
+
+def engine_options(command: F) -> F:
+    """Add the options of the engine to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def configured(*, backends: str | None, rounding: str, log_format: logs.LogFormat, **options: Any) -> ServiceConfig:
+    """The engine that the options ask for; logging is set up on the way."""
+    logs.configure(log_format)
+    names = tuple(name.strip() for name in backends.split(",") if name.strip()) if backends else None
+    return ServiceConfig(backends=names, rounding=Rounding(rounding), **options)
+
+
+def stopping() -> asyncio.Event:
+    """Set by SIGTERM and by Ctrl-C."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    return stop

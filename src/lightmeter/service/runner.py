@@ -1,0 +1,164 @@
+"""One request from its admission to its charge, wherever it was taken up: in a web process, or from the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from lightmeter.clock import Clock
+from lightmeter.media.facts import SNIFF_BYTES, MediaKind, kind_from_name, sniff
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.vocabulary import REQUEST_FAILED
+from lightmeter.service import admission
+from lightmeter.service.admission import Attempt, Finished, Stored, Superseded
+from lightmeter.service.credits import Tariff
+from lightmeter.service.jobs import JobState
+from lightmeter.service.metrics import Metrics
+from lightmeter.service.parameters import active
+from lightmeter.service.store import Store
+from lightmeter.service.worker import Desk, Order, Worker
+
+__all__ = ["Runner", "Running", "Terms", "kinds_of"]
+
+log = logging.getLogger("lightmeter.service")
+
+UNLIMITED_FRAMES: Final = 600
+"""`max_frames: 0` asks for every frame; so many are captured at most: ten minutes at one a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What this service offers, and for how much.
+
+    Attributes:
+        tariff: Prices.
+        offered: Features by back end.
+        allow_private: Whether URLs may name private places.
+        ports: Where public hosts are asked.
+        result_lifetime_s: How long results can be read after completion.
+    """
+
+    tariff: Tariff
+    offered: Mapping[str, frozenset[str]]
+    allow_private: bool
+    ports: frozenset[int]
+    result_lifetime_s: float
+
+
+@dataclass(slots=True)
+class Running:
+    """A request that is done in this process while its caller waits."""
+
+    task: asyncio.Task[Stored]
+    is_video: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Runner:
+    """Does requests that are in the store.
+
+    Attributes:
+        terms: What is offered.
+        answering: What is being done in this process for callers who wait, by request.
+    """
+
+    def __init__(self, store: Store, worker: Worker, terms: Terms, clock: Clock, metrics: Metrics) -> None:
+        self.terms = terms
+        self.answering: dict[str, Running] = {}
+        self._store = store
+        self._worker = worker
+        self._clock = clock
+        self._metrics = metrics
+
+    def order(self, request: AnalyzeRequest, uploads: tuple[bytes, ...]) -> Order:
+        """What there is to do, and what is held for it: the same for the same request, also after a restart.
+
+        What is named like an image is held for as one picture, and so is anything when there is no limit of frames:
+        when a video turns out to have more, more is held before it is looked at.
+        """
+        pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in kinds_of(request, uploads))
+        return Order(
+            request=active(request, self.terms.offered),
+            uploads=uploads,
+            names=(*request.url, *request.file_name),
+            held_pictures=pictures,
+            most_frames=request.max_frames or UNLIMITED_FRAMES,
+        )
+
+    def price(self, order: Order, pictures: int | None = None) -> int:
+        """What so many pictures of an order cost at most; by default all it is held for from the start."""
+        request, count = order.request, sum(order.held_pictures) if pictures is None else pictures
+        return self.terms.tariff.worst(request.backend, request.feature, request.prompt, count)
+
+    def begin(self, attempt: Attempt, order: Order) -> Running:
+        """Do a request whose caller waits; its task raises Superseded if the attempt no longer counts in the end."""
+        is_video = asyncio.Event()
+        task = asyncio.create_task(self._attempt(attempt, order, self._desk(attempt, order, is_video.set)))
+        running = Running(task, is_video)
+        self.answering[attempt.request_id] = running
+        task.add_done_callback(lambda _: self.answering.pop(attempt.request_id, None))
+        return running
+
+    async def take_up(self, request_id: str) -> None:
+        """Do an acknowledged request, if there is anything left to do."""
+        begun = await self._store.write(lambda db: admission.start(db, request_id, self._clock.now()))
+        if begun is None:
+            return
+        stored, uploads = begun
+        attempt, order = stored.attempt, self.order(stored.request, uploads)
+        try:
+            if attempt.number > 1:
+                held, at = self.price(order), self._clock.now()
+                await self._store.write(lambda db: admission.keep_held(db, attempt, held, at))
+            await self._attempt(attempt, order, self._desk(attempt, order, _nobody))
+        except Superseded as error:
+            log.warning("%s", error)
+
+    def _desk(self, attempt: Attempt, order: Order, on_video: Callable[[], None]) -> Desk:
+        async def hold_more(pictures: int) -> None:
+            amount, at = self.price(order, pictures), self._clock.now()
+            await self._store.write(lambda db: admission.hold_more(db, attempt, amount, at))
+
+        return Desk(on_video, hold_more)
+
+    async def _attempt(self, attempt: Attempt, order: Order, desk: Desk) -> Stored:
+        try:
+            done = await self._worker.do(order, desk)
+        except Superseded:
+            raise
+        except Exception as error:  # the caller reads a failure, the operator the reason
+            log.exception("request %s broke", attempt.request_id)
+            finished = Finished(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
+        else:
+            finished = Finished(done.paid, done.result, None, self._clock.now())
+        ended = await self._store.write(lambda db: admission.finish(db, attempt, finished))
+        self._metrics.job(ended.state.value)
+        if ended.state is JobState.COMPLETED and ended.paid:
+            self._metrics.charged(ended.paid)
+        return ended
+
+    async def drain(self, seconds: float) -> None:
+        """Let what callers wait for finish, for so long."""
+        tasks = {running.task for running in self.answering.values()}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+def _nobody() -> None:
+    """Whoever polls does not care whether it is a video."""
+
+
+def kinds_of(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:
+    """Of each asset, as far as URLs and contents tell before anything is fetched."""
+    uploaded: list[MediaKind | None] = ["video" if _is_video(content) else "image" for content in uploads]
+    return [kind_from_name(url) for url in request.url] + uploaded
+
+
+def _is_video(content: bytes) -> bool:
+    known = sniff(content[:SNIFF_BYTES])
+    return known is not None and known[0] == "video"

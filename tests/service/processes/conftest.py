@@ -1,0 +1,63 @@
+"""Services and workers as processes of their own, which can be killed and begun again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LIGHTMETER = Path(sys.executable).with_name("lightmeter")
+LEASE_S = "1.5"
+
+
+class Process:
+    """`lightmeter serve` or `lightmeter worker` on one database."""
+
+    def __init__(self, folder: Path, database: str, verb: str = "serve") -> None:
+        self.log = folder / f"{verb}.txt"
+        self.verb = verb
+        self.base_url = ""
+        self.database = database
+        self.running: subprocess.Popen | None = None
+
+    def begin(self) -> None:
+        """Start, and wait until it is ready."""
+        options = ["--database", self.database, "--backends", "palette", "--allow-private", "--lease", LEASE_S]
+        if self.verb == "serve":
+            options += ["--port", "0"]
+        with self.log.open("ab") as log:
+            self.running = subprocess.Popen([LIGHTMETER, self.verb, *options], stdout=subprocess.PIPE, stderr=log)
+        line = self.running.stdout.readline().decode()
+        assert line.startswith(("listening on http://127.0.0.1:", "working")), self.log.read_text()
+        self.base_url = line.split()[-1]
+
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal, wait, return the exit code."""
+        self.running.send_signal(how)
+        code = self.running.wait(timeout=30)
+        self.running.stdout.close()
+        return code
+
+
+@pytest.fixture
+def processes(tmp_path):
+    """Makes processes; what still runs in the end is killed."""
+    made = []
+
+    def make(database, verb="serve"):
+        made.append(Process(tmp_path, database, verb))
+        return made[-1]
+
+    yield make
+    for process in made:
+        if process.running is not None and process.running.poll() is None:
+            process.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def process(processes, tmp_path):
+    """A service on a file."""
+    return processes(f"sqlite:///{tmp_path / 'served.db'}")
