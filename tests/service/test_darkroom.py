@@ -45,7 +45,7 @@ async def developed(darkroom: Darkroom, path: Path, interval_s: int = 1, max_fra
 
 
 async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
-    """`max_frames` 0 is every capture, also at the very end of the last frame, in slices; held for by the same count."""
+    """`max_frames` 0 is every capture, in slices, and counted alike before."""
     path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 9) for seed in range(1500)], fps=1)
     darkroom = Darkroom(DecodingLimits(slice_frames=400))
     slices = await developed(darkroom, path, max_frames=0)

@@ -142,3 +142,9 @@ def test_ports_are_those_of_the_web(port):
         url = f"{scheme}://example.org:{port}/x.png"
         assert (refuse_url(url, allow_private=False) is None) == (port in PORTS)
         assert refuse_url(url, allow_private=True) is None
+
+
+@pytest.mark.parametrize("host", ["xn--localhost-9m0.test", "xn--a", "xn--", "%6c", "a b", "a\tb", "\ud800"])
+def test_hosts_that_nobody_can_read_are_no_hosts(host):
+    """Torn punycode, percent signs and blanks: refused, and nothing is raised."""
+    assert refuse_url(f"http://{host}/x.png", allow_private=True) == "not a URL"

@@ -104,16 +104,18 @@ def refuse_url(text: str, *, allow_private: bool, ports: frozenset[int] = PORTS)
     """Why a URL is refused before anything is looked up; None if it is not."""
     try:
         url, authority = URL(text), urlsplit(text).netloc
+        host, port, has_user = url.raw_host, url.port, url.user is not None or url.password is not None
+        readable = url.host  # raises for torn punycode
     except ValueError:
         return "not a URL"
-    if url.scheme not in {"http", "https"} or not url.host:
+    if url.scheme not in {"http", "https"} or not host or not readable:
         return "not an http or https URL"
-    if "\\" in authority or any(not letter.isprintable() for letter in text) or not _is_host(url.host):
+    if "\\" in authority or any(not letter.isprintable() for letter in text) or not _is_host(host):
         return "not a URL"
-    if "@" in authority or url.user is not None or url.password is not None:
+    if "@" in authority or has_user:
         return "credentials in the URL"
-    if not allow_private and url.port not in ports:
-        return f"port {url.port} is not fetched from"
+    if not allow_private and port not in ports:
+        return f"port {port} is not fetched from"
     return None
 
 

@@ -1,0 +1,207 @@
+"""Nothing behind the service can be reached through it: every known form is refused, and no packet leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from lightmeter.errors import FetchError, ForbiddenAddress
+from lightmeter.service.fetch import Fetcher, FetchLimits
+from lightmeter.service.guard import PORTS, is_public, refuse_url
+
+CORPUS = json.loads(Path(__file__).with_name("ssrf_corpus.json").read_text(encoding="utf-8"))
+FORMS, NAMES, REDIRECTS = CORPUS["forms"], CORPUS["names"], CORPUS["redirects"]
+ADDRESSED = re.compile(r"(?i)https?://(\[[0-9a-f:.%]+\]|[0-9a-fx.]+|localhost):")
+"""Forms for which no name server is asked."""
+STATUSES = (301, 302, 303, 307, 308)
+AT_ONCE = 40
+NAMED_LIKE_LOOPBACK = ("http://127.0.0.1:{port}/", "http://[::1]:{port}/", "http://loopback.test:{port}/")
+
+
+class Names(AbstractResolver):
+    """A name server that says what `answers` holds; each answer of a list of lists is given once, the last for ever."""
+
+    def __init__(self, answers: dict[str, list[str]]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def resolve(self, host, port=0, family=socket.AF_INET):
+        """The addresses of a name; what reads like a number, as the C library reads it."""
+        self.asked.append(host)
+        name = host.rstrip(".").lower()
+        addresses = self.answers.get(name) or ["127.0.0.1", "::1"] * (name == "localhost") or [_number(name)]
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in addresses
+        ]
+
+    async def close(self):
+        """Nothing is open."""
+
+
+def _number(name: str) -> str:
+    try:
+        return socket.inet_ntoa(socket.inet_aton(name))
+    except (OSError, UnicodeEncodeError):
+        raise socket.gaierror(socket.EAI_NONAME, "no such name") from None
+
+
+@dataclass
+class Canary:
+    """Counts connections to this machine, whatever they say and whatever address they come to."""
+
+    port: int = 0
+    connections: list = field(default_factory=list)
+    answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+    async def met(self, reader, writer):
+        """One connection."""
+        self.connections.append(writer.get_extra_info("peername"))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(self.answer)
+        writer.close()
+
+
+@pytest.fixture
+async def canary():
+    """Listens on every address of this machine, IPv4 and IPv6, on one port."""
+    canary = Canary()
+    four = await asyncio.start_server(canary.met, "0.0.0.0", 0)  # noqa: S104 (every address it could be reached by)
+    canary.port = four.sockets[0].getsockname()[1]
+    six = await asyncio.start_server(canary.met, "::", canary.port)
+    yield canary
+    for server in (four, six):
+        server.close()
+        await server.wait_closed()
+
+
+def strict(canary: Canary, names: AbstractResolver | None = None, **more) -> Fetcher:
+    """A fetcher for public places; the canary's port counts as one of the web's, so that the address alone refuses."""
+    limits = FetchLimits(ports=PORTS | {canary.port}, **more)
+    return Fetcher(allow_private=False, limits=limits, resolver=names or Names(NAMES))
+
+
+async def outcome(fetcher: Fetcher, url: str) -> BaseException | bytes:
+    """What came of a URL."""
+    try:
+        async with fetcher.fetch(url) as found:
+            return found.path.read_bytes()
+    except FetchError as error:
+        return error
+
+
+async def all_of(fetcher: Fetcher, urls: list[str]) -> dict[str, BaseException | bytes]:
+    """What came of each URL."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(url):
+        async with gate:
+            return await outcome(fetcher, url)
+
+    return dict(zip(urls, await asyncio.gather(*map(one, urls)), strict=True))
+
+
+def test_the_corpus_is_large_and_each_form_is_there_once():
+    """At least two hundred forms."""
+    assert len(set(FORMS)) == len(FORMS) >= 200
+
+
+async def test_the_canary_sings(canary):
+    """It is met when private addresses are allowed: that nothing comes otherwise means something."""
+    async with Fetcher(allow_private=True, resolver=Names(NAMES)) as fetcher:
+        urls = [form.format(port=canary.port) for form in NAMED_LIKE_LOOPBACK]
+        assert set((await all_of(fetcher, urls)).values()) == {b"ok"}
+    assert len(canary.connections) == 3
+
+
+async def test_every_form_is_refused_and_no_packet_leaves(canary):
+    """Addresses in every spelling, tricks with the URL, and names that lead inside."""
+    urls = [form.format(port=canary.port) for form in FORMS]
+    async with strict(canary) as fetcher:
+        found = await all_of(fetcher, urls)
+    assert [url for url, came in found.items() if not isinstance(came, FetchError)] == []
+    assert canary.connections == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_names_that_lead_inside_are_refused_for_their_address(canary, name):
+    """Not because they could not be looked up."""
+    names = Names(NAMES)
+    async with strict(canary, names) as fetcher:
+        found = await outcome(fetcher, f"http://{name}:{canary.port}/")
+    assert isinstance(found, ForbiddenAddress), found
+    assert (names.asked, canary.connections) == ([name], [])
+
+
+@pytest.mark.parametrize("status", STATUSES)
+async def test_no_redirect_leads_inside(canary, portal, status):
+    """By every status, to every form, also at the end of a chain; the first hop alone is met."""
+    public = Canary()
+    server = await asyncio.start_server(public.met, "127.0.0.9", 0)
+    public.port = server.sockets[0].getsockname()[1]
+    names = Names({**NAMES, "public.test": ["127.0.0.9"]})
+    limits = FetchLimits(
+        ports=PORTS | {canary.port, public.port},
+        is_public=lambda address: address == "127.0.0.9" or is_public(address),
+    )
+    async with Fetcher(allow_private=False, limits=limits, resolver=names) as fetcher:
+        for form in REDIRECTS:
+            where = form.format(port=canary.port).encode()
+            head = f"HTTP/1.1 {status} Moved\r\nContent-Length: 0\r\nConnection: close\r\nLocation: "
+            public.answer = head.encode() + where + b"\r\n\r\n"
+            found = await outcome(fetcher, f"http://public.test:{public.port}/x.png")
+            assert isinstance(found, FetchError), (form, found)
+    server.close()
+    await server.wait_closed()
+    assert len(public.connections) >= len(REDIRECTS)
+    assert canary.connections == []
+
+
+async def test_a_name_that_changes_its_mind_is_refused(canary):
+    """Rebinding: the address that is dialled is judged, not the one that was looked up before."""
+
+    class Changing(Names):
+        async def resolve(self, host, port=0, family=socket.AF_INET):
+            self.answers = {"rebind.test": ["127.0.0.1"] if self.asked else ["203.0.114.1"]}
+            return await super().resolve(host, port, family)
+
+    names = Changing({})
+    async with strict(canary, names, connect_s=0.2) as fetcher:
+        for _ in range(2):
+            await outcome(fetcher, f"http://rebind.test:{canary.port}/")
+            fetcher._session.connector.clear_dns_cache()
+        last = await outcome(fetcher, f"http://rebind.test:{canary.port}/")
+    assert isinstance(last, ForbiddenAddress)
+    assert canary.connections == []
+
+
+async def test_a_strict_service_meets_nobody_inside(starting, calling, canary):
+    """Through the whole service: refused in principle or a sentence for each, nothing charged, no packet."""
+    limits = FetchLimits(ports=PORTS | {canary.port})
+    caller = await calling(await starting(allow_private=False, fetch_limits=limits))
+    urls = [form.format(port=canary.port) for form in FORMS if ADDRESSED.match(form)]
+    refused = [url for url in urls if refuse_url(url, allow_private=False, ports=limits.ports)]
+    for url in refused[::5]:
+        answered = await caller.ask(url=["http://example.org/", url])
+        assert (answered.status, answered.body["error"]) == (400, "Invalid URLs detected."), url
+    taken = [url for url in urls if url not in refused]
+    done = await caller.finished(await caller.ask(url=taken, feature="colors"))
+    assert (done["all"]["assets"], done["credits_paid"]) == ([], 0)
+    errors = done["all"]["errors"]
+    assert len(errors) == len(taken) > len(urls) / 2
+    assert all(error.startswith(url) for error, url in zip(errors, taken, strict=True))
+    assert (canary.connections, await caller.balance()) == ([], 1000)
