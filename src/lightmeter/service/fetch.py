@@ -39,6 +39,7 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 USER_AGENT: Final = "lightmeter-service"
 HEADER_BYTES: Final = 8190
 """Of one header, and of the status line; the client counts no more than 128 headers."""
+MOST_REASON_CHARS: Final = 120
 LOOKING_UP: Final = 16
 """Names that are looked up at once."""
 
@@ -217,4 +218,6 @@ def _reason(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"no connection: {error.os_error.strerror or error.os_error}"
-    return str(error) or type(error).__name__
+    # Only the first line, and not all of that: the client quotes what the host sent.
+    told = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return told.strip().partition("\n")[0][:MOST_REASON_CHARS].rstrip(" :") or type(error).__name__

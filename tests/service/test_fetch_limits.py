@@ -1,0 +1,163 @@
+"""Hosts that are hostile rather than broken: whatever they send, a fetch ends within its bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from contextlib import asynccontextmanager
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from lightmeter.errors import FetchError, MediaTooLarge
+from lightmeter.service.fetch import Fetcher, FetchLimits
+from lightmeter.testing import tiny_png
+
+PNG = tiny_png()
+TOO_MANY = 10_000
+SMALL = FetchLimits(most_image_bytes=1024**2, most_video_bytes=2 * 1024**2, total_s=20.0)
+
+
+@asynccontextmanager
+async def host(*pieces: bytes, every_s: float = 0.0, forever: bytes = b""):
+    """Answers each connection with these pieces, one at a time, and then with `forever` for as long as it is read."""
+
+    async def met(_, writer):
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(every_s)
+            while forever:
+                writer.write(forever)
+                await writer.drain()
+                await asyncio.sleep(every_s)
+        except ConnectionError:
+            pass  # the fetcher has left, as it should
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(met, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x.png"
+    server.close()
+
+
+async def fetched(url: str, limits: FetchLimits = SMALL) -> bytes:
+    """What a fetch from one's own machine brings."""
+    async with Fetcher(allow_private=True, limits=limits) as fetcher, fetcher.fetch(url) as found:
+        return found.path.read_bytes()
+
+
+def resident() -> int:
+    """Bytes of memory in use."""
+    fields = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()
+    return int(fields[0]) * 1024
+
+
+def head(*headers: str) -> bytes:
+    """The head of an answer."""
+    return "\r\n".join(["HTTP/1.1 200 OK", "Connection: close", *headers, "", ""]).encode()
+
+
+def bomb(size_bytes: int) -> bytes:
+    """So many zeros, a thousandth of that as gzip."""
+    stream = BytesIO()
+    with gzip.GzipFile(fileobj=stream, mode="wb") as file:
+        for _ in range(size_bytes // 1024**2):
+            file.write(bytes(1024**2))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_compressed_bombs_are_left_at_the_bound(encoding):
+    """400 MB of zeros in 400 KB: counted as they unfold, a piece at a time, so memory stays what it was."""
+    packed = bomb(400 * 1024**2) if encoding == "gzip" else zlib.compress(bytes(400 * 1024**2))
+    before = resident()
+    async with host(head(f"Content-Encoding: {encoding}", f"Content-Length: {len(packed)}"), packed) as url:
+        with pytest.raises(MediaTooLarge):
+            await fetched(url)
+    assert resident() - before < 64 * 1024**2
+
+
+@pytest.mark.parametrize("length", ["Content-Length: 10", "Content-Length: 99999999999", "Transfer-Encoding: chunked"])
+async def test_the_length_a_header_claims_is_not_believed(length):
+    """Too short and too long are errors; with none, what comes is counted."""
+    body = b"%x\r\n" % len(PNG) + PNG + b"\r\n0\r\n\r\n" if "chunked" in length else PNG
+    async with host(head(length), body) as url:
+        if "chunked" in length:
+            assert await fetched(url) == PNG
+        else:
+            with pytest.raises(FetchError):
+                await fetched(url)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\n" + b"X-Large: " + b"x" * 10**6 + b"\r\n\r\n",
+        b"HTTP/1.1 200 " + b"x" * 10**6 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X-Many: x\r\n" * TOO_MANY + b"\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/" + b"x" * 10**5 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 99999 OK\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"\0" * 10**5,
+        b"",
+    ],
+    ids=lambda answer: answer[:40].decode("latin-1").encode("unicode_escape").decode(),
+)
+async def test_answers_that_are_none_are_errors(answer):
+    """Heads without end, lengths that contradict each other, other protocols: a sentence each, in time."""
+    async with host(answer) as url:
+        with pytest.raises(FetchError) as caught:
+            await fetched(url, FetchLimits(total_s=2.0))
+    assert 0 < len(str(caught.value)) < 200
+    assert "\n" not in str(caught.value)
+
+
+async def test_an_encoding_nobody_knows_is_handed_on():
+    """As it came: what it holds is then no picture."""
+    async with host(head("Content-Encoding: zip"), b"PK\3\4hello") as url:
+        assert await fetched(url) == b"PK\3\4hello"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "forever"),
+    [
+        ((b"HTTP/1.1 200 OK\r\n",), b"X"),
+        ((b"HTTP/1.1 200 OK\r\nX-Slow: ",), b"x"),
+        ((head("Content-Length: 1000000"),), b"\0"),
+        ((head("Transfer-Encoding: chunked"),), b"1\r\n\0\r\n"),
+        ((), b"HTTP/1.1 100 Continue\r\n\r\n"),
+        ((head("Content-Encoding: gzip"), gzip.compress(b"")), gzip.compress(b"")),
+    ],
+    ids=["header lines", "one header", "body", "chunks", "continue", "empty gzip members"],
+)
+async def test_who_sends_a_byte_now_and_then_is_left(pieces, forever):
+    """Never silent for long, never done: the whole time is bounded too."""
+    async with host(*pieces, every_s=0.01, forever=forever) as url:
+        with pytest.raises(FetchError):
+            await fetched(url, FetchLimits(silence_s=5.0, total_s=0.4))
+
+
+async def test_the_whole_time_holds_over_redirects():
+    """Three hops that each take half of it are too many."""
+    async with host(b"HTTP/1.1 302 Found\r\nConnection: close\r\n", b"Location: /x\r\n", b"\r\n", every_s=0.2) as url:
+        with pytest.raises(FetchError, match="in time"):
+            await fetched(url, FetchLimits(total_s=0.7))
+
+
+async def test_names_are_looked_up_beside_other_work():
+    """In threads of their own: names that are slow on purpose take none from decoding and uploads."""
+    async with Fetcher(allow_private=False) as fetcher:
+        with pytest.raises(FetchError, match="not public"):
+            async with fetcher.fetch("http://localhost/"):
+                pass
+        assert len(fetcher._resolver._threads._threads) == 1
+        assert asyncio.get_running_loop()._default_executor is None
