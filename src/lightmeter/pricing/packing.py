@@ -1,0 +1,160 @@
+"""Which charges can fill which gaps: exact, over all ways at once, with bounded work.
+
+A gap in the chain of balances is a bin that holds whole credits; a charge that may have happened is an item that
+lies in one bin at one of its prices, or in none. The question is not for one way to fill the bins but for what all
+ways have in common. All states a filling can pass through are one big integer, a bit for each state; the states
+reached from the front and those that still reach the end meet at each item. See Bellman (1957) for the subset sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+__all__ = ["MOST_WORK_BITS", "Item", "Possible", "most_filled", "possibilities"]
+
+MOST_WORK_BITS: Final = 1 << 29
+"""Bits touched before giving up: about a tenth of a second."""
+
+Runs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A charge that may lie in a bin.
+
+    Attributes:
+        bins: Where it can lie, as positions.
+        prices: What it can take, as runs of whole credits `(low, high)`, both included, each 1 or more.
+        must: It lies somewhere for sure.
+    """
+
+    bins: tuple[int, ...]
+    prices: Runs
+    must: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """What some way of filling the bins does with an item: leaves it out, puts it in; neither if there is no way."""
+
+    out: bool
+    placed: bool
+
+
+class _Lattice:
+    """All states of some bins, as bits: bit Σ s[k]·stride[k] stands for bins filled with s[0], s[1], … credits."""
+
+    def __init__(self, bins: Sequence[int]) -> None:
+        self.bins = bins
+        self.strides = [prod(size + 1 for size in bins[:k]) for k in range(len(bins))]
+        self.bits = prod(size + 1 for size in bins)
+        self.every = (1 << self.bits) - 1
+        self._masks: dict[tuple[int, int], int] = {}
+
+    def _room(self, k: int, credits_: int) -> int:
+        """The states in which bin `k` takes so many credits more."""
+        if (k, credits_) not in self._masks:
+            period = self.strides[k] * (self.bins[k] + 1)
+            mask = (1 << self.strides[k] * (self.bins[k] + 1 - credits_)) - 1
+            while period < self.bits:  # once for each state of the bins after this one
+                mask |= mask << period
+                period *= 2
+            self._masks[k, credits_] = mask & self.every
+        return self._masks[k, credits_]
+
+    def _moved(self, states: int, k: int, credits_: int, *, back: bool) -> int:
+        shift, room = credits_ * self.strides[k], self._room(k, credits_)
+        return (states >> shift) & room if back else (states & room) << shift
+
+    def placed(self, states: int, item: Item, *, back: bool = False) -> int:
+        """The states after (`back`: before) the item was put into one of its bins, at any of its prices."""
+        found = 0
+        for k in item.bins:
+            for low, high in item.prices:
+                width = min(high, self.bins[k]) - low
+                if width < 0:
+                    continue
+                run, covered = self._moved(states, k, low, back=back), 0
+                while covered < width:  # doubling: a run of any length in a few steps
+                    step = min(covered + 1, width - covered)
+                    run |= self._moved(run, k, step, back=back)
+                    covered += step
+                found |= run
+        return found
+
+
+def possibilities(
+    bins: Sequence[int], items: Sequence[Item], *, exact: bool, most_work_bits: int = MOST_WORK_BITS
+) -> list[Possible] | None:
+    """What can have become of each item, over all ways of filling the bins.
+
+    Args:
+        bins: Credits each holds, 0 or more.
+        items: What may lie in them.
+        exact: The items fill every bin to the brim; otherwise others may have filled the rest.
+        most_work_bits: Work allowed. Bins are joined while there is too much of it: that allows more ways than
+            there are, so that an answer is still true, only less often sharp.
+
+    Returns:
+        One for each item; None when even one bin is too much work.
+    """
+    sizes, kept = list(bins) or [0], list(items)
+    if not exact:  # room that no item can fill changes nothing
+        sizes = [min(size, _reach(kept, k)) for k, size in enumerate(sizes)]
+    elif any(size > _reach(kept, k) for k, size in enumerate(sizes)):
+        return [Possible(out=False, placed=False)] * len(kept)
+    while _work_bits(sizes, kept) > most_work_bits:
+        if len(sizes) == 1:
+            return None
+        sizes, kept = _joined(sizes, kept)
+    return _meet(_Lattice(sizes), kept, exact=exact)
+
+
+def _meet(lattice: _Lattice, items: Sequence[Item], *, exact: bool) -> list[Possible]:
+    fronts = [1]
+    for item in items:
+        staying = 0 if item.must else fronts[-1]
+        fronts.append(staying | lattice.placed(fronts[-1], item))
+    end = 1 << (lattice.bits - 1) if exact else lattice.every
+    found = []
+    for item, front in zip(reversed(items), reversed(fronts[:-1]), strict=True):
+        out = not item.must and bool(front & end)
+        before = lattice.placed(end, item, back=True)
+        found.append(Possible(out, bool(front & before)))
+        end = before if item.must else before | end
+    return found[::-1]
+
+
+def most_filled(size: int, prices: Sequence[Runs], most_work_bits: int = MOST_WORK_BITS) -> int:
+    """Most credits, up to `size`, that some of these prices add up to; `size` when that is too much work to say."""
+    items = [Item((0,), runs) for runs in prices]
+    size_needed = min(size, _reach(items, 0))
+    if _work_bits([size_needed], items) > most_work_bits:
+        return size
+    lattice, states = _Lattice([size_needed]), 1
+    for item in items:
+        states |= lattice.placed(states, item)
+    return states.bit_length() - 1
+
+
+def _reach(items: Sequence[Item], k: int) -> int:
+    """Most that items can fill into a bin, were it endless."""
+    return sum(max((high for _, high in item.prices), default=0) for item in items if k in item.bins)
+
+
+def _work_bits(sizes: Sequence[int], items: Sequence[Item]) -> int:
+    steps = sum(
+        1 + 4 * sum((high - low + 1).bit_length() for low, high in item.prices) * len(item.bins) for item in items
+    )
+    return prod(size + 1 for size in sizes) * max(1, steps)
+
+
+def _joined(sizes: Sequence[int], items: Sequence[Item]) -> tuple[list[int], list[Item]]:
+    """The two smallest neighbours as one bin."""
+    k = min(range(len(sizes) - 1), key=lambda at: sizes[at] + sizes[at + 1])
+    places = [at if at <= k else at - 1 for at in range(len(sizes))]
+    bins = [*sizes[:k], sizes[k] + sizes[k + 1], *sizes[k + 2 :]]
+    return bins, [Item(tuple(sorted({places[at] for at in item.bins})), item.prices, must=item.must) for item in items]
