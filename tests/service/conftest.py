@@ -201,9 +201,13 @@ def portal():
 
 
 async def _others() -> list[str]:
-    """Tasks that nobody has ended."""
-    await asyncio.sleep(0)
-    return [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    """Tasks that nobody has ended; a server waits ten seconds for the rest of a body it has refused."""
+    for _ in range(POLLS):
+        others = [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if not others:
+            return []
+        await asyncio.sleep(0.02)
+    return others
 
 
 @pytest.fixture(scope="session")

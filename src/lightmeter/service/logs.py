@@ -6,14 +6,13 @@ here: the access log names method, path, status, time and the number of the acco
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import secrets
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
-
-import orjson
 
 __all__ = ["LogFormat", "access", "configure", "request_id", "taken_id"]
 
@@ -80,7 +79,7 @@ class _Json(logging.Formatter):
             line["request"] = request_id.get()
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode(errors="replace")
+        return json.dumps(line, default=str)  # in ASCII: lone surrogates and line ends are escaped
 
 
 def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> None:

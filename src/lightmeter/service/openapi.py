@@ -33,9 +33,9 @@ TEXTS: Final[Mapping[int, tuple[str, str]]] = {
     402: ("The balance is nothing, or below the price. Nothing was charged.", words.INSUFFICIENT_CREDITS),
     404: ("Unknown, expired, or another account's.", words.not_found("0123abcd")),
     405: ("Another method is wanted; `Allow` says which.", "Method Not Allowed."),
-    409: ("The Idempotency-Key was used for another request.", "The Idempotency-Key was used for another request."),
     413: ("One file is over 20 MB after decoding.", words.FILE_TOO_LARGE),
     414: ("The query is longer than 2048 characters.", words.QUERY_TOO_LONG),
+    422: ("The Idempotency-Key was sent before with another request.", "This Idempotency-Key was sent before …"),
     500: ("Processing broke; the text carries the cause. Nothing was charged.", f"{words.REQUEST_FAILED}: …"),
     503: ("No room at the moment; ask again after `Retry-After` seconds. Nothing was charged.", "Too busy."),
 }
@@ -91,8 +91,8 @@ def _post() -> Json:
     idempotency = {
         "name": "Idempotency-Key",
         "in": "header",
-        "description": "A name of the caller's own: a second request with it gets the first one's answer, unpaid.",
-        "schema": {"type": "string"},
+        "description": "A name of the caller's own: the same request with it gets the first one's answer, unpaid.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*$"},
     }
     example = {"url": "https://example.org/cat.jpg", "feature": ["tags", "colors"], "tag_score": 0.5}
     return {
@@ -103,7 +103,7 @@ def _post() -> Json:
             "required": False,
             "content": {"application/json": {"schema": {"$ref": f"{REF}AnalyzeRequest"}, "example": example}},
         },
-        "responses": _answers(_analyzed(), (400, 401, 402, 405, 409, 413, 500, 503)),
+        "responses": _answers(_analyzed(), (400, 401, 402, 405, 413, 422, 500, 503)),
     }
 
 

@@ -25,7 +25,7 @@ from lightmeter.models.vocabulary import (
 )
 from lightmeter.service import logs, openapi, page
 from lightmeter.service.auth import Account
-from lightmeter.service.handlers import Handlers, Reply, Terms, refusal
+from lightmeter.service.handlers import Handlers, Reply, refusal
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
 from lightmeter.service.parameters import from_json, from_query
 
@@ -87,7 +87,7 @@ def _json(reply: Reply) -> web.Response:
     response = web.Response(status=reply.status, body=orjson.dumps(reply.body), content_type="application/json")
     if reply.status == 503:  # noqa: PLR2004 (service unavailable)
         response.headers["Retry-After"] = str(RETRY_AFTER_S)
-    response.headers.update(getattr(reply, "headers", {}))
+    response.headers.update(reply.headers)
     return response
 
 
@@ -195,7 +195,7 @@ class _Probes:
     def __init__(self, handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics) -> None:
         self._is_ready = is_ready
         self._metrics = metrics
-        terms: Terms = getattr(handlers, "terms", None) or handlers._terms  # noqa: SLF001 (until it is public)
+        terms = handlers.terms
         self._index = page.index(terms.offered, terms.tariff.rates)
         self._openapi = orjson.dumps(openapi.document(terms.offered))
 

@@ -1,0 +1,165 @@
+"""What the service counts, and what it writes down: enough to run it, nothing that belongs to its callers."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lightmeter.service import logs
+from lightmeter.service.metrics import Metrics
+
+
+def figures(text: str) -> dict[tuple[str, ...], float]:
+    """Samples by name and values of labels, these in the order of the labels' names."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def read(caller) -> dict[tuple[str, ...], float]:
+    """GET /metrics; needs no key."""
+    async with caller.session.get(f"{caller.base_url}/metrics") as answer:
+        assert (answer.status, answer.content_type) == (200, "text/plain")
+        return figures(await answer.text())
+
+
+async def test_answers_are_counted_by_endpoint_and_status(starting, calling, encoded):
+    """By the route, not by the path, so that ids make no figures of their own."""
+    caller = await calling(await starting())
+    await caller.ask(file=encoded())
+    await caller.poll("0" * 32)
+    await caller.poll("1" * 32)
+    await caller.send("GET", "/api/secret")
+    caller.headers = {}
+    await caller.ask(file=encoded())
+    told = await read(caller)
+    counted = {name[1:]: value for name, value in told.items() if name[0] == "lightmeter_http_requests_total"}
+    assert counted == {
+        ("/api/fetch", "200"): 1,
+        ("/api/fetch", "401"): 1,
+        ("/api/response/{request_id}", "404"): 2,
+        ("other", "404"): 1,
+    }
+    assert told["lightmeter_http_seconds_count", "/api/fetch"] == 2
+    assert "secret" not in str(told)
+
+
+async def test_two_services_in_one_process_count_for_themselves(starting, calling, tmp_path):
+    """Each has a registry of its own."""
+    first = await calling(await starting())
+    second = await calling(await starting(database=f"sqlite:///{tmp_path / 'second.db'}"))
+    await first.balance()
+    assert ("lightmeter_http_requests_total", "/api/credits", "200") in await read(first)
+    assert ("lightmeter_http_requests_total", "/api/credits", "200") not in await read(second)
+
+
+def test_every_figure_has_its_name():
+    """What is counted comes out under a name with the unit in it."""
+    metrics = Metrics()
+    metrics.looked_at("palette", ["colors", "tags"], 3)
+    metrics.inferred("palette", 3, 0.02)
+    metrics.backend_failed("palette")
+    metrics.cache(hit=True)
+    metrics.job("completed")
+    metrics.charged(7)
+    metrics.refused("inference")
+    metrics.depth("jobs", 4)
+    metrics.watch_depth("inference", lambda: 9)
+    with metrics.timed("fetch"):
+        pass
+    with pytest.raises(OSError, match="away"), metrics.timed("fetch"):
+        raise OSError("away")
+    told = figures(metrics.written().decode())
+    expected = {
+        ("lightmeter_pictures_total", "palette", "colors"): 3,
+        ("lightmeter_pictures_total", "palette", "tags"): 3,
+        ("lightmeter_inference_seconds_count", "palette"): 1,
+        ("lightmeter_inference_pictures_sum", "palette"): 3,
+        ("lightmeter_backend_failures_total", "palette"): 1,
+        ("lightmeter_cache_lookups_total", "hit"): 1,
+        ("lightmeter_jobs_total", "completed"): 1,
+        ("lightmeter_credits_charged_total",): 7,
+        ("lightmeter_refusals_total", "inference"): 1,
+        ("lightmeter_queue_depth", "jobs"): 4,
+        ("lightmeter_queue_depth", "inference"): 9,
+        ("lightmeter_work_seconds_count", "ok", "fetch"): 1,
+        ("lightmeter_work_seconds_count", "failed", "fetch"): 1,
+    }
+    assert {name: told.get(name) for name in expected} == expected
+
+
+@pytest.fixture
+def written():
+    """What is logged as JSON from here on; the process's own set-up comes back afterwards."""
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    root.handlers.clear()
+    logs.configure("json")
+    stream = root.handlers[0].stream = io.StringIO()
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    root.handlers[:], root.level = before
+
+
+async def test_every_request_is_one_line_that_gives_nothing_away(caller, encoded, written):
+    """Method, path, status, milliseconds, account, id: no key, no body, no query, no forged line."""
+    content = encoded(5)
+    done = await caller.ask({"X-Request-ID": "mine-1"}, file=content, prompt="a secret wish")
+    await caller.send("GET", "/api/fetch?url=http://example.org/secret%0aplace&tag_score=7")
+    await caller.send("GET", "/api/sec%0aond")
+    lines = [line for line in written() if line["logger"] == "lightmeter.access"]
+    assert [(line["method"], line["path"], line["status"]) for line in lines] == [
+        ("POST", "/api/fetch", 200),
+        ("GET", "/api/fetch", 400),
+        ("GET", "/api/sec%0Aond", 404),
+    ]
+    assert all(line["ms"] >= 0 and line["level"] == "info" and line["at"] for line in lines)
+    assert (lines[0]["request"], lines[0]["account"]) == ("mine-1", done.body["user_id"])
+    everything = json.dumps(written())
+    key = caller.headers["X-API-Key"].removeprefix("Token ")
+    assert not [secret for secret in (key, content, "secret", "wish", "tag_score") if secret in everything]
+
+
+@pytest.mark.parametrize(("given", "taken"), [("abc-1.x_Y", True), ("a b", False), ("x" * 65, False), ('"', False)])
+async def test_answers_carry_the_id_of_their_request(caller, given, taken):
+    """The caller's own if it is a plain one, a fresh one otherwise; on refusals too."""
+    for path in ("/api/credits", "/healthz", "/api/nothing"):
+        answered = await caller.send("GET", path, headers={"X-Request-ID": given})
+        told = answered.headers["X-Request-ID"]
+        assert (told == given) == taken
+        assert taken or re.fullmatch(r"[0-9a-f]{16}", told)
+
+
+def test_logs_for_people_are_lines_of_text(capsys):
+    """Time, level, place, message, and the request's id; errors with their trace."""
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    root.handlers.clear()
+    try:
+        logs.configure("text")
+        token = logs.request_id.set("r-1")
+        logs.access("GET", "/x", 200, 0.0012, 3)
+        logs.request_id.reset(token)
+        logging.getLogger("elsewhere").warning("watch out")
+    finally:
+        root.handlers[:], root.level = before
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("INFO lightmeter.access method=GET path=/x status=200 ms=1.2 account=3 request=r-1")
+    assert second.endswith("WARNING elsewhere watch out")
+
+
+def test_json_logs_hold_whatever_happens(written):
+    """An exception is a field of its line, and odd characters are no trouble."""
+    try:
+        int("odd \ud800 news\nline")
+    except ValueError:
+        logging.getLogger("lightmeter.service").exception("it %s", "broke")
+    (line,) = written()
+    assert (line["message"], line["level"]) == ("it broke", "error")
+    assert "ValueError" in line["exception"]

@@ -1,0 +1,110 @@
+"""Requests made from the OpenAPI document, right ones and wrong ones: no 5xx, no answer the document does not hold."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode, checks
+from schemathesis.specs.openapi import checks as documented
+
+from lightmeter.service.app import open_account
+
+CHECKS = [
+    checks.not_a_server_error,
+    documented.status_code_conformance,
+    documented.content_type_conformance,
+    documented.response_headers_conformance,
+    documented.response_schema_conformance,
+]
+bounded = settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+OPERATIONS = [
+    ("POST", "/api/fetch"),
+    ("GET", "/api/fetch"),
+    ("GET", "/api/response/{request_id}"),
+    ("GET", "/api/credits"),
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/metrics"),
+    ("GET", "/openapi.json"),
+    ("GET", "/"),
+]
+
+
+@pytest.fixture(scope="module")
+def document(service):
+    """The document as the running service gives it."""
+    return schemathesis.openapi.from_url(f"{service.base_url}/openapi.json")
+
+
+@pytest.fixture(scope="module")
+def key(service):
+    """With credits for all that may be asked."""
+    opened = asyncio.run(open_account(service.database, "schemathesis", 100_000))
+    return {"X-API-Key": f"Token {opened}"}
+
+
+def test_every_operation_is_tried(document):
+    """What the document holds, and no more, is on the list of this file."""
+    held = [(method.upper(), path) for path, methods in document.raw_schema["paths"].items() for method in methods]
+    assert sorted(held) == sorted(OPERATIONS)
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])
+@pytest.mark.parametrize(("method", "path"), OPERATIONS[:4], ids=str)
+def test_whatever_is_asked_the_answer_is_documented(document, key, mode, method, path):
+    """Requests that follow the document, and requests that break it in one place."""
+    operation = document[path][method]
+    if mode is GenerationMode.NEGATIVE and not path.endswith("fetch"):
+        return  # any text is an id, and nothing can be wrong in a request without parameters
+
+    @bounded
+    @given(operation.as_strategy(generation_mode=mode))
+    def run(case):
+        case.call_and_validate(headers=key, checks=CHECKS, timeout=30)
+
+    run()
+
+
+def test_pictures_with_any_options_get_documented_answers(document, key, site):
+    """With something to look at: one picture, or two; every other field as the document allows."""
+
+    @bounded
+    @given(document["/api/fetch"]["POST"].as_strategy())
+    def run(case):
+        fields = case.body if isinstance(case.body, dict) else {}
+        urls = [site.url("picture/1.png"), site.url("picture/2.png")]
+        case.body = {**fields, "file": [], "url": urls[: 1 + len(fields) % 2]}
+        case.media_type = "application/json"
+        answer = case.call_and_validate(headers=key, checks=CHECKS, timeout=30)
+        assert answer.status_code in {200, 400}
+
+    run()
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS[:4], ids=str)
+def test_nobody_is_answered_without_a_key(document, method, path):
+    """Whatever is asked: 401, as documented."""
+
+    @settings(bounded, max_examples=3)
+    @given(document[path][method].as_strategy())
+    def run(case):
+        answer = case.call_and_validate(headers={"X-API-Key": "Token nobody"}, checks=CHECKS, timeout=30)
+        assert answer.status_code == 401
+
+    run()
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS[4:], ids=str)
+def test_what_needs_no_key_answers_as_documented(document, method, path):
+    """Probes, figures, the document itself and the page."""
+    document[path][method].Case().call_and_validate(checks=CHECKS, timeout=30)
