@@ -6,99 +6,222 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.pace import Pace
+from lightmeter.client.pace import Pace, Quota, quota_of
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["sent", "answer", "throttled"]),
+        st.sampled_from(["sent", "answer", "throttled", "lost", "quota"]),
         st.floats(0, 5),
         st.none() | st.floats(0, 1000),
     ),
     max_size=60,
 )
+ENOUGH_S = 6 * 3600.0
 
 
 def played(events, pace):
-    """The pace after these events, the time after the last, and the latest end of a Retry-After."""
-    now, quiet_until = 0.0, 0.0
-    for event, pause_s, retry_after_s in events:
+    """Play events; the time after the last, the latest end of a Retry-After, and the tickets still out."""
+    now, quiet_until, out = 0.0, 0.0, []
+    for event, pause_s, asked_s in events:
         now += pause_s
-        if event == "sent":
-            pace.on_sent(now)
+        if event == "sent" or (event in {"answer", "throttled", "lost"} and not out):
+            pace.on_taken(now)
+            out.append(pace.on_sent(now))
         elif event == "answer":
-            pace.on_answer(now, pause_s)
+            ticket = out.pop(0)
+            pace.on_answer(now, now - ticket.sent_at, ticket)
+        elif event == "lost":
+            pace.on_lost(out.pop(0))
+        elif event == "throttled":
+            pace.on_throttled(now, asked_s, out.pop(0))
+            quiet_until = max(quiet_until, now + (asked_s or 0.0))
         else:
-            pace.on_throttled(now, retry_after_s)
-            quiet_until = max(quiet_until, now + (retry_after_s or 0.0))
-    return now, quiet_until
+            pace.on_quota(now, Quota(float(len(out)), 1 + (asked_s or 0.0)))
+    return now, quiet_until, out
+
+
+def sent_one(pace, now):
+    """Send one request."""
+    pace.on_taken(now)
+    return pace.on_sent(now)
+
+
+def limited(rejected=2):
+    """A pace that has met a limit on the rate, its door open again, and the time."""
+    pace, now = Pace(8), 0.0
+    for _ in range(20):
+        pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
+        now += 0.1
+    for _ in range(rejected):
+        now += pace.wait_s(now, 0) + 1e-6
+        pace.on_throttled(now, None, sent_one(pace, now))
+    now += pace.wait_s(now, 0) + 1e-6
+    pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
+    return pace, now + 0.1
 
 
 @given(EVENTS, st.floats(0, 2000))
 def test_no_go_before_a_retry_after_ends(events, later_s):
     """Whatever else happened, nothing is sent before every Retry-After has ended."""
     pace = Pace(16)
-    now, quiet_until = played(events, pace)
+    now, quiet_until, _ = played(events, pace)
     if pace.wait_s(now + later_s, 0) == 0:
         assert now + later_s >= quiet_until
 
 
 @given(EVENTS, st.integers(1, 40))
 def test_always_recovers(events, max_in_flight):
-    """After any history the door opens in finite time, and good answers bring the whole window back."""
+    """After any history the door opens in finite time, and a service that takes everything is used fully again."""
     pace = Pace(max_in_flight)
-    now, _ = played(events, pace)
-    now += pace.wait_s(now, 0)
-    now += pace.wait_s(now, 0)  # a sum of floats may fall a hair short of the instant
-    assert pace.wait_s(now, 0) == 0
-    for _ in range(max_in_flight**2):
-        pace.on_sent(now)
+    now, _, out = played(events, pace)
+    for ticket in out:
+        pace.on_lost(ticket)
+    end = now + ENOUGH_S
+    while now < end:
+        wait_s = pace.wait_s(now, 0)
+        assert wait_s <= 1001  # the longest that was asked for, and nothing on top of it
+        if wait_s:
+            now += wait_s + 1e-6
+            continue
+        pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
         now += 0.1
-        pace.on_answer(now, 0.1)
-    assert pace.window == max_in_flight
-    assert pace.wait_s(now, max_in_flight - 1) == 0
+        if pace.wait_s(now, 0) == 0 and (pace.ceiling is None or pace.ceiling.rate > 9) and (pace.cap or 9) > 0:
+            return
+    pytest.fail(f"still slow after {ENOUGH_S} s: {pace.state()}")
 
 
 @given(EVENTS, st.integers(1, 40), st.integers(0, 200))
 def test_the_window_holds(events, max_in_flight, in_flight):
-    """Never more in flight than the window, which is at least one and at most the limit; waits are finite."""
+    """Never more in flight than the limit, and waits are finite."""
     pace = Pace(max_in_flight)
-    now, _ = played(events, pace)
+    now, _, _ = played(events, pace)
     assert 1 <= pace.window <= max_in_flight
     wait_s = pace.wait_s(now, in_flight)
     assert 0 <= wait_s < float("inf")
-    assert wait_s > 0 or in_flight < pace.window
+    assert wait_s > 0 or in_flight < max_in_flight
+
+
+@given(EVENTS)
+def test_what_was_learned_can_be_kept(events):
+    """The state of any pace starts another one, at 0.7 of it, and holds nothing but numbers."""
+    pace = Pace(16)
+    now, _, _ = played(events, pace)
+    state = pace.state()
+    again = Pace(16)
+    again.warm_start(state, now)
+    assert all(isinstance(value, float) for value in state.values())
+    if "rate" in state:
+        assert again.state()["rate"] == pytest.approx(max(0.02, 0.7 * state["rate"]))
+    elif "cap" in state:
+        assert again.cap == max(1, int(0.7 * state["cap"]))
+    else:
+        assert again.state() == {}
 
 
 def test_one_decrease_for_each_episode():
-    """Rejections of requests sent before the last closing cost the window nothing more."""
-    pace = Pace(8)
-    for _ in range(8):
-        pace.on_sent(0.0)
-    for late_s in range(8):
-        pace.on_throttled(1.0 + late_s / 100, None)
-    assert pace.window == pytest.approx(8 * 0.7)
-    pace.on_throttled(60.0, None)  # still of those sent at 0
-    assert pace.window == pytest.approx(8 * 0.7)
-    pace.on_sent(61.0)
-    pace.on_throttled(62.0, None)
-    assert pace.window == pytest.approx(8 * 0.7 * 0.7)
+    """Rejections of requests sent before the last decrease cost nothing more."""
+    pace, now = limited()
+    tickets = [sent_one(pace, now + each) for each in range(5)]
+    pace.on_throttled(now + 5, None, tickets[0])
+    learned = pace.ceiling.rate
+    for ticket in tickets[1:]:
+        pace.on_throttled(now + 6, None, ticket)
+    assert pace.ceiling.rate == learned
+    pace.on_throttled(now + 10, None, sent_one(pace, now + 9))
+    pace.on_throttled(now + 12, None, sent_one(pace, now + 11))
+    assert pace.ceiling.rate <= learned
 
 
 def test_pauses_grow_while_nothing_gets_through():
-    """Without a Retry-After each further episode doubles the pause, and an answer brings back the first."""
-    pace, now, pauses = Pace(4), 0.0, []
-    for _ in range(10):
-        pace.on_sent(now)
-        pace.on_throttled(now, None)
+    """Without a Retry-After each further episode doubles the pause, up to a minute; an answer makes it short again."""
+    pace, now, pauses = Pace(4, jitter=lambda: 1.0), 0.0, []
+    for _ in range(12):
+        pace.on_throttled(now, None, sent_one(pace, now))
         pauses.append(pace.wait_s(now, 0))
         now += pauses[-1] + 0.001
     assert pauses[:4] == pytest.approx([0.5, 1, 2, 4])
     assert pauses[-1] == pytest.approx(60)
-    pace.on_sent(now)
-    pace.on_answer(now + 0.1, 0.1)
-    pace.on_sent(now + 1)
-    pace.on_throttled(now + 1, None)
-    assert pace.wait_s(now + 1, 0) == pytest.approx(0.5)
+    pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
+    pace.on_throttled(now + 60, None, sent_one(pace, now + 60))
+    assert pace.wait_s(now + 60, 0) <= 0.5
+
+
+@given(st.floats(0, 1))
+def test_pauses_are_half_fixed_half_chance(chance):
+    """Equal jitter: a pause lies between half of it and all of it; a Retry-After is kept to the letter."""
+    pace = Pace(4, jitter=lambda: chance)
+    pace.on_throttled(0.0, None, sent_one(pace, 0.0))
+    assert pace.wait_s(0.0, 0) == pytest.approx(0.5 * (0.5 + 0.5 * chance))
+    pace.on_throttled(0.1, 7.0, sent_one(pace, 0.1))
+    assert pace.wait_s(0.1, 0) == pytest.approx(7.0)
+
+
+def test_after_a_silence_one_request_knocks():
+    """While nothing has been taken since the last rejection, one request at a time finds out."""
+    pace, now = limited()
+    pace.on_throttled(now, None, sent_one(pace, now))
+    now += pace.wait_s(now, 0) + 1e-6
+    knock = sent_one(pace, now)
+    assert pace.wait_s(now + 0.5, 1) > 0
+    pace.on_answer(now + 0.6, 0.6, knock)
+    assert pace.wait_s(now + 60, 1) == 0
+
+
+def test_requests_are_evenly_spaced():
+    """Under a limit requests leave one by one: never two within one interval."""
+    pace, now = limited()
+    now += 10  # a long idle time saves nothing up
+    for _ in range(3):
+        pace.on_taken(now)
+        assert pace.wait_s(now, 0) == pytest.approx(1 / pace.ceiling.allowed(now))
+        now += pace.wait_s(now, 0)
+
+
+def test_a_hold_says_nothing_about_limits():
+    """A pause for another reason shuts the door and teaches nothing."""
+    pace = Pace(4)
+    pace.hold(5.0)
+    assert pace.wait_s(1.0, 0) == pytest.approx(4.0)
+    assert pace.wait_s(5.0, 0) == 0
+    assert pace.state() == {}
+
+
+def test_a_quota_is_spread_until_it_is_renewed():
+    """Headers that state 10 requests for 20 s mean one each 2 s; none left means silence; then they are forgotten."""
+    pace = Pace(4)
+    pace.on_quota(0.0, Quota(10, 20))
+    pace.on_taken(0.0)
+    assert pace.wait_s(0.0, 0) == pytest.approx(2.0)
+    pace.on_quota(1.0, Quota(0, 30))
+    assert pace.wait_s(2.0, 0) == pytest.approx(29.0)
+    pace.on_taken(31.0)
+    assert pace.wait_s(31.0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "quota"),
+    [
+        ({"ratelimit": '"default";r=50;t=30'}, Quota(50, 30)),
+        ({"ratelimit": '"day";r=5000;t=3600, "burst";t=5;r=1'}, Quota(1, 5)),
+        ({"ratelimit-remaining": "3", "ratelimit-reset": "6"}, Quota(3, 6)),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1.5"}, Quota(0, 1.5)),
+        (
+            {
+                "x-ratelimit-remaining": "7",
+                "x-ratelimit-reset": "1767225660",
+                "date": "Thu, 01 Jan 2026 00:00:00 GMT",
+            },
+            Quota(7, 60),
+        ),
+        ({"x-ratelimit-remaining": "7", "x-ratelimit-reset": "1767225660"}, None),
+        ({"x-ratelimit-remaining": "many", "x-ratelimit-reset": "soon"}, None),
+        ({"ratelimit": '"default";r=50'}, None),
+        ({}, None),
+    ],
+)
+def test_quota_headers(headers, quota):
+    """The tightest quota in any of the known spellings is read; what cannot be read is none."""
+    assert quota_of(headers) == quota
 
 
 def test_at_least_one():

@@ -6,6 +6,7 @@ First it collects what was acknowledged before a stop, then it settles what was 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -44,7 +45,11 @@ class Engine:
         self._rows = rows
         self.session = session
         self.standing = standing
-        self._pace = Pace(max_in_flight=session.header.options.max_concurrency)
+        self._pace = Pace(
+            session.header.options.max_concurrency,
+            watch_latency=not session.endpoint.embedded,
+            jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
+        )
         self._collector = Collector(session, standing, PollSchedule())
         self._sender = Sender(session, standing, self._pace, self._collector.add)
         self._collector.sender = self._sender
@@ -129,6 +134,7 @@ class Engine:
 
     def _launch(self, batch: Batch) -> None:
         """Let a batch through: from now on its price is reserved and at risk."""
+        self._pace.on_taken(self.session.clock.monotonic())
         self.standing.reserved += batch.hold
         self.standing.at_risk += batch.hold
         task = asyncio.create_task(self._sender.send(batch))

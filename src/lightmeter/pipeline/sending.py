@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightmeter.client.pace import Pace
+from lightmeter.client.pace import Pace, quota_of
 from lightmeter.client.retry import Judgement, Verdict
 from lightmeter.client.transport import RawAnswer
 from lightmeter.errors import AccessDenied, BudgetReached, OutcomeUnknown, OutOfCredits, Unreachable
@@ -130,22 +130,26 @@ class Sender:
         standing, clock = self._standing, self._session.clock
         standing.requests += 1
         standing.in_flight += 1
-        self._pace.on_sent(clock.monotonic())
+        ticket = self._pace.on_sent(clock.monotonic())
         began = clock.monotonic()
         key = f"{self._session.header.run_id}-{sent.submission_id}"
         try:
             raw, judgement = await self._session.client.submit(request, idempotency_key=key)
         except Unreachable as error:
+            self._pace.on_lost(ticket)
             await self._unreachable(sent, error)
         except OutcomeUnknown as error:
+            self._pace.on_lost(ticket)
             await self._lost(sent, str(error))
         else:
             self._unreached = 0
             now = clock.monotonic()
             if judgement.verdict is Verdict.THROTTLED:
-                self._pace.on_throttled(now, judgement.retry_after_s)
+                self._pace.on_throttled(now, judgement.retry_after_s, ticket)
             else:
-                self._pace.on_answer(now, now - began)
+                self._pace.on_answer(now, now - began, ticket)
+            if (quota := quota_of(raw.headers)) is not None and judgement.retry_after_s is None:
+                self._pace.on_quota(now, quota)
             await self._answered(sent, raw, judgement)
         finally:
             standing.in_flight -= 1
@@ -211,7 +215,7 @@ class Sender:
             self._standing.stop(error)
         else:
             pause = UNREACHABLE_PAUSE_S * 2**self._unreached
-            self._pace.on_throttled(self._session.clock.monotonic(), pause)
+            self._pace.hold(self._session.clock.monotonic() + pause)
 
 
 def sent_name(url: str, path: str | None) -> str:

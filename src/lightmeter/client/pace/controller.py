@@ -1,0 +1,267 @@
+"""The controller: one for each key, asked before each request and told of each answer.
+
+It begins without a limit, with few requests in flight and more with each answer. What stops that decides the mode:
+
+========================================  ==========================================================
+what is seen                              what is then kept
+========================================  ==========================================================
+nothing                                   as many in flight as the caller allows
+rejections above a number in flight       that number in flight; one more is tried now and then
+any other rejections                      requests per second, evenly spaced: `ceiling.Ceiling`
+answers getting slower, no rejections     requests per second, just under the completions measured
+========================================  ==========================================================
+
+A Retry-After beats a RateLimit header beats all of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lightmeter.client.pace.ceiling import Ceiling
+from lightmeter.client.pace.door import Door
+from lightmeter.client.pace.headers import Quota
+from lightmeter.client.pace.latency import LatencyWatch
+from lightmeter.client.pace.spacing import Spacing, Ticket
+
+__all__ = ["Pace"]
+
+_FIRST_WINDOW: Final = 4.0
+_GROWTH: Final = 0.25
+_WARM: Final = 0.7
+_SHORTEST_WAIT_S: Final = 0.005
+_LONGEST_WAIT_S: Final = 1.0
+_FIRST_RATE: Final = 1.0
+_FIRST_TRIAL_S: Final = 15.0
+_LONGEST_TRIAL_S: Final = 120.0
+_TRIALS: Final = 3
+_LEAST_NEAR: Final = 2
+_NEAR: Final = 20
+
+
+class Pace:
+    """Decides when the next request may leave.
+
+    Args:
+        max_in_flight: Most requests at once, 1 or more.
+        watch_latency: Whether to hold back when answers become slower; a service that is ours alone need not be
+            spared.
+        jitter: Numbers from 0 to 1 for the pauses after rejections; always the middle unless given.
+
+    Attributes:
+        window: How many requests may be in flight now, 1 to `max_in_flight`.
+        ceiling: The limit on the rate; None while none is known.
+        cap: The number in flight above which the service rejects; None while none is known.
+    """
+
+    def __init__(
+        self, max_in_flight: int = 64, *, watch_latency: bool = True, jitter: Callable[[], float] = lambda: 0.5
+    ) -> None:
+        if max_in_flight < 1:
+            raise ValueError(f"{max_in_flight} requests at once: at least 1 is needed.")
+        self.max_in_flight: Final = max_in_flight
+        self.window = min(_FIRST_WINDOW, float(max_in_flight))
+        self.ceiling: Ceiling | None = None
+        self.cap: int | None = None
+        self._door = Door(jitter)
+        self._spacing = Spacing()
+        self._watch = LatencyWatch()
+        self._watches = watch_latency
+        self._rejected = False
+        self._no_cap = False
+        self._episode = 0
+        self._number = 0
+        self._flying = 0
+        self._untaken = 0
+        self._first: Ticket | None = None
+        self._since: Ticket | None = None
+        self._untaken_since = 0
+        self._trial_at = float("inf")
+        self._trial_interval_s = _FIRST_TRIAL_S
+        self._trials = 0
+        self._near = 0
+        self._quota_rate: float | None = None
+        self._quota_until = float("-inf")
+
+    @property
+    def closed_until(self) -> float:
+        """The instant before which nothing may leave."""
+        return self._door.shut_until
+
+    def wait_s(self, now: float, in_flight: int) -> float:
+        """Seconds to wait before asking again; 0 means: one may leave, and whoever lets it says so with `on_taken`.
+
+        Args:
+            now: The time, on any clock that never steps.
+            in_flight: Requests let through and not answered yet.
+        """
+        wait_s = self._door.wait_s(now, self._watch.latency_s)
+        if wait_s > 0:
+            return wait_s
+        if in_flight >= self._limit(now):
+            return min(_LONGEST_WAIT_S, max(_SHORTEST_WAIT_S, self._watch.latency_s / max(1, in_flight)))
+        return self._spacing.wait_s(now, self._rate(now))
+
+    def _limit(self, now: float) -> int:
+        if self.cap is None:
+            return int(self.window)
+        return min(self.max_in_flight, self.cap + (now >= self._trial_at))
+
+    def _rate(self, now: float) -> float | None:
+        own = None if self.ceiling is None else self.ceiling.allowed(now)
+        if self._quota_rate is None or now >= self._quota_until:
+            return own
+        return self._quota_rate if own is None else min(own, self._quota_rate)
+
+    def on_taken(self, now: float) -> None:
+        """The caller lets one request through: it will be sent as soon as it is written down."""
+        self._spacing.take(now, self._rate(now))
+        self._door.on_taken(now, self._watch.latency_s)
+        if self.ceiling is not None:
+            self.ceiling.on_sent(now)
+
+    def on_sent(self, now: float) -> Ticket:
+        """A request leaves now; its ticket goes with its answer."""
+        step = -1 if self.ceiling is None else self.ceiling.step
+        ticket = Ticket(self._number, now, self._episode, step, self._flying)
+        self._number += 1
+        self._flying += 1
+        self._first = self._first or ticket
+        return ticket
+
+    def on_lost(self, ticket: Ticket) -> None:
+        """A request ended without any answer."""
+        self._flying = max(0, self._flying - 1)
+        self._not_taken(ticket)
+
+    def on_answer(self, now: float, latency_s: float, ticket: Ticket) -> None:
+        """A request was answered, with anything but a plea to slow down, `latency_s` after it left."""
+        self._flying = max(0, self._flying - 1)
+        if ticket.episode == self._episode and self._door.misses:
+            misses = self._door.misses
+            self._door.on_open()
+            if self.ceiling is not None and (misses > 1 or self._door.asked_until >= self._door.shut_at):
+                self.ceiling.on_reopened(now, ticket, self._door.shut_at, self._door.missed_at)
+        round_ended = self._watch.on_answer(now, max(0.0, latency_s))
+        if self._watches and not self._rejected and round_ended and self._watch.crowded:
+            self._crowded(now)
+        if self.cap is not None:
+            self._try_more(now, ticket)
+        elif self.ceiling is not None:
+            self.window = float(self.max_in_flight)
+        elif not self._watches or (self._watch.knows and not self._watch.slow_rounds):
+            self.window = min(float(self.max_in_flight), self.window + _GROWTH)
+
+    def _crowded(self, now: float) -> None:
+        if self.ceiling is None:
+            self.ceiling = Ceiling(self._watch.rate, now, None)
+        self.ceiling.on_crowded(now, self._watch.rate)
+        self._watch.forgive()
+        # What has queued up goes first.
+        self._spacing.hold(now + self._flying / max(1.0, self._watch.rate) / 2)
+
+    def on_throttled(self, now: float, retry_after_s: float | None, ticket: Ticket) -> None:
+        """A request was turned away; `retry_after_s` is how long the service asks to wait, None if it does not say.
+
+        A rejection of a request that left before the last episode began belongs to that episode: it can lengthen
+        the silence, and costs nothing more.
+        """
+        self._flying = max(0, self._flying - 1)
+        self._not_taken(ticket)
+        self._rejected = True
+        if ticket.episode == self._episode:
+            self._episode += 1
+            if not self._goes_by_number(now, ticket):
+                self._limit_rate(now, ticket)
+        if retry_after_s is not None:
+            self._door.on_asked(now + max(0.0, retry_after_s))
+
+    def _goes_by_number(self, now: float, ticket: Ticket) -> bool:
+        """Whether the rejection can be explained by too many in flight: then fewer are enough, and no silence."""
+        if self.ceiling is not None or self._no_cap or self._door.misses or ticket.in_flight == 0:
+            return False
+        if self.cap is None:
+            self.cap, self._since, self._untaken_since = ticket.in_flight, ticket, 0
+            self._trial_at = now + self._trial_interval_s
+            return True
+        # Two that leave together may arrive the other way round: then one below the cap is rejected.
+        near = (
+            self.cap > _LEAST_NEAR
+            and ticket.in_flight == self.cap - 1
+            and ticket.number > self._near + _NEAR * self.cap
+        )
+        if ticket.in_flight < self.cap and not near:
+            return False
+        self._near = ticket.number if near else self._near
+        self._trial_interval_s = min(_LONGEST_TRIAL_S, 2 * self._trial_interval_s)
+        self._trial_at, self._trials = now + self._trial_interval_s, 0
+        return True
+
+    def _limit_rate(self, now: float, ticket: Ticket) -> None:
+        """Rejections that do not go by number in flight: a limit on the rate, first taken for what got through."""
+        self._door.on_miss(now, None if self.ceiling is None else self.ceiling.rate)
+        if self.ceiling is not None:
+            self.ceiling.on_rejected(now, ticket, self._door.misses)
+            return
+        self.cap, self._no_cap = None, True
+        self.window = float(self.max_in_flight)
+        rate = self._through(self._since, self._untaken_since, ticket)
+        if rate is None:
+            rate = self._through(self._first, self._untaken, ticket)
+        self.ceiling = Ceiling(_FIRST_RATE if rate is None else rate, now, ticket)
+        if self._first is not None:
+            self.ceiling.opened_at(self._first, self._untaken)
+
+    @staticmethod
+    def _through(since: Ticket | None, untaken: int, ticket: Ticket) -> float | None:
+        if since is None or ticket.sent_at <= since.sent_at:
+            return None
+        taken = ticket.number - since.number - untaken
+        return taken / (ticket.sent_at - since.sent_at) if taken > 0 else None
+
+    def _not_taken(self, ticket: Ticket) -> None:
+        self._untaken += 1
+        if self._since is not None and ticket.number >= self._since.number:
+            self._untaken_since += 1
+        if self.ceiling is not None:
+            self.ceiling.on_untaken()
+
+    def _try_more(self, now: float, ticket: Ticket) -> None:
+        """One more in flight than the cap, tried now and then: three in a row that are taken make it the cap."""
+        assert self.cap is not None  # noqa: S101 (only asked in that mode)
+        if ticket.in_flight < self.cap or now < self._trial_at or ticket.sent_at < self._trial_at:
+            return
+        self._trials += 1
+        if self._trials >= _TRIALS:
+            self._trials = 0
+            self.cap = min(self.max_in_flight, self.cap + 1)
+
+    def hold(self, until: float) -> None:
+        """Send nothing before `until`, for a reason that says nothing about limits."""
+        self._door.shut_until = max(self._door.shut_until, until)
+
+    def on_quota(self, now: float, quota: Quota) -> None:
+        """An answer's headers say what is left: no more than that until it is renewed."""
+        self._quota_until = now + quota.reset_s
+        if quota.remaining < 1:
+            self._door.on_asked(self._quota_until)
+            self._quota_rate = None
+        else:
+            self._quota_rate = quota.remaining / quota.reset_s
+
+    def state(self) -> dict[str, float]:
+        """What is worth keeping for the next run: `rate` (requests per second), or `cap` (in flight), or nothing."""
+        if self.ceiling is not None:
+            return {"rate": self.ceiling.rate, "crowded": float(self.ceiling.crowded)}
+        return {} if self.cap is None else {"cap": float(self.cap)}
+
+    def warm_start(self, state: Mapping[str, float], now: float) -> None:
+        """Go on with what an earlier run learned, at 0.7 of it: others may use the key by now."""
+        if "rate" in state and state["rate"] > 0:
+            self.ceiling = Ceiling(_WARM * state["rate"], now, None)
+            self.ceiling.crowded = bool(state.get("crowded", 0))
+            self.window = float(self.max_in_flight)
+        elif "cap" in state and state["cap"] >= 1:
+            self.cap = max(1, min(self.max_in_flight, int(_WARM * state["cap"])))
+            self._trial_at = now
