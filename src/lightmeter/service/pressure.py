@@ -46,13 +46,13 @@ class Place:
         self._pictures = pictures
 
     def __enter__(self) -> Self:
-        self._gate.waiting += self._pictures
+        self._gate.begin(self._pictures)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._gate.waiting -= self._pictures
+        self._gate.end(self._pictures)
 
 
 class Gate:
@@ -91,11 +91,20 @@ class Gate:
 
     def take(self, pictures: int) -> Place:
         """Room for what was promised already, however much it is."""
-        if not self.waiting:
-            self._measured_before = self.pictures_per_s()
-            self._busy_since = self._clock.monotonic()
-            self._finished.clear()  # else the idle time before would count as work
         return Place(self, pictures)
+
+    def begin(self, pictures: int) -> None:
+        """So many pictures wait from now on."""
+        if not self.waiting:
+            self._busy_since = self._clock.monotonic()
+        self.waiting += pictures
+
+    def end(self, pictures: int) -> None:
+        """So many pictures wait no more, whatever became of them."""
+        self.waiting -= pictures
+        if not self.waiting:  # the idle time that begins now must not count as slow work
+            self._measured_before = self.pictures_per_s()
+            self._finished.clear()
 
     def finished(self, pictures: int) -> None:
         """So many pictures are done."""

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from hashlib import file_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from lightmeter.clock import Clock, SystemClock
-from lightmeter.errors import BackendError, FetchError, MediaError, OutOfCredits
+from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
 from lightmeter.media.facts import SNIFF_BYTES, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.service.backends.base import AnalysisOptions, Backend
-from lightmeter.service.cache import DEFAULT_CACHE_BYTES, Answers, Content, Shape
+from lightmeter.service.cache import DEFAULT_CACHE_BYTES, Answers, Content
 from lightmeter.service.credits import Tariff
+from lightmeter.service.darkroom import Darkroom, DecodingLimits, Pictures
 from lightmeter.service.fetch import Fetched, Fetcher
-from lightmeter.service.frames import Pictures, frames_of, look_at, sum_up
+from lightmeter.service.findings import Seen, as_json, joined, merged, shape_of
 from lightmeter.service.inference import Inference, Question
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.pressure import MOST_WAITING, Busy, Gate, Place
@@ -36,8 +37,11 @@ ASSETS_IN_HAND: Final = 64
 ASSETS_OF_A_REQUEST: Final = 8
 """As many of them may belong to one request, so that one with slow hosts does not hold up the others."""
 
-FACE_TEXT_BRAND: Final = ("faces", "texts", "brands")
-NOTHING: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "descriptions": []}
+
+FRAMES_AT_ONCE: Final = 16
+"""Frames that are summed up on the event loop; of more, others would notice."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,12 @@ class WorkerLimits:
         most_waiting: Pictures taken on and not finished, from which on requests are refused.
         cache_bytes: What answers of back ends may take in memory, to be given again for the same content; 0: none are
             kept.
+        decoding: What decoding may take.
     """
 
     most_waiting: int = MOST_WAITING
     cache_bytes: int = DEFAULT_CACHE_BYTES
+    decoding: DecodingLimits = field(default_factory=DecodingLimits)
 
 
 _LIMITS: Final = WorkerLimits()
@@ -126,14 +132,6 @@ class _Asset:
     held: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What is known of an asset: its shape, and what each back end found in its pictures, or why it did not."""
-
-    shape: Shape
-    found: Mapping[str, list[Entries] | BackendError]
-
-
 class Worker:
     """Does requests: fetches, decodes, asks the back ends, and puts their answers together.
 
@@ -162,6 +160,7 @@ class Worker:
         self._fetcher = fetcher
         self._tariff = tariff
         self._metrics = metrics or Metrics()
+        self._darkroom = Darkroom(limits.decoding)
         self._inference = Inference(backends, self._metrics)
         self._answers = Answers(limits.cache_bytes) if limits.cache_bytes else None
         self._gate = Gate(limits.most_waiting, clock or SystemClock())
@@ -204,7 +203,7 @@ class Worker:
         sources: list[str | bytes] = [*request.url, *order.uploads]
         errand = _Errand(order, desk, asyncio.Semaphore(ASSETS_OF_A_REQUEST), self._questions(request))
         assets = map(_Asset, sources, order.names, order.held_pictures)
-        looked = await asyncio.gather(*(self._one(errand, asset) for asset in assets))
+        looked = await _together([self._one(errand, asset) for asset in assets])
         found = [one.asset for one in looked if one.asset is not None]
         errors = [error for one in looked for error in one.errors]
         if not request.backend:
@@ -225,7 +224,7 @@ class Worker:
                     looked = await self._asset(errand, asset)
                 except (MediaError, FetchError, OutOfCredits) as error:
                     looked = _Looked(None, (), 0, (f"{asset.name}: {error}",))
-        self._gate.finished(asset.held)
+            self._gate.finished(asset.held)
         return looked
 
     async def _asset(self, errand: _Errand, asset: _Asset) -> _Looked:
@@ -244,6 +243,8 @@ class Worker:
                 async with self._room.place(errand):
                     seen = await self._look(errand, asset, file, is_video)
                 self._remember(content, errand, seen)
+        if len(seen.shape.times_s or ()) > FRAMES_AT_ONCE:
+            return await asyncio.to_thread(self._looked, errand, asset.name, seen)
         return self._looked(errand, asset.name, seen)
 
     @asynccontextmanager
@@ -259,18 +260,30 @@ class Worker:
                 fetched = Fetched(path, len(source), source[:SNIFF_BYTES])
             yield fetched
 
-    async def _look(self, errand: _Errand, asset: _Asset, file: Fetched, is_video: bool) -> _Seen:  # noqa: FBT001 (known to the one caller)
+    async def _look(self, errand: _Errand, asset: _Asset, file: Fetched, is_video: bool) -> Seen:  # noqa: FBT001 (known to the one caller)
         interval_s, most = errand.order.request.capture_interval, errand.order.most_frames
-        if is_video and asset.held < most:  # its name told too little to hold for all of it
-            most = await frames_of(file.path, interval_s, most)
+        if is_video and (not most or asset.held < most):  # its name told too little to hold for all of it
+            most = await self._darkroom.frames_of(file.path, interval_s, most)
             if most > asset.held:
                 await errand.desk.hold_more(most - asset.held)
+        seen = None
+        async with aclosing(self._darkroom.pictures(file.path, file.head, interval_s, most)) as slices:
+            while (pictures := await self._decoded(slices)) is not None:
+                seen = joined(seen, shape_of(pictures), await self._ask_all(pictures, errand))
+                if pictures.times_s is None:
+                    break
+                del pictures  # the next slice of a video must not lie in memory beside this one
+        if seen is None:
+            raise BrokenMedia("there is no picture in it")
+        return seen
+
+    async def _decoded(self, slices: AsyncIterator[Pictures]) -> Pictures | None:
         with self._metrics.timed("decode"):
-            pictures = await look_at(file.path, file.head, interval_s, most)
+            return await anext(slices, None)
+
+    async def _ask_all(self, pictures: Pictures, errand: _Errand) -> dict[str, list[Entries] | BackendError]:
         asking = [self._ask(backend, question, pictures, errand) for backend, question in errand.questions.items()]
-        found = dict(await asyncio.gather(*asking))
-        shape = Shape(pictures.kind, pictures.width, pictures.height, pictures.duration_s, pictures.times_s)
-        return _Seen(shape, found)
+        return dict(await asyncio.gather(*asking))
 
     async def _ask(
         self, backend: str, question: Question, pictures: Pictures, errand: _Errand
@@ -280,7 +293,7 @@ class Worker:
         except BackendError as error:
             return backend, error
 
-    def _recall(self, content: Content | None, errand: _Errand) -> _Seen | None:
+    def _recall(self, content: Content | None, errand: _Errand) -> Seen | None:
         """What was found in this content before, if all of it is known."""
         if self._answers is None or content is None:
             return None
@@ -293,9 +306,9 @@ class Worker:
             found[backend] = entries
         hit = shape is not None and len(found) == len(errand.questions)
         self._metrics.cache(hit=hit)
-        return _Seen(shape, found) if shape is not None and hit else None
+        return Seen(shape, found) if shape is not None and hit else None
 
-    def _remember(self, content: Content | None, errand: _Errand, seen: _Seen) -> None:
+    def _remember(self, content: Content | None, errand: _Errand, seen: Seen) -> None:
         if self._answers is None or content is None:
             return
         self._answers.keep_shape(content, seen.shape)
@@ -303,7 +316,7 @@ class Worker:
             if not isinstance(entries, BackendError):  # what went wrong may go right the next time
                 self._answers.keep(content, backend, errand.questions[backend], entries)
 
-    def _looked(self, errand: _Errand, name: str, seen: _Seen) -> _Looked:
+    def _looked(self, errand: _Errand, name: str, seen: Seen) -> _Looked:
         count = len(seen.shape.times_s) if seen.shape.times_s is not None else 1
         # The asset is named, because a list of several cannot be matched to its rows otherwise.
         errors = tuple(
@@ -314,8 +327,8 @@ class Worker:
             return _Looked(None, (), 0, errors)
         for backend in found:
             self._metrics.looked_at(backend, errand.questions[backend].features, count)
-        frames = [_merge([entries[index] for entries in found.values()]) for index in range(count)]
-        return _Looked(_as_json(name, seen.shape, frames, errand.order.request), tuple(found), count, errors)
+        frames = [merged([entries[index] for entries in found.values()]) for index in range(count)]
+        return _Looked(as_json(name, seen.shape, frames, errand.order.request), tuple(found), count, errors)
 
 
 def _digest(path: Path) -> bytes:
@@ -323,44 +336,13 @@ def _digest(path: Path) -> bytes:
         return file_digest(file, "sha256").digest()
 
 
-def _merge(parts: Sequence[Entries]) -> Entries:
-    """What all back ends found in one picture."""
-    merged = Entries()
-    for part in parts:
-        for name, tags in part.tags.items():
-            merged.tags.setdefault(name, []).extend(tags)
-        for hex_, colors in part.colors.items():
-            merged.colors.setdefault(hex_, []).extend(colors)
-        merged.nsfw.extend(part.nsfw)
-        merged.descriptions.extend(part.descriptions)
-        for feature in FACE_TEXT_BRAND:
-            more = getattr(part, feature)
-            if more is not None:
-                setattr(merged, feature, [*(getattr(merged, feature) or []), *more])
-    return merged
-
-
-def _as_json(name: str, shape: Shape, frames: Sequence[Entries], request: AnalyzeRequest) -> dict[str, Any]:
-    """An asset as it goes on the wire; `kind`, `width`, `height`, `duration` and `frames` are our extension."""
-    whole = frames[0] if shape.times_s is None else sum_up(frames)
-    facts: dict[str, Any] = {"kind": shape.kind, "width": shape.width, "height": shape.height}
-    asset = {"name": name, **_entries(whole, request), **facts}
-    if shape.times_s is not None:
-        asset["duration"] = shape.duration_s
-        asset["frames"] = [
-            {"index": index, "time": time_s, **_entries(entries, request)}
-            for index, (time_s, entries) in enumerate(zip(shape.times_s, frames, strict=True))
-        ]
-    return asset
-
-
-def _entries(entries: Entries, request: AnalyzeRequest) -> dict[str, Any]:
-    """Entries as JSON; tags below the score asked for are left out, parts not asked for are absent or empty."""
-    written = {**NOTHING, **entries.model_dump(exclude_none=True)}
-    least = request.tag_score
-    written["tags"] = {
-        name: kept
-        for name, tags in written["tags"].items()
-        if (kept := [tag for tag in tags if tag.get("score", 1.0) >= least])
-    }
-    return written
+async def _together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results; when one raises or this is cancelled, the others have ended before it is known outside."""
+    tasks = [asyncio.create_task(each) for each in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -1,0 +1,90 @@
+"""What was found in one asset: joined over the slices of a video, merged over the back ends, written as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from lightmeter.errors import BackendError
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.response import Entries
+from lightmeter.service.cache import Shape
+from lightmeter.service.darkroom import Pictures
+from lightmeter.service.frames import sum_up
+
+__all__ = ["Seen", "as_json", "joined", "merged", "shape_of"]
+
+FACE_TEXT_BRAND: Final = ("faces", "texts", "brands")
+NOTHING: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "descriptions": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of an asset: its shape, and what each back end found in its pictures, or why it did not."""
+
+    shape: Shape
+    found: Mapping[str, list[Entries] | BackendError]
+
+
+def shape_of(pictures: Pictures) -> Shape:
+    """What is kept of pictures when the pixels are dropped."""
+    return Shape(pictures.kind, pictures.width, pictures.height, pictures.duration_s, pictures.times_s)
+
+
+def joined(before: Seen | None, shape: Shape, found: Mapping[str, list[Entries] | BackendError]) -> Seen:
+    """What was seen in the slices of a video so far; a back end that failed in one of them has failed."""
+    if before is None:
+        return Seen(shape, found)
+    times_s = (*(before.shape.times_s or ()), *(shape.times_s or ()))
+    both: dict[str, list[Entries] | BackendError] = {}
+    for backend, earlier in before.found.items():
+        later = found[backend]
+        if isinstance(earlier, BackendError) or isinstance(later, BackendError):
+            both[backend] = earlier if isinstance(earlier, BackendError) else later
+        else:
+            both[backend] = [*earlier, *later]
+    return Seen(replace(before.shape, times_s=times_s), both)
+
+
+def merged(parts: Sequence[Entries]) -> Entries:
+    """What all back ends found in one picture."""
+    whole = Entries()
+    for part in parts:
+        for name, tags in part.tags.items():
+            whole.tags.setdefault(name, []).extend(tags)
+        for hex_, colors in part.colors.items():
+            whole.colors.setdefault(hex_, []).extend(colors)
+        whole.nsfw.extend(part.nsfw)
+        whole.descriptions.extend(part.descriptions)
+        for feature in FACE_TEXT_BRAND:
+            more = getattr(part, feature)
+            if more is not None:
+                setattr(whole, feature, [*(getattr(whole, feature) or []), *more])
+    return whole
+
+
+def as_json(name: str, shape: Shape, frames: Sequence[Entries], request: AnalyzeRequest) -> dict[str, Any]:
+    """An asset as it goes on the wire; `kind`, `width`, `height`, `duration` and `frames` are our extension."""
+    whole = frames[0] if shape.times_s is None else sum_up(frames)
+    facts: dict[str, Any] = {"kind": shape.kind, "width": shape.width, "height": shape.height}
+    asset = {"name": name, **_entries(whole, request), **facts}
+    if shape.times_s is not None:
+        asset["duration"] = shape.duration_s
+        asset["frames"] = [
+            {"index": index, "time": time_s, **_entries(entries, request)}
+            for index, (time_s, entries) in enumerate(zip(shape.times_s, frames, strict=True))
+        ]
+    return asset
+
+
+def _entries(entries: Entries, request: AnalyzeRequest) -> dict[str, Any]:
+    """Entries as JSON; tags below the score asked for are left out, parts not asked for are absent or empty."""
+    written = {**NOTHING, **entries.model_dump(exclude_none=True)}
+    least = request.tag_score
+    written["tags"] = {
+        name: kept
+        for name, tags in written["tags"].items()
+        if (kept := [tag for tag in tags if tag.get("score", 1.0) >= least])
+    }
+    return written

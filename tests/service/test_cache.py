@@ -1,0 +1,193 @@
+"""Answers are remembered by content; nobody can tell, but for the time it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+
+import pytest
+
+from lightmeter.errors import BackendError
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.response import Entries, Tag
+from lightmeter.pricing.rates import RateTable, Rounding
+from lightmeter.service.backends.base import AnalysisOptions
+from lightmeter.service.backends.palette import Palette
+from lightmeter.service.cache import Answers, Content, Shape
+from lightmeter.service.credits import Tariff
+from lightmeter.service.fetch import Fetcher
+from lightmeter.service.inference import Question
+from lightmeter.service.worker import Desk, Order, Worker, WorkerLimits
+from lightmeter.testing import tiny_png, tiny_video
+
+TAGS = Question(frozenset({"tags"}), AnalysisOptions())
+SHAPE = Shape("image", 64, 48, None, None)
+RATES = RateTable(date(2026, 1, 1), {"palette": {"colors": 1000}}, ("palette",))
+
+
+def content(number):
+    return Content(number.to_bytes(32, "big"))
+
+
+def tagged(name, count=1):
+    return [Entries(tags={name: [Tag(name=name, score=0.1 + 0.2, source="x")]}, faces=[], odd={"a": 1})] * count
+
+
+def test_what_is_kept_is_found_as_it_was():
+    """Equal to the last digit, with fields nobody has heard of, and None told from empty."""
+    answers = Answers()
+    answers.keep(content(1), "x", TAGS, tagged("cat"))
+    assert answers.find(content(1), "x", TAGS) == tagged("cat")
+    assert answers.find(content(1), "x", TAGS)[0].texts is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (content(2), "x", TAGS),
+        (Content(content(1).digest, 1, 3), "x", TAGS),
+        (content(1), "y", TAGS),
+        (content(1), "x", Question(frozenset({"nsfw"}), AnalysisOptions())),
+        (content(1), "x", Question(frozenset({"tags"}), AnalysisOptions(role="critic"))),
+        (content(1), "x", Question(frozenset({"tags"}), AnalysisOptions(prompt="why"))),
+    ],
+    ids=["content", "sampling", "back end", "features", "role", "prompt"],
+)
+def test_another_question_is_another_answer(asked):
+    """Everything that could change an answer is part of its key."""
+    answers = Answers()
+    answers.keep(content(1), "x", TAGS, tagged("cat"))
+    assert answers.find(*asked) is None
+
+
+def test_nobody_can_change_what_the_next_one_gets():
+    """Answers are handed out fresh."""
+    answers = Answers()
+    answers.keep(content(1), "x", TAGS, tagged("cat"))
+    answers.find(content(1), "x", TAGS)[0].tags.clear()
+    assert answers.find(content(1), "x", TAGS) == tagged("cat")
+
+
+def test_the_longest_unused_goes_first_and_the_bound_holds():
+    """Bounded by bytes, and what was used lately stays."""
+    answers = Answers(most_bytes=2000)
+    answers.keep(content(0), "x", TAGS, tagged("cat"))
+    for number in range(1, 50):
+        answers.keep(content(number), "x", TAGS, tagged("cat"))
+        answers.keep_shape(content(number), SHAPE)
+        assert answers.find(content(0), "x", TAGS) is not None
+        assert 0 < answers.size_bytes <= 2000
+    assert answers.find(content(1), "x", TAGS) is None
+    assert len(answers) < 10
+
+
+def test_what_is_larger_than_everything_is_not_kept():
+    """It would only push the rest out."""
+    answers = Answers(most_bytes=2000)
+    answers.keep(content(0), "x", TAGS, tagged("cat"))
+    answers.keep(content(1), "x", TAGS, tagged("dog", count=100))
+    assert answers.find(content(1), "x", TAGS) is None
+    assert answers.find(content(0), "x", TAGS) is not None
+
+
+def test_keeping_again_counts_once():
+    """The size is that of what is there."""
+    answers = Answers()
+    answers.keep(content(1), "x", TAGS, tagged("cat"))
+    once = answers.size_bytes
+    answers.keep(content(1), "x", TAGS, tagged("cat"))
+    assert answers.size_bytes == once
+
+
+class Counting(Palette):
+    """The palette, which counts what it is shown and can be made to fail."""
+
+    seen = 0
+    fails = 0
+
+    def analyze(self, pictures, features, options):
+        """Count, then look."""
+        self.seen += len(pictures)
+        if self.fails:
+            self.fails -= 1
+            raise BackendError("it is dark")
+        return super().analyze(pictures, features, options)
+
+
+@pytest.fixture
+async def working():
+    """Makes a worker around a counting palette, with a cache of so many bytes, and returns how to have orders done."""
+    made = []
+    async with Fetcher(allow_private=True) as fetcher:
+
+        async def begin(cache_bytes, fails=0):
+            backend = Counting()
+            backend.fails = fails
+            tariff = Tariff(RATES, Rounding.IMAGE)
+            worker = Worker({"palette": backend}, fetcher, tariff, 2, limits=WorkerLimits(cache_bytes=cache_bytes))
+            made.append(worker)
+
+            async def do(*uploads, held=1, more=None, **asked):
+                request = AnalyzeRequest(backend=["palette"], feature=["colors"], **asked)
+                names = tuple(f"{number}" for number in range(len(uploads)))
+                order = Order(request, uploads, names, (held,) * len(uploads), most_frames=3)
+
+                async def hold_more(pictures):
+                    more.append(pictures)
+
+                done = await worker.do(order, Desk(lambda: None, hold_more))
+                return done.result, done.paid
+
+            return backend, do
+
+        yield begin
+    for worker in made:
+        worker.close()
+
+
+@pytest.fixture
+def assets(tmp_path):
+    """Two pictures, and a video of three captures."""
+    return tiny_png(1), tiny_png(2), tiny_video(tmp_path / "tiny.avi", frames=25).read_bytes()
+
+
+async def test_results_and_charges_are_the_same_with_and_without(working, assets):
+    """To the byte and to the credit, for images and videos; only the back end knows the difference."""
+    (plain, do), (spared, do_cached) = await working(0), await working(1 << 20)
+    expected = [await do(*assets, held=3) for _ in range(3)]
+    assert [await do_cached(*assets, held=3) for _ in range(3)] == expected
+    assert expected[0][1] == 1 + 1 + 3
+    assert (plain.seen, spared.seen) == (15, 5)
+
+
+async def test_the_same_credits_are_held_for_a_video_that_is_remembered(working, assets):
+    """More is asked for by as many pictures as the first time."""
+    _, do = await working(1 << 20)
+    more = []
+    first, again = [await do(assets[2], held=1, more=more) for _ in range(2)]
+    assert first == again
+    assert more == [2, 2]
+
+
+async def test_another_sampling_of_a_video_is_looked_at_anew(working, assets):
+    """Every second of a video is not every other second of it."""
+    backend, do = await working(1 << 20)
+    await do(assets[2], held=3)
+    await do(assets[2], held=3, capture_interval=2)
+    assert backend.seen == 3 + 2
+
+
+async def test_a_failure_is_not_remembered(working, assets):
+    """What went wrong may go right the next time."""
+    _, do = await working(1 << 20, fails=1)
+    failed, charged = await do(assets[0])
+    assert (b"it is dark" in failed, charged) == (True, 0)
+    found, charged = await do(assets[0])
+    assert (b"it is dark" in found, charged) == (False, 1)
+
+
+async def test_many_at_once_agree(working, assets):
+    """The same content in many requests at the same time gives the same answer to all."""
+    _, do = await working(1 << 20)
+    answers = await asyncio.gather(*(do(assets[0]) for _ in range(20)))
+    assert len(set(answers)) == 1

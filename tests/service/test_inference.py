@@ -1,0 +1,209 @@
+"""One queue for each back end: fair, safe to cancel, and deaf to neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from lightmeter.errors import BackendError
+from lightmeter.models.response import Description, Entries
+from lightmeter.service.backends.base import AnalysisOptions, BackendTraits
+from lightmeter.service.backends.registry import BUILTIN, load
+from lightmeter.service.inference import Inference, Question
+from lightmeter.service.metrics import Metrics
+from lightmeter.testing import tiny_picture
+
+ALL = Question(frozenset({"descriptions"}), AnalysisOptions())
+
+
+def numbered(number):
+    """A picture that tells its number."""
+    return np.full((2, 2, 3), number, np.uint8)
+
+
+class Reader:
+    """A back end that reads the numbers off pictures, a call at a time when it is told to wait."""
+
+    name = "reader"
+    features = frozenset({"descriptions"})
+
+    def __init__(self, traits=None, bad=()):
+        if traits is not None:
+            self.traits = traits
+        self.bad = bad
+        self.calls = []
+        self.gate = threading.Semaphore(10_000)
+        self.inside = self.most = 0
+        self.lock = threading.Lock()
+
+    def warm(self):
+        """Nothing to load."""
+
+    def analyze(self, pictures, features, options):
+        """The numbers; trouble for a bad one."""
+        with self.lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        try:
+            numbers = [int(picture[0, 0, 0]) for picture in pictures]
+            self.calls.append(numbers)
+            assert self.gate.acquire(timeout=10)
+            if set(numbers) & set(self.bad):
+                raise ValueError(numbers)
+            return [Entries(descriptions=[Description(description=f"{options.role} {number}")]) for number in numbers]
+        finally:
+            with self.lock:
+                self.inside -= 1
+
+
+@pytest.fixture
+def asking():
+    """Makes an Inference around one back end and returns its `ask`."""
+    made = []
+
+    def begin(backend):
+        inference = Inference({backend.name: backend}, Metrics())
+        made.append(inference)
+
+        async def ask(numbers, asker="someone", question=ALL):
+            found = await inference.ask(backend.name, [numbered(number) for number in numbers], question, asker)
+            return [each.descriptions[0].description.split()[-1] for each in found]
+
+        ask.inference = inference
+        return ask
+
+    yield begin
+    for inference in made:
+        inference.close()
+
+
+async def until(true):
+    """Wait for something that happens in another thread."""
+    for _ in range(1000):
+        if true():
+            return
+        await asyncio.sleep(0.005)
+    pytest.fail("it never happened")
+
+
+async def test_answers_are_those_of_the_pictures(asking):
+    """In order, whatever order they were looked at in."""
+    ask = asking(Reader(BackendTraits(calls_at_once=3, pictures_a_call=4)))
+    answers = await asyncio.gather(*(ask(range(first, first + 20), first) for first in (0, 20, 40)))
+    assert [each for answer in answers for each in answer] == [str(number) for number in range(60)]
+
+
+async def test_one_call_at_a_time_of_one_picture_unless_it_says_otherwise(asking):
+    """What back ends that say nothing of themselves are promised."""
+    reader = Reader()
+    ask = asking(reader)
+    await asyncio.gather(*(ask(range(5), asker) for asker in range(3)))
+    assert reader.most == 1
+    assert {len(call) for call in reader.calls} == {1}
+
+
+async def test_as_many_calls_at_once_as_it_allows(asking):
+    """Two cores, two callers."""
+    reader = Reader(BackendTraits(calls_at_once=2))
+    reader.gate = threading.Semaphore(0)
+    waiting = asyncio.create_task(asking(reader)(range(6)))
+    await until(lambda: reader.inside == 2)
+    reader.gate.release(6)
+    await waiting
+    assert reader.most == 2
+
+
+async def test_pictures_of_several_requests_share_a_call(asking):
+    """What waits comes together, taken by turns; what is asked differently does not."""
+    reader = Reader(BackendTraits(pictures_a_call=4))
+    reader.gate = threading.Semaphore(0)
+    ask = asking(reader)
+    other = Question(ALL.features, AnalysisOptions(role="critic"))
+    tasks = [asyncio.create_task(ask([0], "first"))]
+    await until(lambda: reader.inside == 1)
+    tasks += [asyncio.create_task(ask([1, 2, 3], "a")), asyncio.create_task(ask([11, 12], "b"))]
+    tasks += [asyncio.create_task(ask([21], "c", other))]
+    await asyncio.sleep(0)
+    reader.gate.release(99)
+    assert await asyncio.gather(*tasks) == [["0"], ["1", "2", "3"], ["11", "12"], ["21"]]
+    assert reader.calls == [[0], [1, 11], [21], [2, 12, 3]]
+
+
+async def test_a_single_picture_does_not_wait_for_a_thousand(asking):
+    """It is looked at after the call that is going on and at most one of each other request's."""
+    reader = Reader()
+    reader.gate = threading.Semaphore(0)
+    ask = asking(reader)
+    many = [asyncio.create_task(ask([number] * 200, number)) for number in (1, 2)]
+    await until(lambda: reader.inside == 1)
+    one = asyncio.create_task(ask([9], "one"))
+    await asyncio.sleep(0)
+    reader.gate.release(1000)
+    await one
+    assert [9] in reader.calls[:4]
+    await asyncio.gather(*many)
+
+
+async def test_a_picture_that_breaks_a_call_breaks_no_neighbour(asking):
+    """The others of the call are answered; its own request hears of it."""
+    reader = Reader(BackendTraits(pictures_a_call=8), bad={13})
+    reader.gate = threading.Semaphore(0)
+    ask = asking(reader)
+    first = asyncio.create_task(ask([0], "first"))
+    await until(lambda: reader.inside == 1)
+    good, bad = asyncio.create_task(ask([1, 2], "good")), asyncio.create_task(ask([13, 14], "bad"))
+    await asyncio.sleep(0)
+    reader.gate.release(99)
+    assert await good == ["1", "2"]
+    with pytest.raises(BackendError, match=r"broke \(ValueError\)"):
+        await bad
+    assert await first == ["0"]
+
+
+async def test_who_hangs_up_leaves_nothing_behind(asking):
+    """A cancelled request's pictures are not looked at any more, and the next request is served."""
+    reader = Reader()
+    reader.gate = threading.Semaphore(0)
+    ask = asking(reader)
+    gone = asyncio.create_task(ask(range(100), "gone"))
+    await until(lambda: reader.inside == 1)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    reader.gate.release(99)
+    assert await ask([200]) == ["200"]
+    assert len(reader.calls) == 2
+    assert ask.inference.depth() == 0
+
+
+async def test_closing_ends_what_waits(asking):
+    """Nobody is left waiting for an answer that will not come."""
+    reader = Reader()
+    reader.gate = threading.Semaphore(0)
+    ask = asking(reader)
+    waiting = asyncio.create_task(ask(range(5)))
+    await until(lambda: reader.inside == 1)
+    reader.gate.release(99)
+    ask.inference.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(waiting, 5)
+
+
+@pytest.mark.parametrize("name", sorted(BUILTIN))
+async def test_results_do_not_depend_on_company(name):
+    """Each local back end says of a picture the same to the last digit, alone or under load from other requests."""
+    backend = load(name)
+    inference = Inference({name: backend}, Metrics())
+    await inference.warm()
+    question = Question(backend.features, AnalysisOptions())
+    pictures = [tiny_picture(seed, width=300 + 7 * seed, height=280) for seed in range(12)]
+    alone = [backend.analyze([picture], backend.features, AnalysisOptions())[0] for picture in pictures]
+    together = await asyncio.gather(
+        *(inference.ask(name, [*pictures[first:], *pictures[:first]], question, first) for first in range(4))
+    )
+    inference.close()
+    for first, found in enumerate(together):
+        assert found == [*alone[first:], *alone[:first]]

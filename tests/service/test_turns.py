@@ -1,0 +1,114 @@
+"""Turns are fair, and no place is lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.service.turns import FairRoom, Rota
+
+things = st.lists(st.tuples(st.integers(0, 4), st.integers()), max_size=40)
+
+
+def filled(added):
+    rota = Rota()
+    for asker, thing in added:
+        rota.add(asker, (asker, thing))
+    return rota
+
+
+@given(things)
+def test_nothing_is_lost_and_lines_keep_their_order(added):
+    """Whatever comes in comes out once, and each asker's things in the order they came."""
+    rota = filled(added)
+    popped = [rota.pop() for _ in range(len(rota))]
+    assert len(rota) == 0
+    for asker in range(5):
+        assert [pair for pair in popped if pair[0] == asker] == [pair for pair in added if pair[0] == asker]
+
+
+@given(things)
+def test_nobody_gets_two_turns_while_another_waits_for_one(added):
+    """Between two things of one asker, everybody else who waits gets one."""
+    popped = list(_drained(filled(added)))
+    for place, (asker, _) in enumerate(popped):
+        later = [each for each, _ in popped[place + 1 :]]
+        if asker in later:
+            between = later[: later.index(asker)]
+            assert set(later) - {asker} == set(between)
+
+
+def _drained(rota):
+    while rota:
+        yield rota.pop()
+
+
+def test_one_of_many_waits_for_one_of_each_other():
+    """A single thing that comes after a thousand of another's is the second to go."""
+    rota = filled([("many", number) for number in range(1000)] + [("one", 0)])
+    assert [rota.pop() for _ in range(3)] == [("many", 0), ("one", 0), ("many", 1)]
+
+
+@given(things, st.integers(1, 9))
+def test_a_handful_is_of_one_kind_and_in_turn(added, most):
+    """What is taken together is what would have been popped one by one, as far as it is alike."""
+    rota, one_by_one = filled(added), list(_drained(filled(added)))
+    while rota:
+        taken = rota.take(most, kind=lambda pair: pair[1] % 2)
+        assert 1 <= len(taken) <= most
+        assert len({pair[1] % 2 for pair in taken}) == 1
+        assert taken == one_by_one[: len(taken)]
+        one_by_one = one_by_one[len(taken) :]
+
+
+def test_an_empty_rota_has_nothing():
+    """Popping from it is an error."""
+    with pytest.raises(IndexError):
+        Rota().pop()
+
+
+async def test_a_room_holds_no_more_than_its_places_and_serves_by_turns():
+    """Two at once; the one who came last with a single wish does not wait for all of the first's."""
+    room, inside, most, order = FairRoom(2), 0, 0, []
+
+    async def stay(asker):
+        nonlocal inside, most
+        async with room.place(asker):
+            inside, most = inside + 1, max(most, inside + 1)
+            order.append(asker)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(stay("many") for _ in range(20)), stay("one"))
+    assert most == 2
+    assert order.index("one") < 5
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+async def test_a_cancelled_waiter_takes_no_place_with_it(rounds):
+    """Cancelled while it waits, or in the moment its turn comes: the place goes to the next."""
+    room = FairRoom(1)
+    let_go = asyncio.Event()
+
+    async def hold():
+        async with room.place("holder"):
+            await let_go.wait()
+
+    async def pass_through(asker):
+        async with room.place(asker):
+            return asker
+
+    holder = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    waiters = [asyncio.create_task(pass_through(asker)) for asker in "abc"]
+    await asyncio.sleep(0)
+    let_go.set()
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    waiters[0].cancel()
+    assert await asyncio.wait_for(asyncio.gather(*waiters[1:]), 5) == ["b", "c"]
+    await holder
+    assert await asyncio.wait_for(pass_through("later"), 5) == "later"
