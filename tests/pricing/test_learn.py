@@ -1,0 +1,223 @@
+"""What was learned holds for every charge to come, gets exact, and is given up when a charge contradicts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.pricing.estimate import CreditRange, FrameRange
+from lightmeter.pricing.learn import AGREEING_AFTER_DRIFT, Charge, Drift, Kind, PriceLearner, cheapest_batch
+from lightmeter.pricing.rates import RateTable, Rounding, default_rates, request_price, whole_credits
+
+PRIOR = default_rates()
+TAGS = Kind(frozenset({("clarifai", "tags")}))
+FACES = Kind(frozenset({("clarifai", "tags"), ("rekognition", "faces"), ("googlevision", "faces")}))
+TEXTS = Kind(frozenset({("claude", "descriptions"), ("googlevision", "texts")}), prompt_blocks=2)
+KINDS = (TAGS, FACES, TEXTS)
+
+
+def table(change) -> RateTable:
+    rates = {
+        backend: {feature: change(price) for feature, price in prices.items()}
+        for backend, prices in PRIOR.rates.items()
+    }
+    return RateTable(date(2026, 3, 1), rates, PRIOR.defaults)
+
+
+TABLES = {
+    "as published": PRIOR,
+    "seven thirds": table(lambda milli: milli * 7 // 3 + 1),
+    "cheap": table(lambda milli: milli // 50),
+    "whole credits": table(lambda milli: 1000 * (milli // 150)),
+}
+
+
+@dataclass(frozen=True)
+class Service:
+    """Charges by its own table, rounding its own way."""
+
+    rates: RateTable
+    rounding: Rounding
+
+    def charge(self, kind: Kind, *frames: int) -> int:
+        return request_price(kind.prior_milli(self.rates), frames, self.rounding)
+
+
+def exactly(count: int) -> FrameRange:
+    return FrameRange(count, count)
+
+
+SERVICES = st.builds(Service, st.sampled_from(list(TABLES.values())), st.sampled_from(Rounding))
+COUNTS = st.integers(1, 60)
+SENT = st.tuples(st.sampled_from(KINDS), COUNTS)
+
+
+@given(SERVICES, st.lists(SENT, max_size=25), st.integers(0, 30))
+def test_a_hold_is_never_below_a_charge(service, sent, unsure):
+    """Once a kind was seen every charge is in its range, whatever the table and the rounding, frames known or not."""
+    learner = PriceLearner(PRIOR)
+    for kind, count in sent:
+        paid = service.charge(kind, count)
+        if learner.knows(kind):
+            assert paid in learner.price(kind, exactly(count))
+            assert paid in learner.price(kind, FrameRange(max(0, count - unsure), count + unsure))
+        frames = FrameRange(max(0, count - unsure), count + unsure)
+        assert learner.observe(Charge(kind, frames, paid)) is None
+        assert service.rounding in learner.roundings
+
+
+@given(SERVICES, st.lists(SENT, min_size=1, max_size=25))
+def test_what_was_seen_is_exact(service, sent):
+    """The price of as many pictures as were charged before is one number, whichever way of rounding is left."""
+    learner = PriceLearner(PRIOR)
+    for kind, count in sent:
+        learner.observe(Charge(kind, exactly(count), service.charge(kind, count)))
+    for kind, count in sent:
+        paid = service.charge(kind, count)
+        assert learner.price(kind, exactly(count)) == CreditRange(paid, paid)
+
+
+@given(SERVICES, st.lists(SENT, min_size=1, max_size=25), COUNTS)
+def test_learning_never_widens(service, sent, asked):
+    """While charges agree, each one narrows every range of its kind or leaves it."""
+    learner = PriceLearner(PRIOR)
+    before = {kind: CreditRange(0, None) for kind in KINDS}
+    for kind, count in sent:
+        learner.observe(Charge(kind, exactly(count), service.charge(kind, count)))
+        now, was = learner.price(kind, exactly(asked)), before[kind]
+        assert now.low >= was.low
+        assert was.high is None or (now.high is not None and now.high <= was.high)
+        before[kind] = now
+
+
+@pytest.mark.parametrize("rounding", Rounding)
+@pytest.mark.parametrize("name", TABLES)
+def test_a_run_gets_exact(name, rounding):
+    """One of each, then batches of each: every later request of the run is predicted to the credit."""
+    service, learner = Service(TABLES[name], rounding), PriceLearner(PRIOR)
+    sizes = (1, 10, 40)
+    for kind in KINDS:
+        for count in sizes:
+            assert learner.observe(Charge(kind, exactly(count), service.charge(kind, count))) is None
+    for kind in KINDS:
+        for count in sizes:
+            paid = service.charge(kind, count)
+            assert learner.price(kind, exactly(count)) == CreditRange(paid, paid)
+    fits = rounding is Rounding.REQUEST and name != "whole credits"
+    assert learner.rounding is (Rounding.REQUEST if fits else None)  # whole credits an image explain all the others
+    assert learner.likely_rounding is (rounding if fits or name == "as published" else None)
+
+
+def test_the_rounding_is_found_out():
+    """Ten pictures at 0.15 for two credits: not each was rounded up; for ten: each was."""
+    for paid, rounding in ((2, Rounding.REQUEST), (10, Rounding.IMAGE)):
+        learner = PriceLearner(PRIOR)
+        learner.observe(Charge(TAGS, exactly(1), 1))
+        assert learner.rounding is None
+        assert learner.price(TAGS, exactly(10)) == CreditRange(1, 10)
+        learner.observe(Charge(TAGS, exactly(10), paid))
+        assert learner.rounding is (rounding if paid == 2 else None)  # a whole credit each would be ten as well
+        assert learner.price(TAGS, exactly(10)) == CreditRange(paid, paid)
+    learner.observe(Charge(FACES, exactly(10), 5))
+    assert learner.rounding is Rounding.REQUEST
+
+
+def test_a_rounding_found_out_with_one_kind_holds_for_all():
+    """There is one service: what one kind rules out is ruled out for the others."""
+    learner = PriceLearner(PRIOR)
+    learner.observe(Charge(TAGS, exactly(10), 2))
+    assert learner.price(FACES, exactly(10)) == CreditRange(5, 5)
+    assert not learner.knows(FACES)
+
+
+def test_before_any_charge_the_table_is_believed():
+    """An unknown kind costs what the table says, rounded either way; without a price it has no upper end."""
+    learner = PriceLearner(PRIOR)
+    assert learner.price(TAGS, exactly(10)) == CreditRange(2, 10)
+    assert learner.price(TEXTS, exactly(1)) == CreditRange(7, 7)
+    assert learner.price(Kind(frozenset({("nobody", "tags")})), exactly(3)) == CreditRange(0, None)
+    assert learner.price(TAGS, FrameRange(1, None)) == CreditRange(1, None)
+    assert learner.price(TAGS, FrameRange(0, 0)) == CreditRange(0, 0)
+
+
+def test_the_table_sharpens_what_is_expected():
+    """Where the table agrees with all charges the expectation is exact; where it does not, charges alone count."""
+    learner = PriceLearner(PRIOR)
+    learner.observe(Charge(TAGS, exactly(10), 2))
+    assert learner.price(TAGS, exactly(20)) == CreditRange(3, 4)
+    assert learner.expected(TAGS, exactly(20)) == CreditRange(3, 3)
+    learner = PriceLearner(PRIOR)
+    learner.observe(Charge(TAGS, exactly(10), 7))
+    assert learner.expected(TAGS, exactly(20)) == learner.price(TAGS, exactly(20)) == CreditRange(13, 14)
+
+
+@given(SERVICES, st.lists(SENT, max_size=12), SENT)
+def test_what_is_expected_is_in_the_range(service, sent, asked):
+    """The expectation is never outside of what charges allow."""
+    learner = PriceLearner(PRIOR)
+    for kind, count in sent:
+        learner.observe(Charge(kind, exactly(count), service.charge(kind, count)))
+    wide, narrow = learner.price(asked[0], exactly(asked[1])), learner.expected(asked[0], exactly(asked[1]))
+    assert wide.low <= narrow.low
+    assert wide.high is None or (narrow.high is not None and narrow.high <= wide.high)
+
+
+def test_drift_is_seen_and_ranges_get_wide():
+    """A charge that nothing learned explains is reported, and what was certain is certain no more."""
+    learner = PriceLearner(PRIOR)
+    for _ in range(3):
+        learner.observe(Charge(TAGS, exactly(10), 2))
+        learner.observe(Charge(FACES, exactly(10), 5))
+    charge = Charge(TAGS, exactly(10), 1)
+    assert learner.observe(charge) == Drift(charge, CreditRange(2, 2))
+    assert learner.drifts == [Drift(charge, CreditRange(2, 2))]
+    assert learner.price(TAGS, exactly(10)) == CreditRange(1, 2)
+    assert not learner.knows(FACES)
+    assert learner.price(FACES, exactly(10)) == CreditRange(0, 10)
+    for _ in range(AGREEING_AFTER_DRIFT):
+        assert learner.observe(charge) is None
+    assert learner.price(TAGS, exactly(10)) == CreditRange(1, 1)
+
+
+@given(st.lists(SERVICES, min_size=1, max_size=25), COUNTS)
+def test_prices_that_go_up_and_down_stay_held(moving, count):
+    """Until charges have agreed for a while after a drift, the hold covers the most that was charged before it too."""
+    learner, most, agreeing = PriceLearner(PRIOR), 0, 0
+    for service in moving:
+        paid = service.charge(TAGS, count)
+        agreeing = 1 if learner.observe(Charge(TAGS, exactly(count), paid)) else agreeing + 1
+        most = paid if agreeing >= AGREEING_AFTER_DRIFT else max(most, paid)
+        assert learner.price(TAGS, exactly(count)).high >= most
+
+
+def test_a_charge_that_fits_no_price_is_drift_and_teaches_nothing():
+    """Credits for no picture at all contradict every price."""
+    learner = PriceLearner(PRIOR)
+    assert learner.observe(Charge(TAGS, exactly(0), 3)) is not None
+    assert not learner.knows(TAGS)
+    assert learner.observe(Charge(TAGS, FrameRange(0, 5), 0)) is None
+    assert learner.observe(Charge(TAGS, exactly(2), 0)) is None
+    assert learner.price(TAGS, FrameRange(1, 100)) == CreditRange(0, 0)
+
+
+@given(st.integers(1, 5000), st.integers(1, 40), st.sampled_from(Rounding))
+def test_the_cheapest_batch_is_the_cheapest(milli, most, rounding):
+    """No other size up to the limit costs less for each image, and no smaller one as little."""
+    best = cheapest_batch(milli, most, rounding)
+    cost = request_price(milli, (best,), rounding)
+    for count in range(1, most + 1):
+        other = request_price(milli, (count,), rounding)
+        assert other * best >= cost * count
+        assert count >= best or other * best > cost * count
+
+
+def test_batches_that_fill_whole_credits():
+    """At 0.15 an image 20 images fill three credits, where one alone takes a whole one."""
+    assert cheapest_batch(150, 20, Rounding.REQUEST) == 20
+    assert cheapest_batch(150, 19, Rounding.REQUEST) == 13
+    assert whole_credits(13 * 150) == 2
+    assert cheapest_batch(150, 20, Rounding.IMAGE) == 1
