@@ -1,0 +1,221 @@
+"""The learned limit in requests per second: kept just below, probed rarely, measured exactly where that is possible.
+
+Between two rejections a token bucket is empty twice, so what it took in between is what flowed in: requests taken /
+time is its rate, whatever its size. Between two openings of a fixed window it is the window's quota / its length.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lightmeter.client.pace.spacing import Ticket
+
+__all__ = ["Ceiling"]
+
+CRUISE: Final = 0.97
+_CRUISE_CROWDED: Final = 0.97
+_AFTER_REJECTION: Final = 0.92
+_STEPS: Final = (0.04, 0.08, 0.16, 0.32, 0.5)
+_FIRST_STEP_S: Final = 30.0
+_FIRST_STEP_UNSETTLED_S: Final = 8.0
+_LONGEST_STEP_S: Final = 90.0
+_STEP_S: Final = 6.0
+_STEP_REQUESTS: Final = 8
+_FIRST_INTERVAL_S: Final = 5.0
+_LONGEST_INTERVAL_S: Final = 40.0
+_LONGEST_FOR_COST_S: Final = 60.0
+_LONGEST_FOR_COST_CLOSED_S: Final = 240.0
+_COST: Final = 0.006
+_COST_CLOSED: Final = 0.02
+_ENOUGH: Final = 8
+_RECENT_S: Final = 30.0
+_SLOWEST: Final = 0.02
+_SHUT_S: Final = 2.0
+# Windows have lengths that people choose: where one of them fits what was seen, it is taken.
+_NATURAL_S: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 3600.0)
+
+
+class Ceiling:
+    """A limit on the rate, and the search for it.
+
+    Args:
+        rate: First estimate, requests per second.
+        now: The time.
+        since: The request that was rejected last; what is sent after it is counted.
+
+    Attributes:
+        rate: The estimate.
+        step: Step of the probe that is going on, -1 when there is none.
+        crowded: Whether the limit shows by latency, not by rejections.
+        closed: Whether the service closes for seconds at a time, as fixed windows do.
+    """
+
+    def __init__(self, rate: float, now: float, since: Ticket | None) -> None:
+        self.rate = max(_SLOWEST, rate)
+        self.step = -1
+        self.crowded = False
+        self.closed = False
+        self._since = since
+        self._opened: Ticket | None = None
+        self._still_shut_at: float | None = None
+        self._untaken = 0
+        self._untaken_since_opened = 0
+        self._interval_s = _FIRST_INTERVAL_S
+        self._probe_at = now + self._interval_s
+        self._step_began_at = now
+        self._sent_in_step = 0
+        self._passed: list[float] = []
+        self._drained = 0.0
+        self._burst = 0.0
+        self._window_s = 0.0
+        self._cost = 0
+        self._unsure: float | None = None
+        self._ease_until = now
+
+    def allowed(self, now: float) -> float:
+        """Requests per second that may be sent now."""
+        if self.step >= 0:
+            return self.rate * (1 + _STEPS[self.step])
+        if self.crowded:
+            return self.rate * _CRUISE_CROWDED
+        return self.rate * (_AFTER_REJECTION if now < self._ease_until else CRUISE)
+
+    def on_sent(self, now: float) -> None:
+        """A request leaves: begin a probe, or its next step, when it is time."""
+        if self.step < 0:
+            if now >= self._probe_at:
+                self._drained, self._cost, self._passed = 0.0, 0, []
+                self._begin_step(now, 0)
+            return
+        self._sent_in_step += 1
+        lasted_s = now - self._step_began_at
+        if lasted_s >= self._step_length_s():
+            self._end_step(now, lasted_s)
+
+    def _step_length_s(self) -> float:
+        enough_s = _STEP_REQUESTS / self.rate
+        if self.step > 0:
+            return max(_STEP_S, enough_s)
+        settled = self._interval_s > 2 * _FIRST_INTERVAL_S
+        first_s = _FIRST_STEP_S if settled else _FIRST_STEP_UNSETTLED_S
+        drains_s = 1.3 * self._burst / (_STEPS[0] * self.rate)
+        return max(first_s, enough_s, min(_LONGEST_STEP_S, max(drains_s, 1.5 * self._window_s)))
+
+    def _begin_step(self, now: float, step: int) -> None:
+        self.step, self._step_began_at, self._sent_in_step = step, now, 0
+        del self._passed[step:]
+        self._passed.append(self.rate)
+
+    def _end_step(self, now: float, lasted_s: float) -> None:
+        tried = self.allowed(now)
+        if self._sent_in_step < 0.85 * tried * lasted_s:
+            self._end_probe(now, self._interval_s)  # something else is the limit: nothing was learned
+            return
+        self._drained += lasted_s * (tried - self._passed[0])
+        self.rate = tried
+        self._begin_step(now, min(self.step + 1, len(_STEPS) - 1))
+
+    def _end_probe(self, now: float, interval_s: float) -> None:
+        cost_s = self._cost / ((_COST_CLOSED if self.closed else _COST) * self.rate)
+        self._interval_s = min(_LONGEST_INTERVAL_S, interval_s)
+        most_s = _LONGEST_FOR_COST_CLOSED_S if self.closed else _LONGEST_FOR_COST_S
+        self._probe_at = now + max(self._interval_s, min(most_s, cost_s))
+        self.step = -1
+
+    def on_untaken(self) -> None:
+        """A request was rejected or lost: it does not count as taken."""
+        self._untaken += 1
+        self._untaken_since_opened += 1
+        self._cost += 1
+
+    def on_rejected(self, now: float, ticket: Ticket, misses: int) -> None:
+        """The first rejection of an episode: decide what it says about the limit.
+
+        Of several `misses` in a row the first has said it; how long the door stays shut will say more.
+        """
+        before = self.rate
+        if misses > 1 and self._unsure is None:
+            return
+        if ticket.step >= 0 and self._passed:
+            self._probe_failed(now, ticket)
+            self._count_from(ticket)
+        else:
+            self._cruise_failed(ticket)
+            moved = self.rate < 0.9 * before
+            self._end_probe(now, _FIRST_INTERVAL_S if moved else self._interval_s)
+        self._ease_until = now + max(1.0, 20 / self.rate) if not self.crowded else now
+
+    def _probe_failed(self, now: float, ticket: Ticket) -> None:
+        step = min(ticket.step, len(self._passed) - 1)
+        confirmed = self._passed[0]
+        if step == 0:
+            self.rate = confirmed
+            self._end_probe(now, self._interval_s * 2)
+            return
+        # A small excess may have come out of a bucket that was full: then only the first step is believed.
+        believed = step if self._drained > 2 * confirmed else 1
+        self.rate = self._passed[min(believed, step)]
+        self._unsure = confirmed
+        self._end_probe(now, _FIRST_INTERVAL_S if believed > 1 else self._interval_s * 2)
+
+    def _cruise_failed(self, ticket: Ticket) -> None:
+        taken, lasted_s = self._taken(ticket)
+        measured = taken / lasted_s if lasted_s > 0 and taken >= _ENOUGH else 0.0
+        unsure, self._unsure = self._unsure, None
+        if unsure is not None and taken < 3 * _ENOUGH:
+            self.rate = max(_SLOWEST, min(self.rate, max(unsure, measured)))
+            self._burst = max(self._burst, self._drained)
+            self._count_from(ticket)
+        elif taken < _ENOUGH:
+            self.rate = max(_SLOWEST, 0.8 * self.rate)
+        elif lasted_s <= _RECENT_S or taken <= 8 * _ENOUGH:
+            self.rate = max(_SLOWEST, min(0.99 * self.rate, max(0.5 * self.rate, measured)))
+            self._count_from(ticket)
+        else:
+            self.rate = max(_SLOWEST, 0.95 * self.rate)
+            self._count_from(ticket)
+
+    def _taken(self, ticket: Ticket) -> tuple[int, float]:
+        if self._since is None:
+            return 0, 0.0
+        return max(0, ticket.number - self._since.number - self._untaken), ticket.sent_at - self._since.sent_at
+
+    def _count_from(self, ticket: Ticket) -> None:
+        self._since, self._untaken = ticket, 0
+
+    def on_reopened(self, now: float, ticket: Ticket, shut_at: float, missed_at: float) -> None:
+        """The first request is taken after a door that was shut at `shut_at`, and still at `missed_at`."""
+        shut_s = ticket.sent_at - shut_at
+        if shut_s < _SHUT_S or shut_s * self.rate < 2 * _ENOUGH:
+            return
+        opened, untaken, still_shut_at = self._opened, self._untaken_since_opened, self._still_shut_at
+        self._opened, self._untaken_since_opened, self._still_shut_at = ticket, 0, missed_at
+        self._count_from(ticket)
+        self.closed = True
+        self._ease_until = now
+        if opened is not None and ticket.sent_at > opened.sent_at:
+            lasted_s = _natural_s(missed_at - opened.sent_at, ticket.sent_at - (still_shut_at or opened.sent_at))
+            self.rate = max(_SLOWEST, (ticket.number - opened.number - untaken) / lasted_s)
+            self._window_s = lasted_s
+            self._unsure = None
+
+    def opened_at(self, ticket: Ticket, untaken: int) -> None:
+        """Windows are counted from this request; of those since, so many were not taken."""
+        self._opened, self._untaken_since_opened = ticket, untaken
+
+    def on_crowded(self, now: float, measured: float) -> None:
+        """Answers have become slower with nothing rejected: `measured` came back per second."""
+        if self.step >= 0 and self._passed:
+            confirmed = self._passed[0]
+            self.rate = max(measured, 0.8 * confirmed) if self._drained > confirmed else confirmed
+            self._end_probe(now, self._interval_s * 2)
+        else:
+            self.rate = max(_SLOWEST, 0.98 * self.rate) if self.crowded else measured
+            self._probe_at = now + self._interval_s
+        self.crowded = True
+
+
+def _natural_s(least_s: float, most_s: float) -> float:
+    """The length of windows between two bounds: one that people choose, or the middle."""
+    fitting = [each_s for each_s in _NATURAL_S if least_s <= each_s <= most_s]
+    return fitting[-1] if fitting else (least_s + most_s) / 2

@@ -1,0 +1,76 @@
+"""The door: shut for a while after a rejection, longer while only rejections come back, and knocked at one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Door"]
+
+_FIRST_PAUSE_S: Final = 0.5
+_SHORTEST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 60.0
+# What a bucket must regain, so that the next request does not find it empty again.
+_TOKENS: Final = 2.5
+_KNOCK_S: Final = 2.0
+
+
+class Door:
+    """When nothing may leave at all.
+
+    Args:
+        jitter: Numbers from 0 to 1: pauses of our own are half fixed, half by chance ("equal jitter"), so that
+            clients that were rejected together do not come back together.
+
+    Attributes:
+        shut_until: Nothing may leave before.
+        asked_until: The part of it that the service asked for.
+        misses: Episodes in a row with nothing taken in between.
+        shut_at: When the present series of episodes began.
+        missed_at: When its last one began.
+    """
+
+    def __init__(self, jitter: Callable[[], float]) -> None:
+        self._jitter = jitter
+        self.shut_until = float("-inf")
+        self.asked_until = float("-inf")
+        self.shut_at = float("-inf")
+        self.missed_at = float("-inf")
+        self.misses = 0
+        self._knocked_until = float("-inf")
+
+    def wait_s(self, now: float, latency_s: float) -> float:
+        """Seconds until the door may be open; after a miss, one request finds out whether it is."""
+        if now < self.shut_until:
+            return self.shut_until - now
+        if self.misses and now < self._knocked_until:
+            return min(self._knocked_until - now, max(0.005, latency_s / 4))
+        return 0.0
+
+    def on_taken(self, now: float, latency_s: float) -> None:
+        """A request may leave; after a miss it is the one that knocks, and is waited for, within reason."""
+        if self.misses:
+            self._knocked_until = now + max(_KNOCK_S, 4 * latency_s)
+
+    def on_miss(self, now: float, rate: float | None) -> None:
+        """An episode begins; `rate` is the learned limit, None while there is none."""
+        if not self.misses:
+            self.shut_at = now
+        self.missed_at = now
+        if self.misses or rate is None:
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.misses, 10))
+        else:
+            pause_s = min(_FIRST_PAUSE_S, max(_SHORTEST_PAUSE_S, _TOKENS / rate))
+        self.misses += 1
+        self._knocked_until = float("-inf")
+        self.shut_until = max(self.shut_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
+
+    def on_asked(self, until: float) -> None:
+        """The service said when to come back: that counts, and not our own guess, unless it is sooner than that."""
+        self.asked_until = max(self.asked_until, until)
+        self.shut_until = max(self.shut_until, until)
+
+    def on_open(self) -> None:
+        """A request sent since the last episode was taken."""
+        self.misses = 0
+        self._knocked_until = float("-inf")

@@ -1,0 +1,51 @@
+"""Even spacing: requests leave one by one, never in bursts, because a burst is what small limits reject."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Spacing", "Ticket"]
+
+# Timers wake late by about so much; what they cost may be caught up, no more.
+_CATCH_UP_S: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What a request carries home, so that its answer is read in the light of when it left.
+
+    Attributes:
+        number: Requests sent before it.
+        sent_at: When it left.
+        episode: Episodes of rejection before it left.
+        step: Step of the probe it belongs to, 0 or more; -1 for none.
+        in_flight: Requests on the wire before it.
+    """
+
+    number: int
+    sent_at: float
+    episode: int
+    step: int
+    in_flight: int
+
+
+class Spacing:
+    """Keeps requests `1 / rate` apart."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+        self._held_until = float("-inf")
+
+    def wait_s(self, now: float, rate: float | None) -> float:
+        """Seconds until the next may leave at so many requests per second; None means no limit."""
+        return max(0.0, self._held_until - now, 0.0 if rate is None else self._last + 1 / rate - now)
+
+    def hold(self, until: float) -> None:
+        """None leaves before."""
+        self._held_until = until
+
+    def take(self, now: float, rate: float | None) -> None:
+        """One leaves."""
+        due = now if rate is None else self._last + 1 / rate
+        self._last = due if now - _CATCH_UP_S <= due <= now else now
