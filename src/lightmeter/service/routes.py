@@ -43,6 +43,9 @@ LARGE_BODY_BYTES: Final = 1024 * 1024
 RETRY_AFTER_S: Final = 2
 """When to ask again after 503, unless the refusal says better: the poll interval the public clients use."""
 
+NOT_READY: Final = Reply(503, {"error": "The service is starting or stopping: ask again.", "status": "failed"})
+"""While it drains, results can still be read; nothing new is begun."""
+
 REQUEST_ID: Final = "X-Request-ID"
 
 FROM_ANYWHERE: Final = {
@@ -69,7 +72,7 @@ def application(handlers: Handlers, is_ready: Callable[[], bool], metrics: Metri
     """
     metrics = metrics or Metrics()
     app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[_observed(metrics), _as_json])
-    endpoints = _Endpoints(handlers)
+    endpoints = _Endpoints(handlers, is_ready)
     probes = _Probes(handlers, is_ready, metrics)
     app.router.add_post("/api/fetch", endpoints.post_fetch)
     app.router.add_get("/api/fetch", endpoints.get_fetch, allow_head=False)  # HEAD must cost nothing
@@ -85,9 +88,9 @@ def application(handlers: Handlers, is_ready: Callable[[], bool], metrics: Metri
 
 def _json(reply: Reply) -> web.Response:
     response = web.Response(status=reply.status, body=orjson.dumps(reply.body), content_type="application/json")
-    if reply.status == 503:  # noqa: PLR2004 (service unavailable)
-        response.headers["Retry-After"] = str(RETRY_AFTER_S)
     response.headers.update(reply.headers)
+    if reply.status == 503:  # noqa: PLR2004 (service unavailable)
+        response.headers.setdefault("Retry-After", str(RETRY_AFTER_S))
     return response
 
 
@@ -157,8 +160,9 @@ ACCOUNT: Final = web.RequestKey("lightmeter_account", Account)
 class _Endpoints:
     """From HTTP to handlers and back."""
 
-    def __init__(self, handlers: Handlers) -> None:
+    def __init__(self, handlers: Handlers, is_ready: Callable[[], bool]) -> None:
         self._handlers = handlers
+        self._is_ready = is_ready
 
     async def _account(self, request: web.Request) -> Account:
         account = await self._handlers.account(request.headers)
@@ -167,6 +171,8 @@ class _Endpoints:
 
     async def post_fetch(self, request: web.Request) -> web.Response:
         account = await self._account(request)
+        if not self._is_ready():
+            return _json(NOT_READY)
         if request.method == "POST" and (request.content_length or 0) > MOST_BODY_BYTES:
             return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
         body = await request.read()
@@ -176,6 +182,8 @@ class _Endpoints:
 
     async def get_fetch(self, request: web.Request) -> web.Response:
         account = await self._account(request)
+        if not self._is_ready():
+            return _json(NOT_READY)
         if len(request.rel_url.raw_query_string) > MAX_QUERY_CHARS:
             return _json(Reply(414, {"error": QUERY_TOO_LONG, "status": "failed"}))
         asked = from_query(list(request.query.items()))

@@ -1,0 +1,103 @@
+"""The OpenAPI document says what the service does, in words that tools understand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jsonschema
+import pytest
+
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.vocabulary import FEATURES, ROLES
+from lightmeter.service.openapi import document
+
+DOCUMENT = document({"palette": frozenset({"colors"}), "imagenet": frozenset({"tags"})})
+
+
+def operations() -> Iterator[tuple[str, str, dict]]:
+    """Method, path and operation of each."""
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def references(part) -> Iterator[str]:
+    """Every `$ref` in it."""
+    if isinstance(part, dict):
+        yield from ([part["$ref"]] if "$ref" in part else [])
+        for each in part.values():
+            yield from references(each)
+    elif isinstance(part, list):
+        for each in part:
+            yield from references(each)
+
+
+def resolved(reference: str) -> dict:
+    """What a `$ref` points to."""
+    part = DOCUMENT
+    for name in reference.removeprefix("#/").split("/"):
+        part = part[name]
+    return part
+
+
+def test_every_reference_leads_somewhere():
+    """Within the document."""
+    assert [each for each in set(references(DOCUMENT)) if not resolved(each)] == []
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))
+def test_every_schema_is_one(name):
+    """Of JSON Schema 2020-12, the dialect of OpenAPI 3.1."""
+    jsonschema.Draft202012Validator.check_schema(DOCUMENT["components"]["schemas"][name])
+
+
+def test_every_operation_has_its_own_name_and_says_what_it_does():
+    """For those who generate clients from it."""
+    names = [operation["operationId"] for _, _, operation in operations()]
+    assert len(set(names)) == len(names)
+    assert all(operation["summary"] for _, _, operation in operations())
+    assert all(answer for _, _, operation in operations() for answer in operation["responses"].values())
+
+
+def test_examples_follow_their_schemas():
+    """What is shown is what is meant."""
+    content = DOCUMENT["paths"]["/api/fetch"]["post"]["requestBody"]["content"]["application/json"]
+    jsonschema.validate(content["example"], {**content["schema"], "components": DOCUMENT["components"]})
+    AnalyzeRequest.model_validate(content["example"])
+    for answer in DOCUMENT["components"]["responses"].values():
+        shown = answer["content"]["application/json"]
+        jsonschema.validate(shown["example"], {**shown["schema"], "components": DOCUMENT["components"]})
+
+
+def test_the_api_wants_a_key_and_nothing_else_does():
+    """`X-API-Key` or `Authorization`, on every path under /api/."""
+    for _, path, operation in operations():
+        wanted = [{"key": []}, {"authorization": []}] if path.startswith("/api/") else []
+        assert operation["security"] == wanted
+    schemes = DOCUMENT["components"]["securitySchemes"]
+    assert [(each["in"], each["name"]) for each in schemes.values()] == [
+        ("header", "X-API-Key"),
+        ("header", "Authorization"),
+    ]
+
+
+def test_requests_hold_every_parameter_and_its_values():
+    """A string or a list of strings where both are taken; what may be named is listed."""
+    schema = DOCUMENT["components"]["schemas"]["AnalyzeRequest"]
+    fields = schema["properties"]
+    assert list(fields) == list(AnalyzeRequest.model_fields)
+    assert all(field["description"] for field in fields.values())
+    for name in ("url", "file", "file_name", "backend", "feature"):
+        assert [kind["type"] for kind in fields[name]["anyOf"]] == ["string", "array", "null"]
+    assert fields["backend"]["anyOf"][0]["enum"] == ["imagenet", "palette"]
+    assert fields["feature"]["anyOf"][0]["enum"] == list(FEATURES)
+    assert fields["role"]["enum"] == list(ROLES)
+    told = {name: fields[name]["default"] for name in ("tag_score", "capture_interval", "max_frames")}
+    assert told == {"tag_score": 0.9, "capture_interval": 1, "max_frames": 3}
+
+
+def test_get_takes_every_parameter_too():
+    """Lists under both names, `url` and `url[]`."""
+    names = {parameter["name"] for parameter in DOCUMENT["paths"]["/api/fetch"]["get"]["parameters"]}
+    lists = {"url", "file", "file_name", "backend", "feature"}
+    assert names == set(AnalyzeRequest.model_fields) | {f"{name}[]" for name in lists}
