@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
+from operator import gt
 from typing import Final
 
 __all__ = ["MOST_WORK_BITS", "Item", "Possible", "most_filled", "possibilities"]
 
 MOST_WORK_BITS: Final = 1 << 29
 """Bits touched before giving up: about a tenth of a second."""
+
+MOST_BINS: Final = 16
+"""Bins told apart where others may have filled them too; each doubles the states at least."""
 
 Runs = tuple[tuple[int, int], ...]
 
@@ -26,12 +31,12 @@ class Item:
     """A charge that may lie in a bin.
 
     Attributes:
-        bins: Where it can lie, as positions.
+        bins: Where it can lie, as positions: neighbours.
         prices: What it can take, as runs of whole credits `(low, high)`, both included, each 1 or more.
         must: It lies somewhere for sure.
     """
 
-    bins: tuple[int, ...]
+    bins: range
     prices: Runs
     must: bool = False
 
@@ -102,14 +107,17 @@ def possibilities(
         One for each item; None when even one bin is too much work.
     """
     sizes, kept = list(bins) or [0], list(items)
-    if not exact:  # room that no item can fill changes nothing
-        sizes = [min(size, _reach(kept, k)) for k, size in enumerate(sizes)]
-    elif any(size > _reach(kept, k) for k, size in enumerate(sizes)):
+    if not exact:
+        if len(sizes) > MOST_BINS:
+            sizes, kept = _joined(sizes, kept, [at * MOST_BINS // len(sizes) for at in range(len(sizes))])
+        sizes = list(map(min, sizes, _reaches(len(sizes), kept)))  # room that no item can fill is no matter
+    elif sum(map(bool, sizes)) > len(kept) or any(map(gt, sizes, _reaches(len(sizes), kept))):
         return [Possible(out=False, placed=False)] * len(kept)
     while _work_bits(sizes, kept) > most_work_bits:
         if len(sizes) == 1:
             return None
-        sizes, kept = _joined(sizes, kept)
+        k = min(range(len(sizes) - 1), key=lambda at: sizes[at] + sizes[at + 1])
+        sizes, kept = _joined(sizes, kept, [at if at <= k else at - 1 for at in range(len(sizes))])
     return _meet(_Lattice(sizes), kept, exact=exact)
 
 
@@ -130,8 +138,8 @@ def _meet(lattice: _Lattice, items: Sequence[Item], *, exact: bool) -> list[Poss
 
 def most_filled(size: int, prices: Sequence[Runs], most_work_bits: int = MOST_WORK_BITS) -> int:
     """Most credits, up to `size`, that some of these prices add up to; `size` when that is too much work to say."""
-    items = [Item((0,), runs) for runs in prices]
-    size_needed = min(size, _reach(items, 0))
+    items = [Item(range(1), runs) for runs in prices]
+    size_needed = min(size, *_reaches(1, items))
     if _work_bits([size_needed], items) > most_work_bits:
         return size
     lattice, states = _Lattice([size_needed]), 1
@@ -140,9 +148,15 @@ def most_filled(size: int, prices: Sequence[Runs], most_work_bits: int = MOST_WO
     return states.bit_length() - 1
 
 
-def _reach(items: Sequence[Item], k: int) -> int:
-    """Most that items can fill into a bin, were it endless."""
-    return sum(max((high for _, high in item.prices), default=0) for item in items if k in item.bins)
+def _reaches(count: int, items: Sequence[Item]) -> list[int]:
+    """Most that items can fill into each of so many bins, were they endless."""
+    changes = [0] * (count + 1)
+    for item in items:
+        if item.bins:
+            highest = max((high for _, high in item.prices), default=0)
+            changes[item.bins[0]] += highest
+            changes[item.bins[-1] + 1] -= highest
+    return list(accumulate(changes))[:count]
 
 
 def _work_bits(sizes: Sequence[int], items: Sequence[Item]) -> int:
@@ -152,9 +166,12 @@ def _work_bits(sizes: Sequence[int], items: Sequence[Item]) -> int:
     return prod(size + 1 for size in sizes) * max(1, steps)
 
 
-def _joined(sizes: Sequence[int], items: Sequence[Item]) -> tuple[list[int], list[Item]]:
-    """The two smallest neighbours as one bin."""
-    k = min(range(len(sizes) - 1), key=lambda at: sizes[at] + sizes[at + 1])
-    places = [at if at <= k else at - 1 for at in range(len(sizes))]
-    bins = [*sizes[:k], sizes[k] + sizes[k + 1], *sizes[k + 2 :]]
-    return bins, [Item(tuple(sorted({places[at] for at in item.bins})), item.prices, must=item.must) for item in items]
+def _joined(sizes: Sequence[int], items: Sequence[Item], place: Sequence[int]) -> tuple[list[int], list[Item]]:
+    """Fewer bins: `place` is the new position of each."""
+    bins = [0] * (place[-1] + 1)
+    for at, size in zip(place, sizes, strict=True):
+        bins[at] += size
+    return bins, [
+        Item(range(place[item.bins[0]], place[item.bins[-1]] + 1) if item.bins else item.bins, item.prices, item.must)
+        for item in items
+    ]

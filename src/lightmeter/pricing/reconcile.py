@@ -12,8 +12,11 @@ cannot be told from a charge by anyone: balances are all there is.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
+from typing import Final
 
 from lightmeter.pricing.chain import (
     Answered,
@@ -29,6 +32,10 @@ from lightmeter.pricing.estimate import CreditRange
 from lightmeter.pricing.packing import MOST_WORK_BITS, Item, Possible, most_filled, possibilities
 
 __all__ = ["Gap", "Proven", "Reconciliation", "Trust", "Verdict", "Window", "reconcile"]
+
+
+MOST_GAPS: Final = 1000
+"""Gaps looked at one by one; of further ones only those count that no uncertain request can have left."""
 
 
 class Proven(StrEnum):
@@ -115,7 +122,7 @@ class Reconciliation:
         expected: What the balance would be had nothing uncertain been charged.
         missing: Credits below that; below 0: so many above it.
         verdicts: One for each uncertain request, in the order given.
-        gaps: Where credits went without an answer.
+        gaps: Where credits went without an answer: the first `MOST_GAPS`.
         foreign: At least so many credits went to others or to requests not named; 0 if all can be explained.
         rose: At least so many credits were added unsaid; 0 if none are seen.
         notes: What a person should know, a sentence each.
@@ -196,12 +203,13 @@ def _stretches(window: Window, trust: Trust, missing: int) -> tuple[list[Segment
 def _case(window: Window, found: list[Segment], links: list[Answered], sums: tuple[int, int]) -> _Case:
     """Keep the stretches in which something is missing: nothing was charged in the others."""
     stretches = [segment for segment in found if segment.missing]
-    bin_of = {at: k for k, at in enumerate(at for at, segment in enumerate(found) if segment.missing)}
+    places = [at for at, segment in enumerate(found) if segment.missing]
+    largest = list(accumulate((segment.missing for segment in reversed(stretches)), max))[::-1]  # from here on
     link_at = {link.key: at for at, link in enumerate(links)}
 
     def item(prices: Prices, first: int, last: int, *, must: bool) -> Item:
-        bins = tuple(bin_of[at] for at in range(first, last + 1) if at in bin_of)
-        runs = _runs(prices, max((stretches[k].missing for k in bins), default=0))
+        bins = range(bisect_left(places, first), bisect_right(places, last))
+        runs = _runs(prices, largest[bins.start] if bins else 0)
         return Item(bins, runs, must=must and 0 not in prices)
 
     uncertain = [
@@ -283,8 +291,9 @@ def _judge(case: _Case, trust: Trust, most_work_bits: int) -> Reconciliation:
     if shared is not None and case.items and not any(one.out or one.placed for one in shared):
         why = "The answers do not fit the balances: a charge that must have happened has no room."
         return _all_ambiguous(case.window, case.expected, case.missing, why, rose=1)
-    gaps = tuple(_gap(case, k, most_work_bits) for k in range(len(bins)))
-    foreign = sum(gap.unexplained for gap in gaps)
+    gaps = tuple(_gap(case, k, most_work_bits) for k in range(min(len(bins), MOST_GAPS)))
+    first = min((item.bins.start for item in case.items if item.bins), default=len(bins))
+    foreign = sum(gap.unexplained for gap in gaps) + sum(bins[MOST_GAPS : max(first, MOST_GAPS)])
     if alone is not None and bins and not any(one.out or one.placed for one in alone):
         alone, foreign = None, max(1, foreign)
         notes.append("No set of our own charges adds up to what is missing: others spent, or a request is not named.")
