@@ -74,7 +74,8 @@ def test_several_keys_are_several_accounts(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--database", "postgresql://user:pass-w0rd@localhost/x"], "sqlite:///"),
+        (["--database", "postgresql://user:pass-w0rd@localhost:1/x"], "PostgreSQL"),
+        (["--database", "mysql://user:pass-w0rd@localhost/x"], "sqlite:///"),
         (["--database", "sqlite:////proc/nowhere/x.db"], "cannot be used"),
         (["--backends", "crystalball"], "crystalball"),
         (["--key", "nameless"], "NAME=CREDITS"),

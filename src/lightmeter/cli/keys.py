@@ -49,7 +49,7 @@ def _changed(database: str, change: Callable[[Connection], T]) -> T:
 
 
 def _known(db: Connection, name: str) -> int:
-    account_id = auth.account_named(db, name)
+    account_id = money.account_named(db, name)
     if account_id is None:
         raise UsageError(f"There is no account {name!r}.", hint="See `lightmeter keys list`.")
     return account_id
@@ -67,7 +67,7 @@ def add(name: str, credits_: int, database: str) -> int:
     key = auth.new_key()
 
     def change(db: Connection) -> int:
-        account_id = auth.open_account(db, name, credits_, SystemClock().now())
+        account_id = money.open_account(db, name, credits_, SystemClock().now())
         auth.add_key(db, account_id, key)
         return money.balance_of(db, account_id)
 

@@ -17,6 +17,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.models.vocabulary import RESULT_LIFETIME_S
 from lightmeter.pricing.rates import RateTable, Rounding, default_rates
 from lightmeter.service import auth
+from lightmeter.service import credits as money
 from lightmeter.service.backends import registry
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.credits import Tariff
@@ -28,7 +29,7 @@ from lightmeter.service.queues import LocalQueue, Queue
 from lightmeter.service.routes import application
 from lightmeter.service.runner import Runner, Terms
 from lightmeter.service.store import Store
-from lightmeter.service.worker import Worker
+from lightmeter.service.worker import Worker, WorkerLimits
 
 __all__ = ["DEFAULT_LEASE_S", "DEFAULT_WORKERS", "RunningService", "ServiceConfig", "open_account", "start", "work"]
 
@@ -56,6 +57,7 @@ class ServiceConfig:
         allow_private: Fetch from private addresses too.
         fetch_limits: How far a fetch may go.
         workers: Assets that are decoded and looked at at once.
+        limits: How much is taken on and remembered.
         rounding: Where charges are rounded up to whole credits.
         result_lifetime_s: How long results can be read after completion.
         lease_s: How long a process may be silent before others take over its work; of a shared database.
@@ -69,6 +71,7 @@ class ServiceConfig:
     allow_private: bool = False
     fetch_limits: FetchLimits = field(default_factory=FetchLimits)
     workers: int = DEFAULT_WORKERS
+    limits: WorkerLimits = field(default_factory=WorkerLimits)
     rounding: Rounding = Rounding.IMAGE
     result_lifetime_s: float = RESULT_LIFETIME_S
     lease_s: float = DEFAULT_LEASE_S
@@ -115,7 +118,7 @@ async def open_account(database: str, name: str, credits_: int) -> str:
 
 
 def _let_in(db: Connection, name: str, credits_: int, key: str) -> None:
-    auth.add_key(db, auth.open_account(db, name, credits_, SystemClock().now()), key)
+    auth.add_key(db, money.open_account(db, name, credits_, SystemClock().now()), key)
 
 
 def _load(config: ServiceConfig, rates: RateTable) -> dict[str, Backend]:
@@ -147,7 +150,9 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
     store = await asyncio.to_thread(Store, config.database, exclusive=True)
     stack.callback(store.close)
     fetcher = await stack.enter_async_context(Fetcher(allow_private=config.allow_private, limits=config.fetch_limits))
-    worker = Worker(backends, fetcher, tariff, config.workers)
+    worker = Worker(
+        backends, fetcher, tariff, config.workers, limits=config.limits, metrics=metrics, clock=config.clock
+    )
     stack.callback(worker.close)
     await worker.warm()
     runner = Runner(store, worker, terms, config.clock, metrics)

@@ -10,20 +10,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.models.vocabulary import AUTH_HEADER
-from lightmeter.service import credits as money
-from lightmeter.service.credits import Cause
 from lightmeter.service.database import Connection
 
 __all__ = [
     "Account",
-    "account_named",
     "account_of",
     "add_key",
     "key_counts",
     "key_from",
     "name_of",
     "new_key",
-    "open_account",
     "revoke_keys",
 ]
 
@@ -72,27 +68,6 @@ def account_of(db: Connection, key: str) -> Account | None:
     if not rows or not hmac.compare_digest(rows[0][0], wanted):
         return None
     return Account(rows[0][1], rows[0][2])
-
-
-def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
-    """The number of the account called `name`, made with so many credits if it is missing."""
-    made = db.execute(
-        "INSERT INTO accounts (name, credits) VALUES (?, 0) ON CONFLICT (name) DO NOTHING RETURNING account_id", (name,)
-    )
-    if not made:
-        known = account_named(db, name)
-        assert known is not None  # noqa: S101 (accounts are never deleted)
-        return known
-    account_id = int(made[0][0])
-    if credits_:
-        money.grant(db, Cause(account_id, None, at), credits_)
-    return account_id
-
-
-def account_named(db: Connection, name: str) -> int | None:
-    """The number of an account, or None."""
-    rows = db.execute("SELECT account_id FROM accounts WHERE name = ?", (name,))
-    return int(rows[0][0]) if rows else None
 
 
 def add_key(db: Connection, account_id: int, key: str) -> None:

@@ -15,7 +15,19 @@ from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, NO_CREDITS
 from lightmeter.pricing.rates import RateTable, Rounding, per_image, request_price
 from lightmeter.service.database import Connection
 
-__all__ = ["Balance", "Book", "Cause", "Tariff", "balance_of", "balances", "grant", "hold", "settle"]
+__all__ = [
+    "Balance",
+    "Book",
+    "Cause",
+    "Tariff",
+    "account_named",
+    "balance_of",
+    "balances",
+    "grant",
+    "hold",
+    "open_account",
+    "settle",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,27 @@ def balance_of(db: Connection, account_id: int) -> int:
     """Credits free to spend."""
     ((free,),) = db.execute("SELECT credits FROM accounts WHERE account_id = ?", (account_id,))
     return int(free)
+
+
+def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
+    """The number of the account called `name`, made with so many credits if it is missing."""
+    made = db.execute(
+        "INSERT INTO accounts (name, credits) VALUES (?, 0) ON CONFLICT (name) DO NOTHING RETURNING account_id", (name,)
+    )
+    if not made:
+        known = account_named(db, name)
+        assert known is not None  # noqa: S101 (accounts are never deleted)
+        return known
+    account_id = int(made[0][0])
+    if credits_:
+        grant(db, Cause(account_id, None, at), credits_)
+    return account_id
+
+
+def account_named(db: Connection, name: str) -> int | None:
+    """The number of an account, or None."""
+    rows = db.execute("SELECT account_id FROM accounts WHERE name = ?", (name,))
+    return int(rows[0][0]) if rows else None
 
 
 def grant(db: Connection, cause: Cause, amount: int) -> None:

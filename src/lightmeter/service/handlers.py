@@ -21,6 +21,7 @@ from lightmeter.service.auth import Account
 from lightmeter.service.credits import balance_of
 from lightmeter.service.jobs import FINISHED, JobState
 from lightmeter.service.parameters import BadRequest, named, read_uploads, validate
+from lightmeter.service.pressure import Busy
 from lightmeter.service.queues import Queue
 from lightmeter.service.runner import Runner, Running, Terms, kinds_of
 from lightmeter.service.store import Store
@@ -92,6 +93,7 @@ class Handlers:
         Raises:
             BadRequest: what is asked cannot be done.
             OutOfCredits: the account cannot hold the price.
+            Busy: too much waits already; nothing was held.
         """
         terms = self.terms
         if key is not None and not KEY.fullmatch(key):
@@ -111,13 +113,16 @@ class Handlers:
             acknowledged=len(kinds) > 1 or "video" in kinds,
             idempotency_key=key,
         )
-        earlier = await self._store.write(lambda db: admission.admit(db, new, self._queue.enlist))
-        if earlier is not None:
-            return await self._again(earlier, new, base_url)
-        if new.acknowledged:
-            self._queue.admitted(new.request_id)
-            return _acknowledgment(new.request_id, account.account_id, request, base_url)
-        return await self._first_of(self._runner.begin(Attempt(new.request_id, 1), order), new, base_url)
+        with self._runner.room(order, self._queue.waiting):
+            earlier = await self._store.write(lambda db: admission.admit(db, new, self._queue.enlist))
+            if earlier is not None:
+                return await self._again(earlier, new, base_url)
+            if new.acknowledged:
+                self._runner.metrics.job(JobState.QUEUED.value)
+                self._queue.admitted(new.request_id)
+                return _acknowledgment(new.request_id, account.account_id, request, base_url)
+            running = self._runner.begin(Attempt(new.request_id, 1), order)
+        return await self._first_of(running, new, base_url)
 
     async def _first_of(self, running: Running, new: Admission, base_url: str) -> Reply:
         """A single asset: its answer, or an acknowledgment as soon as it turns out to be a video."""
@@ -221,6 +226,8 @@ def refusal(error: Exception) -> Reply | None:
         return Reply(401, {"error": str(error), "status": "failed"})
     if isinstance(error, OutOfCredits):
         return Reply(402, {"error": str(error), "status": "failed"})
+    if isinstance(error, Busy):
+        return Reply(503, {"error": str(error), "status": "failed"}, {"Retry-After": str(error.retry_after_s)})
     if isinstance(error, Superseded):
         again = f"{REQUEST_FAILED}: its process ended, and nothing was charged. Send it again."
         return Reply(503, {"error": again, "status": "failed"}, {"Retry-After": "1"})

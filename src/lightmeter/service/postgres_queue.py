@@ -71,6 +71,9 @@ class PostgresQueue:
         runner: Does requests.
         clock: Time.
         lease_s: How long a process may be silent before others take over its work.
+
+    Attributes:
+        waiting: Requests that wait in the queue, as of the last look.
     """
 
     def __init__(self, database: str, store: Store, runner: Runner, clock: Clock, lease_s: float) -> None:
@@ -80,6 +83,8 @@ class PostgresQueue:
         self._lease_s = lease_s
         self._tasks: list[asyncio.Task[None]] = []
         self._stack = AsyncExitStack()
+        self.waiting = 0
+        runner.metrics.watch_depth("jobs", lambda: self.waiting)
         # Two faces of one queue: jobs are put in on our own connections, by threads; they are worked off by the loop.
         self._putting = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
         connector = procrastinate.PsycopgConnector(conninfo=with_search_path(database), min_size=1, max_size=4)
@@ -140,20 +145,23 @@ class PostgresQueue:
     async def _look_after(self) -> None:
         while True:
             try:
-                await self._store.write(self._renew)
+                self.waiting = await self._store.write(self._renew)
                 if await self._store.write(self._may_sweep):
                     await self._sweep()
             except (ConnectorException, psycopg.Error) as error:
                 log.warning("leases cannot be looked after: %s", error)
             await asyncio.sleep(self._lease_s / CHECKS_A_LEASE)
 
-    def _renew(self, db: Connection) -> None:
+    def _renew(self, db: Connection) -> int:
+        """Say that what callers wait for here is alive; returns how many jobs wait."""
         mine = list(self._runner.answering)
         if mine:
             db.execute(
                 "UPDATE requests SET lease_until = now_s() + ? WHERE request_id = ANY(?) AND lease_until IS NOT NULL",
                 (self._lease_s, mine),
             )
+        ((waiting,),) = db.execute("SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo'")
+        return int(waiting)
 
     def _may_sweep(self, db: Connection) -> bool:
         """Of all processes one sweeps in each period: two would retry the same job twice."""

@@ -7,7 +7,7 @@ that is dead: no lease has to run out.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 from lightmeter.clock import Clock
 from lightmeter.service import admission
@@ -19,8 +19,17 @@ from lightmeter.service.store import Store
 __all__ = ["LocalQueue", "Queue"]
 
 
+REQUESTS_AT_ONCE: Final = 32
+"""Taken up at once, with their uploads in memory; others wait on disk, and are no suspects when the process dies."""
+
+
 class Queue(Protocol):
     """Where acknowledged requests wait, and who takes them up."""
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait and are not taken up, as far as is known."""
+        ...
 
     def enlist(self, db: Connection, new: Admission) -> None:
         """In the transaction that admits it: make sure that somebody will do it, or will notice when nobody does."""
@@ -47,15 +56,26 @@ class LocalQueue:
         self._runner = runner
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        runner.metrics.watch_depth("jobs", lambda: self.waiting)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for one that is being done to end."""
+        return max(0, len(self._tasks) - REQUESTS_AT_ONCE)
 
     def enlist(self, db: Connection, new: Admission) -> None:
         """Nothing to do: the request itself is the entry."""
 
     def admitted(self, request_id: str) -> None:
         """Take it up."""
-        task = asyncio.create_task(self._runner.take_up(request_id))
+        task = asyncio.create_task(self._take_up(request_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _take_up(self, request_id: str) -> None:
+        async with self._room:
+            await self._runner.take_up(request_id)
 
     async def open(self) -> None:
         """Undo what nobody was told of, take up what was acknowledged."""

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from lightmeter.clock import Clock
 from lightmeter.media.facts import SNIFF_BYTES, MediaKind, kind_from_name, sniff
@@ -18,15 +17,13 @@ from lightmeter.service.credits import Tariff
 from lightmeter.service.jobs import JobState
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.parameters import active
+from lightmeter.service.pressure import Place
 from lightmeter.service.store import Store
 from lightmeter.service.worker import Desk, Order, Worker
 
 __all__ = ["Runner", "Running", "Terms", "kinds_of"]
 
 log = logging.getLogger("lightmeter.service")
-
-UNLIMITED_FRAMES: Final = 600
-"""`max_frames: 0` asks for every frame; so many are captured at most: ten minutes at one a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,7 @@ class Runner:
 
     Attributes:
         terms: What is offered.
+        metrics: What is counted.
         answering: What is being done in this process for callers who wait, by request.
     """
 
@@ -70,7 +68,7 @@ class Runner:
         self._store = store
         self._worker = worker
         self._clock = clock
-        self._metrics = metrics
+        self.metrics = metrics
 
     def order(self, request: AnalyzeRequest, uploads: tuple[bytes, ...]) -> Order:
         """What there is to do, and what is held for it: the same for the same request, also after a restart.
@@ -84,7 +82,7 @@ class Runner:
             uploads=uploads,
             names=(*request.url, *request.file_name),
             held_pictures=pictures,
-            most_frames=request.max_frames or UNLIMITED_FRAMES,
+            most_frames=request.max_frames,
         )
 
     def price(self, order: Order, pictures: int | None = None) -> int:
@@ -92,11 +90,20 @@ class Runner:
         request, count = order.request, sum(order.held_pictures) if pictures is None else pictures
         return self.terms.tariff.worst(request.backend, request.feature, request.prompt, count)
 
+    def room(self, order: Order, elsewhere: int) -> Place:
+        """Room for an order that is not admitted yet, beside what waits elsewhere; enter it until it is begun.
+
+        Raises:
+            Busy: there is none now.
+        """
+        return self._worker.admit(sum(order.held_pictures), elsewhere)
+
     def begin(self, attempt: Attempt, order: Order) -> Running:
         """Do a request whose caller waits; its task raises Superseded if the attempt no longer counts in the end."""
         is_video = asyncio.Event()
         task = asyncio.create_task(self._attempt(attempt, order, self._desk(attempt, order, is_video.set)))
         running = Running(task, is_video)
+        self.metrics.job(JobState.RUNNING.value)
         self.answering[attempt.request_id] = running
         task.add_done_callback(lambda _: self.answering.pop(attempt.request_id, None))
         return running
@@ -107,6 +114,7 @@ class Runner:
         if begun is None:
             return
         stored, uploads = begun
+        self.metrics.job(JobState.RUNNING.value)
         attempt, order = stored.attempt, self.order(stored.request, uploads)
         try:
             if attempt.number > 1:
@@ -134,9 +142,9 @@ class Runner:
         else:
             finished = Finished(done.paid, done.result, None, self._clock.now())
         ended = await self._store.write(lambda db: admission.finish(db, attempt, finished))
-        self._metrics.job(ended.state.value)
+        self.metrics.job(ended.state.value)
         if ended.state is JobState.COMPLETED and ended.paid:
-            self._metrics.charged(ended.paid)
+            self.metrics.charged(ended.paid)
         return ended
 
     async def drain(self, seconds: float) -> None:

@@ -1,0 +1,99 @@
+"""Processes that share a PostgreSQL database: what one leaves, another does; who was presumed dead charges nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+
+import aiohttp
+import pytest
+
+from lightmeter.service.store import Store
+
+pytestmark = pytest.mark.postgres
+
+
+async def arrives(site) -> None:
+    """Wait until a `/held/` URL is being fetched."""
+    assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
+
+
+async def test_a_worker_presumed_dead_cannot_settle(processes, postgres, calling, site, books):
+    """Stopped beyond its lease, it wakes to find its work taken over: one result, one charge, two attempts."""
+    first, second = processes(postgres), processes(postgres)
+    first.begin()
+    caller = await calling(first, credits=10)
+    answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
+    await arrives(site)
+    first.running.send_signal(signal.SIGSTOP)
+    second.begin()
+    await arrives(site)
+    first.running.send_signal(signal.SIGCONT)
+    site.gate.set()
+    assert (await caller.finished(answered))["credits_paid"] == 2
+    caller.base_url = second.base_url
+    assert first.end(signal.SIGTERM) == 0
+    assert await caller.balance() == 8
+    (book,) = await books(postgres)
+    assert (book.is_sound, book.held, book.ledger["revenue"]) == (True, 0, 2)
+    store = Store(postgres)
+    assert await store.read(lambda db: db.execute("SELECT state, attempts FROM requests")) == [("completed", 2)]
+    store.close()
+
+
+async def test_a_caller_whose_process_died_pays_nothing(processes, postgres, calling, site):
+    """The hold of a picture that was to be answered at once comes back when the lease of its process has run out."""
+    first, second = processes(postgres), processes(postgres)
+    first.begin()
+    second.begin()
+    caller = await calling(first, credits=10)
+    asked = asyncio.create_task(caller.ask({"Idempotency-Key": "mine"}, url=site.url("held/1.png")))
+    await arrives(site)
+    first.end(signal.SIGKILL)
+    with contextlib.suppress(aiohttp.ClientError):
+        await asked
+    caller.base_url = second.base_url
+    assert await caller.balance() == 9
+    for _ in range(400):
+        if await caller.balance() == 10:
+            break
+        await asyncio.sleep(0.05)
+    site.gate.set()
+    again = await caller.ask({"Idempotency-Key": "mine"}, url=site.url("held/1.png"))
+    assert (again.body["status"], again.body["credits"]) == ("completed", 9)
+
+
+async def test_a_worker_does_what_a_service_left(processes, postgres, calling, site, encoded):
+    """The service is gone; a worker without HTTP does the batch; the next service answers for it. SIGTERM drains."""
+    service, worker = processes(postgres), processes(postgres, "worker")
+    service.begin()
+    caller = await calling(service, credits=10)
+    answered = await caller.ask(url=site.url("held/1.png"), file=encoded(2))
+    await arrives(site)
+    service.end(signal.SIGKILL)
+    worker.begin()
+    await arrives(site)
+    ended = asyncio.create_task(asyncio.to_thread(worker.end, signal.SIGTERM))
+    site.gate.set()
+    assert await ended == 0
+    service.begin()
+    caller.base_url = service.base_url
+    done = await caller.poll(answered.body["request_id"])
+    assert (done.body["status"], done.body["credits_paid"], done.body["credits"]) == ("completed", 2, 8)
+
+
+async def test_a_worker_cut_off_gives_its_work_back(processes, postgres, calling, site):
+    """SIGTERM waits only so long for a host that does not answer: another process takes over at once."""
+    service, worker = processes(postgres), processes(postgres, "worker")
+    service.begin()
+    caller = await calling(service, credits=10)
+    answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
+    await arrives(site)
+    worker.begin()
+    assert await asyncio.to_thread(service.end, signal.SIGTERM) == 0
+    await arrives(site)
+    site.gate.set()
+    service.begin()
+    caller.base_url = service.base_url
+    assert (await caller.finished(answered))["credits_paid"] == 2

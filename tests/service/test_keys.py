@@ -1,0 +1,66 @@
+"""`lightmeter keys`: accounts are opened, paid in and shut without stopping the service, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from lightmeter.cli.keys import command
+from lightmeter.errors import UsageError
+
+
+def keys(database, *words):
+    """Run the verb; what it printed."""
+    return CliRunner().invoke(command, [*words, "--database", database], catch_exceptions=False, standalone_mode=False)
+
+
+def accounts(database):
+    """What `keys list --json` prints."""
+    return json.loads(keys(database, "list", "--json").stdout)["accounts"]
+
+
+def test_add_prints_a_fresh_key_once(database):
+    """One line of standard output, another each time; the account is opened once, and list never shows a key."""
+    printed = [keys(database, "add", "alice", "--credits", "500").stdout.splitlines() for _ in range(2)]
+    assert [len(lines) for lines in printed] == [1, 1]
+    assert printed[0] != printed[1]
+    assert all(len(key) >= 40 for (key,) in printed)
+    assert accounts(database) == [{"name": "alice", "credits": 500, "held": 0, "keys": 2}]
+    listed = keys(database, "list").stdout
+    assert "alice" in listed
+    assert not any(key in listed for (key,) in printed)
+
+
+def test_grants_add_up(database, books):
+    """Each grant is in the ledger."""
+    keys(database, "add", "bob")
+    assert [keys(database, "grant", "bob", "7").stdout for _ in range(2)] == ["7\n", "14\n"]
+    (book,) = asyncio.run(books(database))
+    assert (book.is_sound, book.free, book.ledger["grants"]) == (True, 14, -14)
+
+
+@pytest.mark.parametrize("words", [("grant", "nobody", "5"), ("revoke", "nobody")], ids=" ".join)
+def test_an_unknown_account_is_named(database, words):
+    """A slip of the keyboard opens no account."""
+    with pytest.raises(UsageError, match="no account 'nobody'"):
+        keys(database, *words)
+    assert accounts(database) == []
+
+
+async def test_a_running_service_knows_at_once(starting, calling, database, encoded):
+    """A key works from the moment it is printed until it is revoked; the credits stay for the next key."""
+    service = await starting(database=database)
+    caller = await calling(service)
+    key = (await asyncio.to_thread(keys, database, "add", "carol", "--credits", "3")).stdout.strip()
+    caller.headers = {"X-API-Key": f"Token {key}"}
+    assert (await caller.ask(file=encoded())).body["credits"] == 2
+    await asyncio.to_thread(keys, database, "grant", "carol", "8")
+    assert await caller.balance() == 10
+    await asyncio.to_thread(keys, database, "revoke", "carol")
+    assert (await caller.send("GET", "/api/credits")).status == 401
+    key = (await asyncio.to_thread(keys, database, "add", "carol")).stdout.strip()
+    caller.headers = {"X-API-Key": f"Token {key}"}
+    assert await caller.balance() == 10
