@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -25,9 +26,13 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processe
 
 def decoders() -> list[int]:
     """Processes of ours that decode."""
-    folder = Path(f"/proc/{os.getpid()}/task")
-    pids = {int(pid) for task in folder.iterdir() for pid in (task / "children").read_text().split()}
-    return [pid for pid in pids if b"decoder.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # threads and processes end while they are looked at
+            for pid in (task / "children").read_text().split():
+                if b"decoder.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+    return found
 
 
 def written(folder: Path, content: bytes) -> Path:
