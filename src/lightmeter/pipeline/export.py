@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -16,14 +17,15 @@ from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.raw import unpack
 from lightmeter.journal.store import reading
 from lightmeter.pipeline.session import Header, read_header
+from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables.schema import TABLES, schema
 
 __all__ = ["export"]
 
-FLUSH_ROWS: Final = 100_000
-"""Rows of all tables held in memory before they become a row group."""
+FLUSH_ROWS: Final = 32_768
+"""Rows of all tables held as Python objects before they become Arrow columns: few enough to stay near the processor."""
 
 _ASSETS: Final = """
 SELECT i.item_id, i.url, i.status, i.reason, i.error, coalesce(i.kind, o.kind), coalesce(i.name, o.name), s.request_id,
@@ -70,6 +72,7 @@ def export(out: Path) -> dict[str, int]:
     dataset = Dataset(out)
     lineage = _lineage(header)
     with ExitStack() as stack, reading(out) as db:
+        stack.enter_context(collector_paused())
         writers = {
             table: stack.enter_context(dataset.writer(table, _schema(table, header), lineage)) for table in TABLES
         }
@@ -78,6 +81,7 @@ def export(out: Path) -> dict[str, int]:
             for table, rows in flattener.flush().items():
                 writers[table].write(rows)
                 written[table] += rows.num_rows
+            gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old
 
         for _ in _fill(flattener, db, header):
             if flattener.rows >= FLUSH_ROWS:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types as kinds
 
@@ -34,6 +35,8 @@ def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
 
 def _at_once(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
     """The array by one call; None, or an error of Arrow's, where the values must be looked at one by one."""
+    if kinds.is_uint8(arrow_type) and set(map(type, values)) <= {int}:
+        return pa.array(np.frombuffer(bytes(values), np.uint8))
     if kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type):
         # Told the type, Arrow would cut 1.5 to 1 and take True for 1: let it say what it sees.
         seen = pa.array(values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from lightmeter.tables.columns import COLUMNS, KEYS
 from lightmeter.tables.extract import FACTS, Asked, extract
 from lightmeter.tables.schema import TABLES, manifest_columns, schema
 from lightmeter.tables.shapes import entries, json_text, parse_answer
+from lightmeter.tables.usual import TYPED, columns_of, decode, entries_of
 
 __all__ = ["AnswerContext", "Flattener", "ItemRef"]
 
@@ -57,8 +58,7 @@ class AnswerContext:
     language: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(NamedTuple):
     """The values of the key columns over a span of rows."""
 
     item_id: str | None
@@ -67,22 +67,51 @@ class _Key:
     run_id: str | None
 
 
+class _Echo(NamedTuple):
+    """What an answer repeats of its request, as far as errors need it."""
+
+    request_id: Any
+    backends: Any
+
+
 @dataclass(slots=True)
 class _Buffer:
-    """Rows of one table on their way: the keys once for each span, the other columns as lists."""
+    """Rows of one table on their way: the keys once for each span, the other columns as lists.
 
+    Typed entries wait in `typed`, so that columns are read from many at once.
+    """
+
+    table: str
     columns: dict[str, list[Any]]
+    typed: list[Any] = field(default_factory=list)
     keys: list[_Key] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
     def extend(self, key: _Key, columns: Mapping[str, list[Any]], count: int) -> None:
+        self._settle()
         self.keys.append(key)
         self.counts.append(count)
         for name, values in columns.items():
             self.columns[name].extend(values)
 
+    def extend_typed(self, key: _Key, entries: list[Any], asked: Asked) -> None:
+        self.keys.append(key)
+        self.counts.append(len(entries))
+        self.typed.extend(entries)
+        if self.table == "descriptions":
+            self.columns["role"].extend([asked.role] * len(entries))
+            self.columns["language"].extend([asked.language] * len(entries))
+
+    def _settle(self) -> None:
+        """Read the columns of the typed entries that wait: before rows of another kind come, for order's sake."""
+        if self.typed:
+            for name, values in columns_of(self.table, self.typed).items():
+                self.columns[name].extend(values)
+            self.typed = []
+
     def take(self, table_schema: pa.Schema) -> pa.Table:
         """Everything as a table; the buffer is empty afterwards."""
+        self._settle()
         spans = np.repeat(np.arange(len(self.counts)), self.counts)
         arrays = []
         for arrow_field in table_schema:
@@ -111,7 +140,8 @@ class Flattener:
         self._schemas = {table: schema(table, self._extra_types) for table in TABLES}
         keys = {key.name for key in KEYS}
         self._buffers = {
-            table: _Buffer({name: [] for name in self._schemas[table].names if name not in keys}) for table in TABLES
+            table: _Buffer(table, {name: [] for name in self._schemas[table].names if name not in keys})
+            for table in TABLES
         }
         self._rows = 0
 
@@ -126,14 +156,26 @@ class Flattener:
         Items that share an asset get a copy of its facts each. Entries of `frames` get the frame's number. An
         answer that is no JSON object adds nothing.
         """
-        answer = parse_answer(raw)
+        usual = decode(raw)
+        if usual is None:
+            self._add_unusual(parse_answer(raw), items, context)
+            return
+        results, assets = usual.all, usual.all.assets
+        asked = _asked(context, usual.role, usual.language)
+        for item in items:
+            if item.asset is not None and 0 <= item.asset < len(assets):
+                asset = assets[item.asset]
+                self._add_typed(asset, _Key(item.item_id, item.url, None, context.run_id), asked)
+                for place, frame in enumerate(asset.frames or ()):
+                    self._add_typed(frame, _frame_key(item, frame.index, place, context), asked)
+        if results.errors:
+            self._add_errors(_Echo(usual.request_id, usual.backends), results.errors, items, context)
+
+    def _add_unusual(self, answer: Mapping[str, Any], items: Sequence[ItemRef], context: AnswerContext) -> None:
         results = answer.get("all")
         if not isinstance(results, dict):
             return
-        asked = Asked(
-            context.role if context.role is not None else answer.get("role"),
-            context.language if context.language is not None else answer.get("language"),
-        )
+        asked = _asked(context, answer.get("role"), answer.get("language"))
         assets = results.get("assets")
         assets = [assets] if isinstance(assets, dict) else assets if isinstance(assets, list) else []
         for item in items:
@@ -141,8 +183,9 @@ class Flattener:
                 continue
             found = assets[item.asset]
             if isinstance(found, dict):
-                self._add_asset(found, item, context.run_id, asked)
-        self._add_errors(answer, results.get("errors"), items, context)
+                self._add_asset(found, item, context, asked)
+        echo = _Echo(answer.get("request_id"), answer.get("backends"))
+        self._add_errors(echo, results.get("errors"), items, context)
 
     def add_row(self, table: str, row: Mapping[str, Any]) -> None:
         """Add one row as it is, to `assets`, `errors`, `requests` or `prechecks`.
@@ -178,33 +221,42 @@ class Flattener:
             column: _own_value(extra.get(name), self._extra_types[name]) for name, column in self._extra_columns.items()
         }
 
-    def _add_asset(self, found: Mapping[str, Any], item: ItemRef, run_id: str, asked: Asked) -> None:
-        self._add_facts(found, _Key(item.item_id, item.url, None, run_id), asked)
+    def _add_typed(self, found: Any, key: _Key, asked: Asked) -> None:
+        for table in FACTS:
+            if value := getattr(found, table):
+                if table not in TYPED:
+                    self._add_fact(table, value, key, asked)
+                elif told := entries_of(table, value):
+                    self._buffers[table].extend_typed(key, told, asked)
+                    self._rows += len(told)
+
+    def _add_asset(self, found: Mapping[str, Any], item: ItemRef, context: AnswerContext, asked: Asked) -> None:
+        self._add_facts(found, _Key(item.item_id, item.url, None, context.run_id), asked)
         frames = found.get("frames")
         for place, frame in enumerate(frames if isinstance(frames, list) else ()):
             if isinstance(frame, dict):
-                index = frame.get("index")
-                known = type(index) is int and 0 <= index <= _MAX_FRAME
-                key = _Key(item.item_id, item.url, index if known else place, run_id)
-                self._add_facts(frame, key, asked)
+                self._add_facts(frame, _frame_key(item, frame.get("index"), place, context), asked)
 
     def _add_facts(self, found: Mapping[str, Any], key: _Key, asked: Asked) -> None:
         for table in FACTS:
-            if (value := found.get(table)) and (rows := len((told := entries(table, value)).fields)):
-                self._buffers[table].extend(key, extract(table, told, asked), rows)
-                self._rows += rows
+            if value := found.get(table):
+                self._add_fact(table, value, key, asked)
 
-    def _add_errors(
-        self, answer: Mapping[str, Any], errors: Any, items: Sequence[ItemRef], context: AnswerContext
-    ) -> None:
+    def _add_fact(self, table: str, value: Any, key: _Key, asked: Asked) -> None:
+        told = entries(table, value)
+        if rows := len(told.fields):
+            self._buffers[table].extend(key, extract(table, told, asked), rows)
+            self._rows += rows
+
+    def _add_errors(self, echo: _Echo, errors: Any, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Errors are texts, usually without a URL: they belong to a row where it is alone, or is named."""
-        request_id = context.request_id if context.request_id is not None else answer.get("request_id")
+        request_id = context.request_id if context.request_id is not None else echo.request_id
         for error in errors if isinstance(errors, list) else ([errors] if errors else ()):
             fields = error if isinstance(error, dict) else {}
             message = next((fields[name] for name in ("message", "error") if isinstance(fields.get(name), str)), None)
             if message is None:
                 message = error if isinstance(error, str) else json_text(error)
-            backend = fields.get("backend") or fields.get("source") or _backend_named(message, answer.get("backends"))
+            backend = fields.get("backend") or fields.get("source") or _backend_named(message, echo.backends)
             item = _item_named(fields.get("url") or message, items)
             self.add_row(
                 "errors",
@@ -217,6 +269,19 @@ class Flattener:
                     "message": message,
                 },
             )
+
+
+def _asked(context: AnswerContext, role: Any, language: Any) -> Asked:
+    return Asked(
+        context.role if context.role is not None else role,
+        context.language if context.language is not None else language,
+    )
+
+
+def _frame_key(item: ItemRef, index: Any, place: int, context: AnswerContext) -> _Key:
+    """The key of a frame: its own number where it has a usable one, else its place."""
+    known = type(index) is int and 0 <= index <= _MAX_FRAME
+    return _Key(item.item_id, item.url, index if known else place, context.run_id)
 
 
 def _own_value(value: Any, type_name: str) -> Any:

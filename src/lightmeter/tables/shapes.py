@@ -28,6 +28,9 @@ _TEXT_MEANS: Final = {
 }
 _KEY_MEANS: Final = {**_TEXT_MEANS, "descriptions": "source", "texts": "source"}
 
+_PIXELS: Final = 2**53
+"""No picture is as wide; integers below are doubles without loss."""
+
 
 class Found(NamedTuple):
     """The entries of one feature of an asset, in the order of the answer: two lists of the same length.
@@ -96,6 +99,8 @@ def _fields(table: str, literal: Any) -> dict[str, Any]:
 
 def number(value: Any) -> float | None:
     """A finite number as a double; None for anything else, booleans included."""
+    if type(value) is float and value - value == 0:  # the usual case at once: neither infinite nor NaN
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -114,11 +119,15 @@ def polygon(fields: dict[str, Any]) -> list[Point] | None:
     if not isinstance(vertices, list):
         return None
     corners = [
-        {"x": number(corner.get("x", 0)) or 0.0, "y": number(corner.get("y", 0)) or 0.0}
+        {"x": _coordinate(corner.get("x", 0)), "y": _coordinate(corner.get("y", 0))}
         for corner in vertices
         if isinstance(corner, dict)
     ]
     return corners or None
+
+
+def _coordinate(value: Any) -> float:
+    return float(value) if type(value) is int and -_PIXELS < value < _PIXELS else number(value) or 0.0
 
 
 def json_text(value: Any) -> str:
