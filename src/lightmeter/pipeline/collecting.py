@@ -12,6 +12,7 @@ from lightmeter.client.transport import RawAnswer
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
 from lightmeter.journal.changes import Received, lose
 from lightmeter.journal.state import Event
+from lightmeter.models.vocabulary import VIDEO_SUFFIXES
 from lightmeter.pipeline.sending import Acked, Sender
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.standing import Standing
@@ -28,6 +29,8 @@ class _Due:
     at: float
     acked: Acked = field(compare=False)
     polls: int = field(default=0, compare=False)
+    pending_s: float = field(default=0.0, compare=False)
+    """Its age when it was last known not to be done."""
 
 
 class Collector:
@@ -42,14 +45,22 @@ class Collector:
         self._room = asyncio.Semaphore(POLLS_AT_ONCE)
         self.sender: Sender | None = None
 
-    def add(self, acked: Acked) -> None:
-        """Take over one acknowledged submission."""
+    def add(self, acked: Acked, place: int | None = None) -> None:
+        """Take over one acknowledged submission; `place` is its number among those an earlier process left."""
         self._standing.polled += 1
-        self._wait(_Due(0.0, acked))
+        due = _Due(0.0, acked)
+        if place is None:
+            self._wait(due)
+        else:
+            due.pending_s = float("inf")  # it may have been done long ago: its first poll teaches nothing
+            self._put(due, self._schedule.restart_delay(place))
 
     def _wait(self, due: _Due, least_s: float = 0.0) -> None:
-        age_s = self._session.clock.now() - due.acked.acked_at
-        due.at = self._session.clock.monotonic() + max(least_s, self._schedule.next_delay(due.polls, age_s))
+        delay_s = self._schedule.next_delay(due.polls, self._age_s(due), *_class_of(due.acked))
+        self._put(due, max(least_s, delay_s))
+
+    def _put(self, due: _Due, delay_s: float) -> None:
+        due.at = self._session.clock.monotonic() + delay_s
         heapq.heappush(self._heap, due)
         self._woken.set()
 
@@ -84,6 +95,7 @@ class Collector:
     async def _judged(self, due: _Due, raw: RawAnswer, judgement: Judgement) -> None:
         verdict = judgement.verdict
         if verdict in {Verdict.ANSWERED, Verdict.FAILED}:
+            self._schedule.on_done(*_class_of(due.acked), due.pending_s, self._age_s(due))
             received = Received(raw.body, raw.status, self._session.clock.now(), due.polls)
             assert self.sender is not None  # noqa: S101 (the engine has made both before anything is sent)
             await self.sender.keep(due.acked.sent, received, Event.COLLECT)
@@ -104,6 +116,7 @@ class Collector:
         if self._age_s(due) > self._schedule.deadline_s:
             await self._lost(due, f"No answer before it expired; last: {why}")
         else:
+            due.pending_s = self._age_s(due)
             self._wait(due, least_s)
 
     async def _lost(self, due: _Due, why: str) -> None:
@@ -111,3 +124,10 @@ class Collector:
         await self._session.journal.write(lose(sent.submission_id, why, self._session.clock.now()))
         self._standing.polled -= 1
         self._standing.moved("pending", "in_doubt", len(sent.rows))
+
+
+def _class_of(acked: Acked) -> tuple[str, int]:
+    """The kind and size under which its completion time is learned."""
+    rows = acked.sent.rows
+    video = any(name.partition("?")[0].lower().endswith(VIDEO_SUFFIXES) for _, name in rows)
+    return "video" if video else "image", len(rows)

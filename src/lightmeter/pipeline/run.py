@@ -77,9 +77,9 @@ class Engine:
             unread = [(one, answer_of(db, one.submission_id)) for one in left if one.state in _UNREAD]
         for one, raw in unread:
             await self._sender.settle(_sent(one), raw or b"")
-        for one in left:
+        for place, one in enumerate(left):
             if one.state is State.ACKED and one.request_id is not None:
-                self._collector.add(Acked(_sent(one), one.request_id, one.acked_at or 0.0))
+                self._collector.add(Acked(_sent(one), one.request_id, one.acked_at or 0.0), place)
             elif one.state is State.SENT:
                 await self._forget(one)
         await self._resend_lost()

@@ -152,11 +152,9 @@ class Ceiling:
             self.rate = confirmed
             self._end_probe(now, self._interval_s * 2)
             return
-        # A small excess may have come out of a bucket that was full: then only the first step is believed.
-        believed = step if self._drained > 2 * confirmed else 1
-        self.rate = self._passed[min(believed, step)]
-        self._unsure = confirmed
-        self._end_probe(now, _FIRST_INTERVAL_S if believed > 1 else self._interval_s * 2)
+        # Either the limit is higher, or a full bucket paid for the excess: the next requests will tell.
+        self.rate, self._unsure = self._passed[step], confirmed
+        self._end_probe(now, _FIRST_INTERVAL_S)
 
     def _cruise_failed(self, ticket: Ticket) -> None:
         taken, lasted_s = self._taken(ticket)

@@ -38,6 +38,8 @@ _LONGEST_TRIAL_S: Final = 120.0
 _TRIALS: Final = 3
 _LEAST_NEAR: Final = 2
 _NEAR: Final = 20
+_ENOUGH: Final = 20
+_ABOVE: Final = 3
 
 
 class Pace:
@@ -81,6 +83,10 @@ class Pace:
         self._trial_interval_s = _FIRST_TRIAL_S
         self._trials = 0
         self._near = 0
+        self._most_taken = 0
+        self._taken_since_episode = 0
+        self._above = 0
+        self._above_needed = _ABOVE
         self._quota_rate: float | None = None
         self._quota_until = float("-inf")
 
@@ -146,6 +152,8 @@ class Pace:
         round_ended = self._watch.on_answer(now, max(0.0, latency_s))
         if self._watches and not self._rejected and round_ended and self._watch.crowded:
             self._crowded(now)
+        self._most_taken = max(self._most_taken, ticket.in_flight)
+        self._taken_since_episode += 1
         if self.cap is not None:
             self._try_more(now, ticket)
         elif self.ceiling is not None:
@@ -179,11 +187,14 @@ class Pace:
 
     def _goes_by_number(self, now: float, ticket: Ticket) -> bool:
         """Whether the rejection can be explained by too many in flight: then fewer are enough, and no silence."""
-        if self.ceiling is not None or self._no_cap or self._door.misses or ticket.in_flight == 0:
+        if self.ceiling is not None:
+            return self._separates(now, ticket)
+        # Of the very first ones, the first may have been overtaken by all others.
+        most = ticket.in_flight or (self._flying if self.cap is None else 0)
+        if self._no_cap or self._door.misses or most == 0:
             return False
         if self.cap is None:
-            self.cap, self._since, self._untaken_since = ticket.in_flight, ticket, 0
-            self._trial_at = now + self._trial_interval_s
+            self._keep_cap(now, ticket, most)
             return True
         # Two that leave together may arrive the other way round: then one below the cap is rejected.
         near = (
@@ -196,6 +207,24 @@ class Pace:
         self._near = ticket.number if near else self._near
         self._trial_interval_s = min(_LONGEST_TRIAL_S, 2 * self._trial_interval_s)
         self._trial_at, self._trials = now + self._trial_interval_s, 0
+        return True
+
+    def _keep_cap(self, now: float, ticket: Ticket, cap: int) -> None:
+        self.cap, self._since, self._untaken_since = cap, ticket, 0
+        self._trial_at, self._trials = now + self._trial_interval_s, 0
+
+    def _separates(self, now: float, ticket: Ticket) -> bool:
+        """Whether rejections under a limit on the rate go by number in flight, episode after episode."""
+        above = ticket.in_flight > self._most_taken or ticket.in_flight == self._most_taken >= _LEAST_NEAR
+        enough = self._taken_since_episode >= _ENOUGH
+        self._most_taken, self._taken_since_episode = 0, 0
+        if enough:
+            self._above = self._above + 1 if above and not self._door.misses else 0
+        if self._above < self._above_needed:
+            return False
+        self._above, self._above_needed = 0, self._above_needed * 2
+        self.ceiling, self._no_cap = None, False
+        self._keep_cap(now, ticket, ticket.in_flight)
         return True
 
     def _limit_rate(self, now: float, ticket: Ticket) -> None:
