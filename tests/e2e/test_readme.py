@@ -55,7 +55,7 @@ def test_the_command_line_example_runs(checkout, environment):
 
 def test_the_service_example_runs(checkout, environment):
     """The service starts with the README's options, says where it listens, and answers the README's key."""
-    (example,) = [block for block in blocks("") if block.startswith("lightmeter serve")]
+    (example,) = [block for block in blocks("") if block.startswith("lightmeter serve --port")]
     words = shlex.split(example.replace("8080", "0"))
     process = subprocess.Popen(
         [sys.executable, "-m", *words], cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True
