@@ -29,9 +29,8 @@ def decoders() -> list[int]:
     found = []
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # threads and processes end while they are looked at
-            for pid in (task / "children").read_text().split():
-                if b"decoder.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(int(pid))
+            pids = (task / "children").read_text().split()
+            found += [int(pid) for pid in pids if b"decoder.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return found
 
 

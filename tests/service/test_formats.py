@@ -1,0 +1,175 @@
+"""Every format the service takes, through the whole service: measured upright, looked at as a person would see it."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image, features
+
+from lightmeter.testing import tiny_picture, tiny_video
+
+RED, GREEN, BLUE, WHITE = (220, 30, 30), (30, 200, 40), (30, 40, 210), (255, 255, 255)
+WIDTH, HEIGHT = 80, 48
+NEAR = 40
+CODECS = {
+    "mp4": ["-c:v", "libx264", "-pix_fmt", "yuv420p"],
+    "mov": ["-c:v", "libx264", "-pix_fmt", "yuv420p"],
+    "mkv": ["-c:v", "libx264", "-pix_fmt", "yuv420p"],
+    "webm": ["-c:v", "libvpx", "-b:v", "500k"],
+    "avi": ["-c:v", "mpeg4", "-q:v", "2"],
+}
+
+
+def plain(color=RED, mode: str = "RGB") -> Image.Image:
+    """A picture of one colour, wider than high."""
+    return Image.new("RGB", (WIDTH, HEIGHT), color).convert(mode)
+
+
+def saved(picture: Image.Image, form: str, **options) -> bytes:
+    """As a file of this format."""
+    stream = BytesIO()
+    picture.save(stream, form, **options)
+    return stream.getvalue()
+
+
+def turned(orientation: int) -> bytes:
+    """A JPEG that is to be shown another way than it is stored."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return saved(plain(), "JPEG", exif=exif)
+
+
+def half_clear() -> Image.Image:
+    """All of it transparent, over a colour that nobody sees."""
+    return Image.new("RGBA", (WIDTH, HEIGHT), (*RED, 0))
+
+
+def deep() -> bytes:
+    """16-bit grey, at half brightness."""
+    return saved(Image.fromarray(np.full((HEIGHT, WIDTH), 0x8000, np.uint16)), "PNG")
+
+
+def moving(form: str) -> bytes:
+    """Red, then green, then blue."""
+    options = {"lossless": True} if form == "WEBP" else {}
+    return saved(plain(), form, save_all=True, append_images=[plain(GREEN), plain(BLUE)], duration=100, **options)
+
+
+PICTURES = {
+    "jpeg": (lambda: saved(plain(), "JPEG"), RED),
+    "progressive jpeg": (lambda: saved(plain(), "JPEG", progressive=True), RED),
+    "grey jpeg": (lambda: saved(plain(WHITE, "L"), "JPEG"), WHITE),
+    "cmyk jpeg": (lambda: saved(plain(mode="CMYK"), "JPEG"), RED),
+    "png": (lambda: saved(plain(), "PNG"), RED),
+    "16-bit png": (deep, (128, 128, 128)),
+    "1-bit png": (lambda: saved(plain(WHITE, "1"), "PNG"), WHITE),
+    "palette png": (lambda: saved(plain(mode="P"), "PNG"), RED),
+    "transparent png": (lambda: saved(half_clear(), "PNG"), WHITE),
+    "grey and alpha png": (lambda: saved(half_clear().convert("LA"), "PNG"), WHITE),
+    "moving png": (lambda: moving("PNG"), RED),
+    "gif": (lambda: saved(plain(), "GIF"), RED),
+    "moving gif": (lambda: moving("GIF"), RED),
+    "webp": (lambda: saved(plain(), "WEBP"), RED),
+    "transparent webp": (lambda: saved(half_clear(), "WEBP", lossless=True), WHITE),
+    "moving webp": (lambda: moving("WEBP"), RED),
+    "bmp": (lambda: saved(plain(), "BMP"), RED),
+    "palette bmp": (lambda: saved(plain(mode="P"), "BMP"), RED),
+    "avif": (lambda: saved(plain(), "AVIF"), RED),
+}
+
+
+async def analysed(caller, content: bytes, name: str) -> dict:
+    """The one asset of an upload."""
+    asked = {"file": base64.b64encode(content).decode(), "file_name": name, "feature": "colors"}
+    answered = await caller.ask(**asked)
+    done = answered.body if answered.body["status"] == "completed" else await caller.finished(answered)
+    assert (done["status"], done["all"]["errors"]) == ("completed", [])
+    (asset,) = done["all"]["assets"]
+    assert asset["name"] == name
+    return asset
+
+
+def main_color(entries: dict) -> tuple[int, int, int]:
+    """The most prominent."""
+    color = max((color for same in entries["colors"].values() for color in same), key=lambda color: color["score"])
+    return color["red"], color["green"], color["blue"]
+
+
+def is_near(one, other) -> bool:
+    """The same to the eye, give or take a codec."""
+    return all(abs(a - b) <= NEAR for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+async def test_pictures_of_every_format(caller, kind):
+    """By upload, whatever its name: its measures, and its colour as shown; of what moves, the first frame."""
+    if kind == "avif" and not features.check("avif"):
+        pytest.skip("this Pillow reads no AVIF")
+    make, color = PICTURES[kind]
+    asset = await analysed(caller, make(), f"{kind}.bin")
+    assert (asset["kind"], asset["width"], asset["height"]) == ("image", WIDTH, HEIGHT)
+    assert is_near(main_color(asset), color), main_color(asset)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+async def test_pictures_are_measured_upright(caller, orientation):
+    """Width and height are those of the picture as it is shown."""
+    asset = await analysed(caller, turned(orientation), "turned.jpg")
+    upright = (WIDTH, HEIGHT) if orientation < 5 else (HEIGHT, WIDTH)
+    assert (asset["width"], asset["height"]) == upright
+
+
+@pytest.mark.parametrize("form", ["TIFF", "ICO", "PPM", "TGA", "JPEG2000"])
+async def test_other_formats_are_a_sentence(caller, form):
+    """Not read here: an entry in errors, and not charged."""
+    asked = {"file": base64.b64encode(saved(plain(), form)).decode(), "file_name": "x.jpg"}
+    done = (await caller.ask(**asked)).body
+    assert (done["all"]["assets"], done["credits_paid"]) == ([], 0)
+    assert len(done["all"]["errors"]) == 1
+
+
+@pytest.mark.parametrize("name", ["bunny.mp4", "city.mp4", "samoyed.mp4"])
+async def test_real_videos(caller, site, name):
+    """As cameras and encoders write them."""
+    done = await caller.finished(await caller.ask(url=site.url(f"media/{name}"), feature="colors"))
+    (asset,) = done["all"]["assets"]
+    assert (asset["kind"], len(asset["frames"])) == ("video", done["credits_paid"])
+    assert min(asset["width"], asset["height"]) >= 144
+    assert asset["duration"] > 1
+
+
+async def test_an_avi_without_any_tool(caller, tmp_path):
+    """Motion JPEG, made here."""
+    pictures = [tiny_picture(0, width=WIDTH, height=HEIGHT)] * 12
+    asset = await analysed(caller, tiny_video(tmp_path / "x.avi", frames=pictures).read_bytes(), "x.avi")
+    assert (asset["kind"], asset["width"], asset["height"]) == ("video", WIDTH, HEIGHT)
+    assert [frame["time"] for frame in asset["frames"]] == [0.0, 1.0]
+
+
+def encoded(folder, form: str, *more: str) -> bytes:
+    """Three seconds: red, green, blue."""
+    path = folder / f"clip.{form}"
+    colors = [
+        f"color=0x{r:02x}{g:02x}{b:02x}:s={WIDTH}x{HEIGHT}:r=10:d=1[{n}]"
+        for n, (r, g, b) in enumerate((RED, GREEN, BLUE))
+    ]
+    graph = ";".join([*colors, "[0][1][2]concat=n=3"])
+    command = ["ffmpeg", "-v", "error", "-filter_complex", graph, *CODECS[form], *more, str(path)]
+    subprocess.run(command, check=True, timeout=60)
+    return path.read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg, to make the videos")
+@pytest.mark.parametrize("form", CODECS)
+async def test_videos_of_every_container(caller, tmp_path, form):
+    """Each frame is the picture on screen at its second, whatever the container and its codec."""
+    asset = await analysed(caller, encoded(tmp_path, form), f"clip.{form}")
+    assert (asset["kind"], asset["width"], asset["height"]) == ("video", WIDTH, HEIGHT)
+    assert asset["duration"] == pytest.approx(3.0, abs=0.15)
+    shown = [main_color(frame) for frame in asset["frames"][:3]]
+    assert [is_near(*pair) for pair in zip(shown, (RED, GREEN, BLUE), strict=True)] == [True] * 3, shown
