@@ -51,6 +51,26 @@ async def test_answers_are_counted_by_endpoint_and_status(starting, calling, enc
     assert "secret" not in str(told)
 
 
+async def test_work_is_counted_where_it_is_done(starting, calling, site, encoded):
+    """Pictures by back end and feature, jobs by state, credits, and times of each step."""
+    caller = await calling(await starting())
+    await caller.ask(file=encoded())
+    await caller.finished(await caller.ask(url=site.url("video/tiny.avi")))
+    await caller.ask(url=site.url("broken/x.jpg"))
+    told = await read(caller)
+    expected = {
+        ("lightmeter_pictures_total", "palette", "colors"): 4,
+        ("lightmeter_jobs_total", "completed"): 3,
+        ("lightmeter_credits_charged_total",): 4,
+        ("lightmeter_inference_pictures_sum", "palette"): 4,
+        ("lightmeter_work_seconds_count", "ok", "fetch"): 2,
+        ("lightmeter_work_seconds_count", "failed", "decode"): 1,
+        ("lightmeter_queue_depth", "jobs"): 0,
+        ("lightmeter_queue_depth", "inference"): 0,
+    }
+    assert {name: told.get(name) for name in expected} == expected
+
+
 async def test_two_services_in_one_process_count_for_themselves(starting, calling, tmp_path):
     """Each has a registry of its own."""
     first = await calling(await starting())
