@@ -211,7 +211,10 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        stack.callback(ready.clear)  # the first thing when it closes
+        # When it closes: nothing new is let in, what runs ends, and only then the door is shut: results can be polled.
+        stack.push_async_callback(engine.queue.drain, DRAIN_S)
+        stack.push_async_callback(engine.runner.drain, DRAIN_S)
+        stack.callback(ready.clear)
         try:
             site = web.TCPSite(runner, host, port)
             await site.start()

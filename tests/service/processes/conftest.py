@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 LIGHTMETER = Path(sys.executable).with_name("lightmeter")
-LEASE_S = "1.5"
+LEASE_S = "2.5"
 
 
 class Process:

@@ -1,0 +1,27 @@
+"""What a machine asks before it sends anybody: alive, and ready."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+async def test_a_service_that_stops_says_so_and_still_gives_results(starting, calling, site, portal):
+    """Once it drains: not ready, nothing new, alive; what was acknowledged can be polled until it is done."""
+    service = await starting()
+    caller = await calling(service)
+    assert (await caller.send("GET", "/readyz")).status == 200
+    acknowledged = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
+    stopping = asyncio.ensure_future(portal.call(service.close()))
+    for _ in range(200):
+        ready = await caller.send("GET", "/readyz")
+        if ready.status == 503:
+            break
+        await asyncio.sleep(0.01)
+    assert (ready.status, int(ready.headers["Retry-After"]) > 0) == (503, True)
+    assert (await caller.send("GET", "/healthz")).status == 200
+    refused = await caller.ask(url=site.url("picture/3.png"))
+    assert (refused.status, refused.body["status"]) == (503, "failed")
+    assert (await caller.poll(acknowledged.body["request_id"])).body["status"] == "processing"
+    assert await caller.balance() < 1000
+    site.gate.set()
+    await stopping
