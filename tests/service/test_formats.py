@@ -151,6 +151,16 @@ async def test_an_avi_without_any_tool(caller, tmp_path):
     assert [frame["time"] for frame in asset["frames"]] == [0.0, 1.0]
 
 
+async def test_a_video_without_a_limit_is_looked_at_whole(caller, tmp_path):
+    """`max_frames` 0 is every capture, also when they are more than are in memory at once; each is charged."""
+    path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 5) for seed in range(650)], fps=1)
+    content = base64.b64encode(path.read_bytes()).decode()
+    done = await caller.finished(await caller.ask(file=content, feature="colors", max_frames=0))
+    (asset,) = done["all"]["assets"]
+    assert [frame["time"] for frame in asset["frames"]] == [float(second) for second in range(651)]
+    assert (done["credits_paid"], await caller.balance()) == (651, 349)
+
+
 def encoded(folder, form: str, *more: str) -> bytes:
     """Three seconds: red, green, blue."""
     path = folder / f"clip.{form}"

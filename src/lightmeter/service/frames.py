@@ -1,95 +1,21 @@
-"""Pictures of an asset, and one asset out of many pictures.
-
-An image is one picture. A video is a picture every `capture_interval` seconds, up to a limit; what the back ends find
-in them is both listed frame by frame and summed up for the video as a whole.
-"""
+"""One asset out of many pictures: what the back ends find in the frames of a video, summed up for it as a whole."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from lightmeter.errors import MediaTooLarge, UnsupportedMedia
-from lightmeter.media.facts import MediaKind, sniff
-from lightmeter.media.image import load_rgb, read_facts
-from lightmeter.media.sampling import frame_count
-from lightmeter.media.video import probe_video, sample_video
 from lightmeter.models.response import Color, Entries, Nsfw, Tag
-from lightmeter.models.vocabulary import FILE_TOO_LARGE, LIKELIHOOD_SEVERITY, MAX_FILE_BYTES
+from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
 
-__all__ = ["Pictures", "frames_of", "look_at", "sum_up"]
+__all__ = ["sum_up"]
 
 T = TypeVar("T")
-
-MOST_SIDE: Final = 1024
-"""Pixels of the longer side that back ends get: more than any of them uses, and cheap to decode."""
 
 MOST_COLORS: Final = 8
 
 NEAR: Final = 48.0
 """Distance of two colours, of at most 765 (black to white), below which they are one in the sum of a video."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pictures:
-    """An asset, decoded.
-
-    Attributes:
-        kind: Image or video.
-        width, height: Of the original, upright, in pixels.
-        duration_s: Of a video.
-        times_s: When each picture was captured, from the start of the video; None for an image.
-        rgb: The pictures.
-    """
-
-    kind: MediaKind
-    width: int
-    height: int
-    duration_s: float | None
-    times_s: tuple[float, ...] | None
-    rgb: tuple[NDArray[np.uint8], ...]
-
-
-async def frames_of(path: Path, interval_s: int, max_frames: int) -> int:
-    """How many frames `look_at` would capture of a video; at most `max_frames`.
-
-    Raises:
-        UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: as `look_at`.
-    """
-    facts = await probe_video(path)
-    return frame_count(facts.duration_s, interval_s, max_frames)
-
-
-async def look_at(path: Path, head: bytes, interval_s: int, max_frames: int) -> Pictures:
-    """Decode the file at `path`, whose first bytes are `head`; a video in a process that can be ended.
-
-    Raises:
-        UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: it cannot be used, and why.
-    """
-    known = sniff(head)
-    if known is None:
-        raise UnsupportedMedia("not an image or a video of a known format")
-    if known[0] == "video":
-        facts, frames = await sample_video(path, interval_s=interval_s, max_frames=max_frames, max_side=MOST_SIDE)
-        times = tuple(frame.time_s for frame in frames)
-        rgb = tuple(frame.rgb for frame in frames)
-        return Pictures("video", facts.width, facts.height, facts.duration_s, times, rgb)
-    return await asyncio.to_thread(_image, path)
-
-
-def _image(path: Path) -> Pictures:
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise MediaTooLarge(FILE_TOO_LARGE)
-    content = path.read_bytes()
-    facts = read_facts(content)
-    rgb = load_rgb(content, max_side=MOST_SIDE)
-    return Pictures("image", facts.width, facts.height, None, None, (rgb,))
 
 
 def sum_up(frames: Sequence[Entries]) -> Entries:
