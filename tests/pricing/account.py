@@ -121,11 +121,11 @@ def make_world(seed: int, kind: str) -> World:
 
 def _trust(kind: str, added: int) -> Trust:
     return {
-        "others spend, said": Trust(sole_spender=False),
-        "credits added, possible": Trust(sole_spender=True, least_addition=LEAST_ADDITION),
+        "others spend, said": Trust(chained=True),
+        "credits added, possible": Trust(sole_spender=True, least_addition=LEAST_ADDITION, chained=True),
         "credits added, said": Trust(sole_spender=True, added=added),
-        "late balances, said": Trust(sole_spender=True, chained=False),
-    }.get(kind, Trust(sole_spender=True))
+        "late balances, said": Trust(sole_spender=True),
+    }.get(kind, Trust(sole_spender=True, chained=True))
 
 
 def _seen(random: Random, requests: list[_Request], after: dict[int, int], ends: tuple[int, int]) -> Window:

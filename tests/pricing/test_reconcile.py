@@ -16,7 +16,8 @@ from lightmeter.pricing.estimate import CreditRange
 from lightmeter.pricing.packing import Item, most_filled, possibilities
 from lightmeter.pricing.reconcile import Proven, Trust, Window, reconcile
 
-ALONE = Trust(sole_spender=True)
+ALONE = Trust(sole_spender=True, chained=True)
+SHARED = Trust(chained=True)
 TOLD = st.sampled_from([kind for kind in KINDS if "denied" not in kind])
 UNPAID, PAID, NEITHER = Proven.UNPAID, Proven.PAID, Proven.NEITHER
 
@@ -25,7 +26,7 @@ def price(*credits_: int) -> frozenset[int]:
     return frozenset(credits_)
 
 
-def ruled(window: Window, trust: Trust | None = None) -> dict[int, Proven]:
+def ruled(window: Window, trust: Trust = SHARED) -> dict[int, Proven]:
     return {one.key: one.proven for one in reconcile(window, trust).verdicts}
 
 
@@ -64,7 +65,7 @@ def test_the_chain_tells_equal_prices_apart():
     answers = (Answered(9, 2, 95, sent=1, answered=4),)
     window = Window(100, (95, 95), answers, (Uncertain(1, price(3), sent=2), Uncertain(2, price(3), sent=5)))
     assert ruled(window, ALONE) == {1: PAID, 2: UNPAID}
-    assert reconcile(window).verdicts[1].even_if_others_spend
+    assert reconcile(window, SHARED).verdicts[1].even_if_others_spend
     untimed = replace(window, answers=(Answered(9, 2, 95),))
     assert ruled(untimed, ALONE) == {1: NEITHER, 2: NEITHER}
 
@@ -125,6 +126,15 @@ def test_what_could_hide_an_addition_is_not_proven():
     assert ruled(window, Trust(sole_spender=True, least_addition=50)) == {1: NEITHER, 2: NEITHER}
     assert ruled(window, Trust(sole_spender=True, least_addition=51)) == {1: UNPAID, 2: UNPAID}
     assert ruled(window, Trust(least_addition=10_000)) == {1: NEITHER, 2: NEITHER}
+
+
+def test_by_default_only_sums_count():
+    """Balances said in between, which many services say of another moment, prove nothing unless they are a chain."""
+    answers = (Answered(8, 2, 90), Answered(9, 2, 99))
+    window = Window(100, (93, 93), answers, (Uncertain(1, price(3)), Uncertain(2, price(4))))
+    found = reconcile(window)
+    assert [one.proven for one in found.verdicts] == [NEITHER, UNPAID]
+    assert (found.rose, found.missing) == (0, 3)
 
 
 def test_a_moving_balance_proves_nothing():
@@ -221,7 +231,7 @@ def test_verdicts_are_what_all_worlds_have_in_common(window, alone):
         seen = {one.key in world for world in possible}
         proven = PAID if seen == {True} else UNPAID if seen == {False} else NEITHER
         want[one.key] = proven
-    assert ruled(window, Trust(sole_spender=alone)) == want
+    assert ruled(window, Trust(sole_spender=alone, chained=True)) == want
 
 
 @given(st.integers(0, 10**9))

@@ -72,13 +72,16 @@ class Trust:
             possible price cannot be seen. Given up by itself when the numbers refute it.
         added: Credits added in the window, as the user says. The chain is not used then: only the sums are.
         least_addition: The fewest credits that can be added unsaid, if any can be; None: none were.
-        chained: The service says the balance right after the charge. If not, only the sums are used.
+        chained: Each answer says the balance right after its charge, so that answers in their order are a chain.
+            True with one request in flight, or for a service known to do so. Not so where a service holds the most
+            a request can cost and gives the rest back, or says the balance of a later moment: then only the sums
+            between the two ends of the window count, which is always safe.
     """
 
     sole_spender: bool = False
     added: int = 0
     least_addition: int | None = None
-    chained: bool = True
+    chained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
