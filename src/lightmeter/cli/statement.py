@@ -1,0 +1,30 @@
+"""`lightmeter statement`: where every credit went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lightmeter.cli.options import json_option
+from lightmeter.cli.show import print_json
+from lightmeter.pipeline.statement import state_account
+
+__all__ = ["command"]
+
+
+@click.command("statement")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@json_option
+def command(folder: Path, as_json: bool) -> int:
+    """Account for the credits of the run in DIR: predicted, paid, held, saved, and the balances; spends nothing.
+
+    Credits that left the account with no answer for them are shown as gaps, with the requests that may have taken
+    them; nothing is guessed.
+    """
+    statement = state_account(folder)
+    for line in statement.lines():
+        click.echo(line, err=as_json)
+    if as_json:
+        print_json(statement.to_dict())
+    return 0

@@ -1,0 +1,129 @@
+"""The statement accounts for every credit of a journal, and guesses none."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from lightmeter.cli.statement import command
+from lightmeter.errors import JournalError
+from lightmeter.journal.changes import Outcome, Placed, Received, hold_and_send, lose, put_meta, receive, settle
+from lightmeter.journal.items import PlannedRow, add_rows
+from lightmeter.journal.state import Event
+from lightmeter.journal.store import Journal
+from lightmeter.pipeline.options import Options
+from lightmeter.pipeline.statement import state_account
+from lightmeter.pricing.estimate import CreditRange
+from lightmeter.pricing.rates import Rounding
+
+
+def row(seq: int, url: str, **more: object) -> PlannedRow:
+    values = {"path": None, "identity": url, "kind": "image", "extra": "{}", "own_id": True}
+    return PlannedRow(seq, f"i{seq}", url, **{**values, "frames_low": 1, "frames_high": 1, **more})
+
+
+class Book:
+    """A journal written change by change, as a run would."""
+
+    def __init__(self, folder, max_concurrency=1):
+        self.folder = folder
+        with Journal(folder) as journal:
+            rows = [row(seq, f"http://x/{seq}.jpg") for seq in range(20)]
+            rows += [row(20, "http://x/0.jpg"), row(21, "http://x/b.jpg", status="skipped", reason="not_found")]
+            journal.submit(add_rows(rows)).result()
+            meta = {"run_id": "r", "manifest": "m", "manifest_sha256": "0", "extra_types": "{}"}
+            options = Options(budget=50, max_concurrency=max_concurrency)
+            meta |= {"options": options.model_dump_json(), "price_per_image_milli": "450"}
+            journal.submit(put_meta({**meta, "planned_at": "2026-03-01T00:00:00Z"})).result()
+
+    def close(self, before: int, after: int) -> None:
+        with Journal(self.folder) as journal:
+            journal.submit(put_meta({"balance_before": str(before), "balance_after": str(after)})).result()
+
+    def send(self, rows: list[int], paid: int | None = None, remaining: int | None = None) -> None:
+        with Journal(self.folder) as journal:
+            key = journal.submit(hold_and_send(rows, len(rows), 50, 1.0)).result()
+            if paid is None:
+                journal.submit(lose(key, "no answer", 2.0)).result()
+                return
+            journal.submit(receive(key, Received(b"{}", 200, 2.0), Event.ANSWER)).result()
+            placed = tuple(Placed(seq, at, "x") for at, seq in enumerate(rows))
+            journal.submit(settle(key, Outcome(paid, remaining, "q", placed), 2.0)).result()
+
+
+@pytest.fixture
+def book(tmp_path):
+    return Book(tmp_path / "out")
+
+
+def test_every_credit_is_accounted_for(book):
+    """Predicted, paid, held, learned and saved add up, and the balances leave nothing unexplained."""
+    book.send([0], 1, 99)
+    book.send(list(range(1, 11)), 5, 94)
+    book.close(100, 94)
+    stated = state_account(book.folder)
+    assert (stated.predicted, stated.paid, stated.held, stated.budget) == (CreditRange(9, 20), 6, 0, 50)
+    assert stated.rounding is Rounding.REQUEST
+    assert (stated.duplicates, stated.prechecks) == (CreditRange(1, 1), CreditRange(0, 1))
+    assert stated.balances is not None
+    assert (stated.balances.missing, stated.balances.gaps, stated.drifts) == (0, (), ())
+    assert pa.Table.from_pylist(list(stated.requests)).column("credits_paid").to_pylist() == [1, 5]
+
+
+def test_a_gap_names_what_may_have_taken_it(book):
+    """Credits with no answer are shown where they went, with the lost request that may have taken them."""
+    book.send([0], 1, 99)
+    book.send([1])
+    book.send([2], 1, 97)
+    book.close(100, 90)
+    stated = state_account(book.folder)
+    told = stated.to_dict()
+    assert told["gaps"] == [{"credits": 1, "candidates": [2]}, {"credits": 7, "candidates": [2]}]
+    assert (told["held"], told["unexplained"], told["foreign_at_least"]) == (1, 8, 6)
+    assert "  gap       1 credit; may be: #2" in list(stated.lines())
+
+
+def test_with_several_in_flight_only_sums_count(tmp_path):
+    """Balances of answers that were in flight together make no chain; the sums still tell what is unexplained."""
+    book = Book(tmp_path / "out", max_concurrency=2)
+    book.send([0], 1, 98)
+    book.send([1], 1, 98)
+    book.close(100, 98)
+    found = state_account(book.folder).balances
+    assert found is not None
+    assert (found.missing, found.rose, found.gaps) == (0, 0, ())
+
+
+def test_credits_that_were_added_are_seen(book):
+    """A balance above what is left of it was added to."""
+    book.send([0], 1, 99)
+    book.close(100, 599)
+    assert state_account(book.folder).to_dict()["added_at_least"] == 500
+
+
+def test_drift_is_stated(book):
+    """A charge that contradicts those before it is named with what was expected."""
+    book.send([0], 1, 99)
+    book.send([1], 3, 96)
+    book.close(100, 96)
+    stated = state_account(book.folder)
+    assert stated.to_dict()["price_drift"] == [{"paid": 3, "expected": {"low": 1, "high": 1}}]
+    assert "  drift     3 credits charged where 1 credit was expected" in list(stated.lines())
+
+
+def test_the_command_prints_text_and_json(book):
+    """The statement is text, or one JSON object as the last line; before a run it says that no balance was read."""
+    shown = CliRunner().invoke(command, [str(book.folder)])
+    assert shown.stdout.splitlines()[0] == "predicted   9 to 20 credits, budget 50"
+    assert "balance     not read yet" in shown.stdout
+    printed = CliRunner().invoke(command, [str(book.folder), "--json"])
+    assert json.loads(printed.stdout.splitlines()[-1])["predicted"] == {"low": 9, "high": 20}
+
+
+def test_no_run_is_said(tmp_path):
+    """A folder without a journal has no statement."""
+    with pytest.raises(JournalError, match="holds no run"):
+        state_account(tmp_path)
