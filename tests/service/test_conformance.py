@@ -226,6 +226,11 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
         ["../cli/serve:test_a_key_opens_an_account_and_is_written_nowhere"],
     ),
     ("C", "GET /healthz, GET /readyz", [f"{E}:test_probes_need_no_key"]),
+    (
+        "C",
+        "GET /readyz says 503 while the service stops",
+        ["probes:test_a_service_that_stops_says_so_and_still_gives_results"],
+    ),
     ("C", "GET /metrics (Prometheus)", ["metrics:test_answers_are_counted_by_endpoint_and_status"]),
     ("C", "GET /openapi.json", ["schemathesis:test_whatever_is_asked_the_answer_is_documented"]),
     ("C", "GET /: a page that documents and tries the API", ["page:test_a_picture_is_chosen_and_seen_through"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import json
 import re
@@ -12,6 +13,7 @@ import pytest
 
 from lightmeter.service.app import open_account
 from lightmeter.service.page import page
+from lightmeter.testing import tiny_png
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"
 
@@ -100,6 +102,25 @@ class TestInABrowser:
             assert json.loads(await tab.value("document.querySelector('#raw').textContent"))["credits_paid"] == 1
             assert await tab.value("document.querySelector('.stage img').naturalWidth") > 100
             assert (tab.complaints, key in " ".join(tab.asked)) == ([], False)
+
+    async def test_a_picture_is_dropped(self, visiting):
+        """As well as chosen; an address that was entered gives way to it."""
+        content = base64.b64encode(tiny_png(3)).decode()
+        dropping = f"""
+            const bytes = Uint8Array.from(atob("{content}"), (letter) => letter.charCodeAt(0));
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File([bytes], "dropped.png", {{ type: "image/png" }}));
+            document.querySelector("#drop").dispatchEvent(new DragEvent("drop", {{ dataTransfer, cancelable: true }}));
+        """
+        async with visiting() as (tab, key):
+            await tab.type("#url", "http://127.0.0.1:1/nothing.png")
+            await tab.value(f"(() => {{ {dropping} }})()")
+            assert await tab.value("document.querySelector('#url').value") == ""
+            assert "dropped.png" in await tab.value("document.querySelector('#chosen').innerText")
+            await tab.type("#key", key)
+            await tab.value("document.querySelector('#go').click()")
+            await tab.until("document.querySelector('#palette')")
+            assert '"name": "dropped.png"' in await tab.value("document.querySelector('#raw').textContent")
 
     async def test_a_wrong_key_is_told(self, visiting):
         """In the service's own words; so is no key, and nothing to look at."""
