@@ -79,12 +79,15 @@ def _severity(entry: Nsfw) -> float:
 def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
     found = [color for frame in frames for entries in frame.colors.values() for color in entries]
     groups: list[list[Color]] = []
+    group_of: dict[tuple[str, str | None], list[Color]] = {}  # one colour has one group: it is looked for once
     for color in sorted(found, key=lambda color: -(color.score or 0)):
-        near = next((group for group in groups if _go_by_one_name(group[0], color)), None)
-        if near is None:
-            groups.append([color])
-        else:
-            near.append(color)
+        group = group_of.get((color.hex, color.source))
+        if group is None:
+            group = next((group for group in groups if _go_by_one_name(group[0], color)), None)
+            if group is None:
+                groups.append(group := [])
+            group_of[color.hex, color.source] = group
+        group.append(color)
     means = [_mean(group, len(frames)) for group in groups]
     means.sort(key=lambda color: -(color.score or 0))
     colors: dict[str, list[Color]] = {}
