@@ -5,7 +5,7 @@ The connection is in memory, sees only the files below `tables/`, and fetches no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,15 +47,18 @@ def connect(out: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def sql(out: Path, query: str, params: Sequence[Any] | None = None) -> pa.Table:
+def sql(out: Path, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
     """The answer to one query over the tables of `out`; empty for a statement that answers nothing.
+
+    Parameters are a sequence for `?`, or a mapping for `$name`.
 
     Raises:
         UsageError: There is no such folder, or the query is wrong; the message is DuckDB's.
     """
     with connect(out) as connection:
         try:
-            answer = connection.sql(query, params=list(params) if params else None)
+            bound = dict(params) if isinstance(params, Mapping) else list(params or ())
+            answer = connection.sql(query, params=bound or None)
             table: pa.Table = pa.table({}) if answer is None else answer.to_arrow_table()
         except duckdb.Error as error:
             raise UsageError(f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(TABLES)}.") from error

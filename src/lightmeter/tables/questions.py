@@ -1,0 +1,202 @@
+"""The questions that analysts ask most, by name: each one SQL text over the tables of a run, answered in Arrow.
+
+Every SQL text stands in `SQL`, to be read, copied and changed; its parameters are bound, never pasted. The tables
+hold what was answered, unfiltered: thresholds are parameters here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lightmeter.errors import UsageError
+from lightmeter.tables import queries
+
+__all__ = [
+    "SQL",
+    "agreement",
+    "cost_by_group",
+    "nsfw_review",
+    "palette",
+    "tag_pairs",
+    "top_tags",
+    "unmatched_errors",
+]
+
+_TOP_TAGS: Final = """
+SELECT name, count(DISTINCT item_id) AS items, count(DISTINCT source) AS sources, avg(score) AS mean_score
+FROM tags WHERE name IS NOT NULL AND (score IS NULL OR score >= $least_score)
+GROUP BY name ORDER BY items DESC, mean_score DESC NULLS LAST, name LIMIT $most
+"""
+
+_TAG_PAIRS: Final = """
+WITH seen AS (
+  SELECT DISTINCT item_id, name FROM tags
+  WHERE name IS NOT NULL AND item_id IS NOT NULL AND (score IS NULL OR score >= $least_score)
+), alone AS (SELECT name, count(*) AS items FROM seen GROUP BY name HAVING count(*) >= $least_items),
+both_of AS (
+  SELECT a.name AS one, b.name AS other, count(*) AS items
+  FROM seen a JOIN seen b ON a.item_id = b.item_id AND a.name < b.name
+  WHERE a.name IN (SELECT name FROM alone) AND b.name IN (SELECT name FROM alone)
+  GROUP BY ALL HAVING count(*) >= $least_items
+)
+SELECT one, other, both_of.items, both_of.items / (a.items + b.items - both_of.items) AS jaccard
+FROM both_of JOIN alone a ON a.name = one JOIN alone b ON b.name = other
+ORDER BY both_of.items DESC, jaccard DESC, one, other LIMIT $most
+"""
+
+_PALETTE: Final = """
+WITH shown AS (
+  SELECT {group} AS "group", colors.item_id, colors.red, colors.green, colors.blue,
+         greatest(coalesce(colors.pixel_fraction, 0), 0) AS share
+  FROM colors JOIN assets USING (item_id)
+  WHERE colors.red IS NOT NULL AND colors.green IS NOT NULL AND colors.blue IS NOT NULL
+), cells AS (
+  SELECT "group", count(DISTINCT item_id) AS items, sum(share) AS weight,
+         CASE WHEN sum(share) > 0 THEN sum(red * share) / sum(share) ELSE avg(red) END AS r,
+         CASE WHEN sum(share) > 0 THEN sum(green * share) / sum(share) ELSE avg(green) END AS g,
+         CASE WHEN sum(share) > 0 THEN sum(blue * share) / sum(share) ELSE avg(blue) END AS b
+  FROM shown GROUP BY "group", red // 32, green // 32, blue // 32
+)
+SELECT "group", printf('#%02x%02x%02x', round(r)::INT, round(g)::INT, round(b)::INT) AS hex, items,
+       weight / nullif(sum(weight) OVER (PARTITION BY "group"), 0) AS share
+FROM cells QUALIFY row_number() OVER (PARTITION BY "group" ORDER BY weight DESC, items DESC, hex) <= $most
+ORDER BY "group" NULLS LAST, weight DESC, items DESC, hex
+"""
+
+_NSFW_REVIEW: Final = """
+SELECT item_id, any_value(url) AS url, max(severity) AS severity, arg_max(label, severity) AS label,
+       arg_max(source, severity) AS source, arg_max(frame, severity) AS frame,
+       max(severity) - min(severity) AS spread
+FROM (
+  SELECT item_id, source, max(url) AS url, max(severity) AS severity, arg_max(label, severity) AS label,
+         arg_max(frame, severity) AS frame
+  FROM nsfw WHERE severity IS NOT NULL AND item_id IS NOT NULL GROUP BY item_id, source
+) GROUP BY item_id HAVING max(severity) >= $least_severity
+ORDER BY severity DESC, spread DESC, item_id LIMIT $most
+"""
+
+_AGREEMENT: Final = """
+WITH said AS (
+  SELECT DISTINCT item_id, coalesce(frame, -1) AS frame, source, name AS label FROM tags
+  WHERE name IS NOT NULL AND source IS NOT NULL AND item_id IS NOT NULL AND (score IS NULL OR score >= $least_score)
+), looked AS (SELECT DISTINCT item_id, frame, source FROM said),
+pairs AS (
+  SELECT a.item_id, a.frame, a.source AS one, b.source AS other FROM looked a
+  JOIN looked b ON a.item_id = b.item_id AND a.frame = b.frame AND a.source < b.source
+), votes AS (
+  SELECT one, other, label, count(*) AS sides FROM pairs
+  JOIN said ON said.item_id = pairs.item_id AND said.frame = pairs.frame AND said.source IN (one, other)
+  GROUP BY pairs.item_id, pairs.frame, one, other, label
+)
+SELECT one, other, label, count(*) FILTER (sides = 2) AS both_say, count(*) FILTER (sides = 1) AS one_says,
+       avg((sides = 2)::INT) AS agreement
+FROM votes GROUP BY one, other, label HAVING count(*) >= $least_times
+ORDER BY one, other, count(*) DESC, label
+"""
+
+_COST_BY_GROUP: Final = """
+SELECT {group} AS "group", count(*) AS items, count(*) FILTER (status = 'ok') AS ok,
+       coalesce(sum(credits), 0) AS credits, sum(credits) / nullif(count(*) FILTER (status = 'ok'), 0) AS credits_per_ok
+FROM assets GROUP BY ALL HAVING count(*) > 0 ORDER BY credits DESC, "group" NULLS LAST
+"""
+
+_UNMATCHED_ERRORS: Final = """
+SELECT errors.request_id, backend, message, count(*) AS times, any_value(requests.assets) AS assets,
+       any_value(requests.credits_paid) AS credits_paid
+FROM errors LEFT JOIN requests ON requests.request_id = errors.request_id AND requests.run_id = errors.run_id
+WHERE errors.item_id IS NULL GROUP BY errors.request_id, backend, message ORDER BY times DESC, message, request_id
+"""
+
+SQL: Final = MappingProxyType(
+    {
+        "top_tags": _TOP_TAGS,
+        "tag_pairs": _TAG_PAIRS,
+        "palette": _PALETTE,
+        "nsfw_review": _NSFW_REVIEW,
+        "agreement": _AGREEMENT,
+        "cost_by_group": _COST_BY_GROUP,
+        "unmatched_errors": _UNMATCHED_ERRORS,
+    }
+)
+"""Question → SQL. `$name` is a parameter; `{group}` stands for a column of `assets`, quoted."""
+
+
+def top_tags(out: Path, *, most: int = 20, least_score: float = 0.0) -> pa.Table:
+    """The tags seen on most items: name, items, sources, mean_score (0 to 1). A tag counts once for each item.
+
+    Raises:
+        UsageError: There is no such folder; so for every question here.
+    """
+    return _answer(out, "top_tags", most=most, least_score=least_score)
+
+
+def tag_pairs(out: Path, *, most: int = 50, least_items: int = 2, least_score: float = 0.0) -> pa.Table:
+    """Tags that go together: one, other, items (with both), jaccard (0 to 1: items with both of items with either)."""
+    return _answer(out, "tag_pairs", most=most, least_items=least_items, least_score=least_score)
+
+
+def palette(out: Path, *, by: str | None = None, most: int = 8) -> pa.Table:
+    """The main colours of each group: group, hex, items, share (0 to 1 of the group's coloured pixels).
+
+    Colours are gathered in cells of 32 steps a channel; `hex` is a cell's mean, weighted by the pixels' share.
+
+    Args:
+        out: The output folder.
+        by: Column of `assets` that groups, such as one of the manifest's own; None: one group of all.
+        most: Colours for each group.
+
+    Raises:
+        UsageError: There is no such folder or no such column.
+    """
+    return _answer(out, "palette", by, most=most)
+
+
+def nsfw_review(out: Path, *, least_severity: float = 0.5, most: int = 1000) -> pa.Table:
+    """What a person should look at, worst first: item_id, url, severity, label, source, frame, spread.
+
+    `severity` is the highest of all back ends, labels and frames; `spread` is how far back ends are apart (0 to 1).
+    """
+    return _answer(out, "nsfw_review", least_severity=least_severity, most=most)
+
+
+def agreement(out: Path, *, least_score: float = 0.0, least_times: int = 1) -> pa.Table:
+    """How far each two back ends agree on each tag: one, other, label, both_say, one_says, agreement (0 to 1).
+
+    Counted over the pictures and frames that both have tagged: of those where either says the label, the share where
+    both do. Labels are compared to the letter.
+    """
+    return _answer(out, "agreement", least_score=least_score, least_times=least_times)
+
+
+def cost_by_group(out: Path, *, by: str | None = None) -> pa.Table:
+    """What each group cost: group, items, ok, credits, credits_per_ok (null where no item is ok).
+
+    Raises:
+        UsageError: There is no such folder or no such column.
+    """
+    return _answer(out, "cost_by_group", by)
+
+
+def unmatched_errors(out: Path) -> pa.Table:
+    """Errors that belong to no single row: request_id, backend, message, times, assets and credits of the request."""
+    return _answer(out, "unmatched_errors")
+
+
+def _answer(out: Path, question: str, by: str | None = None, **parameters: Any) -> pa.Table:
+    query = SQL[question]
+    if "{group}" in query:
+        query = query.replace("{group}", "'all'" if by is None else _column(out, by))
+    return queries.sql(out, query, parameters or None)
+
+
+def _column(out: Path, name: str) -> str:
+    """A column of `assets` as it stands in SQL."""
+    columns = [str(said) for said in queries.sql(out, "DESCRIBE assets").column("column_name").to_pylist()]
+    if name not in columns:
+        raise UsageError(f"assets has no column {name!r}", hint=f"Its columns are {', '.join(columns)}.")
+    quoted = name.replace('"', '""')
+    return f'assets."{quoted}"'

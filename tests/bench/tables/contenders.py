@@ -1,0 +1,269 @@
+"""Ways to make Parquet of answers, one for each process: `python contenders.py NAME ANSWERS.ndjson FOLDER`.
+
+Prints one JSON object: seconds (imports left out), rows written, peak memory of the process, bytes written.
+"""
+
+# ruff: noqa: PLC0415 (each contender imports its own libraries only: what others import is not its memory)
+# ruff: noqa: S608 (our own names and paths)
+# ruff: noqa: T201 (it is a script: it prints what it measured)
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+CHUNK = 1000
+FIELDS = {
+    "tags": ("name", "score", "source"),
+    "colors": ("hex", "score", "pixel_fraction", "red", "green", "blue", "source"),
+    "nsfw": ("label", "score", "likelihood", "source"),
+    "descriptions": ("description", "source"),
+    "texts": ("text", "bounding_poly", "source"),
+    "brands": ("name", "score", "source"),
+    "faces": ("bounding_poly", "joy_likelihood", "source"),
+}
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from file
+
+
+def chunks(path: Path) -> Iterator[list[bytes]]:
+    held: list[bytes] = []
+    for line in lines(path):
+        held.append(line)
+        if len(held) == CHUNK:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def records(answers: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Entries of each feature with the answer's id: what each peer that cannot read open-ended keys is given."""
+    told: dict[str, list[dict[str, Any]]] = {table: [] for table in FIELDS}
+    for answer in answers:
+        asset, item = answer["all"]["assets"][0], answer["request_id"]
+        for table, rows in told.items():
+            entries = asset[table]
+            groups = entries.values() if isinstance(entries, dict) else (entries,)
+            rows.extend({"item_id": item, "url": asset["name"], **entry} for group in groups for entry in group)
+    return told
+
+
+class Parts:
+    """One Parquet file a table, written chunk by chunk."""
+
+    def __init__(self, folder: Path) -> None:
+        import pyarrow.parquet as pq
+
+        self._make, self._folder, self._open, self.rows = pq.ParquetWriter, folder, {}, 0
+
+    def write(self, table: str, rows: Any) -> None:
+        if table not in self._open:
+            self._open[table] = self._make(self._folder / f"{table}.parquet", rows.schema, compression="zstd")
+        self._open[table].write_table(rows)
+        self.rows += rows.num_rows
+
+    def close(self) -> int:
+        for file in self._open.values():
+            file.close()
+        return self.rows
+
+
+def lightmeter(source: Path, folder: Path) -> Callable[[], int]:
+    from lightmeter.tables import TABLES, AnswerContext, Dataset, Flattener, ItemRef, schema
+    from lightmeter.tables.collector import collector_paused
+
+    def work() -> int:
+        flattener, dataset = Flattener("run"), Dataset(folder)
+        with ExitStack() as stack:
+            stack.enter_context(collector_paused())
+            writers = {table: stack.enter_context(dataset.writer(table, schema(table))) for table in TABLES}
+            for place, line in enumerate(lines(source)):
+                item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place % 2000}.jpg", 0)
+                flattener.add_answer(line, [item], AnswerContext("run", f"r{place}", "general", "English"))
+                if flattener.rows >= FLUSH_ROWS:
+                    for table, filled in flattener.flush().items():
+                        writers[table].write(filled)
+            for table, filled in flattener.flush().items():
+                writers[table].write(filled)
+            return sum(part.rows for part in writers.values())
+
+    from lightmeter.pipeline.export import FLUSH_ROWS
+
+    return work
+
+
+def json_normalize(source: Path, folder: Path) -> Callable[[], int]:
+    import orjson
+    import pandas as pd
+    import pyarrow as pa
+
+    def work() -> int:
+        parts = Parts(folder)
+        for chunk in chunks(source):
+            for table, rows in records([orjson.loads(line) for line in chunk]).items():
+                parts.write(table, pa.Table.from_pandas(pd.json_normalize(rows), preserve_index=False))
+        return parts.close()
+
+    return work
+
+
+def pydantic_loop(source: Path, folder: Path) -> Callable[[], int]:
+    import pyarrow as pa
+    from pydantic import BaseModel, create_model
+
+    kinds = {"score": float, "pixel_fraction": float, "red": int, "green": int, "blue": int}
+    kinds["bounding_poly"] = dict[str, list[dict[str, float]]]
+    models: dict[str, Any] = {
+        table: create_model(table, **{name: (kinds.get(name, str) | None, None) for name in names})
+        for table, names in FIELDS.items()
+    }
+    keyed = {"tags", "colors"}
+    shapes = {table: dict[str, list[of]] if table in keyed else list[of] for table, of in models.items()}
+    asset_model = create_model("Asset", name=(str, ...), **{table: (of, ...) for table, of in shapes.items()})
+    results = create_model("Results", assets=(list[asset_model], ...))
+
+    class Answer(BaseModel):
+        request_id: str
+        all: results
+
+    def work() -> int:
+        parts = Parts(folder)
+        for chunk in chunks(source):
+            columns = {table: {name: [] for name in ("item_id", "url", *names)} for table, names in FIELDS.items()}
+            for answer in map(Answer.model_validate_json, chunk):
+                asset = answer.all.assets[0]
+                for table, names in FIELDS.items():
+                    entries, into = getattr(asset, table), columns[table]
+                    for group in entries.values() if isinstance(entries, dict) else (entries,):
+                        for entry in group:
+                            into["item_id"].append(answer.request_id)
+                            into["url"].append(asset.name)
+                            for name in names:
+                                into[name].append(getattr(entry, name))
+            for table, into in columns.items():
+                parts.write(table, pa.table(into))
+        return parts.close()
+
+    return work
+
+
+def polars(source: Path, folder: Path) -> Callable[[], int]:
+    import orjson
+    import polars as pl
+
+    def work() -> int:
+        parts = Parts(folder)
+        for chunk in chunks(source):
+            for table, rows in records([orjson.loads(line) for line in chunk]).items():
+                parts.write(table, pl.from_dicts(rows, infer_schema_length=100).to_arrow())
+        return parts.close()
+
+    return work
+
+
+def duckdb(source: Path, folder: Path) -> Callable[[], int]:
+    import duckdb as db
+
+    kinds = {"score": "DOUBLE", "pixel_fraction": "DOUBLE", "red": "UTINYINT", "green": "UTINYINT", "blue": "UTINYINT"}
+    kinds["bounding_poly"] = "STRUCT(vertices STRUCT(x DOUBLE, y DOUBLE)[])"
+    keyed = {"tags", "colors"}
+    fields = []
+    for table, names in FIELDS.items():
+        entry = ", ".join(f"{name} {kinds.get(name, 'VARCHAR')}" for name in names)
+        fields.append(f"{table} MAP(VARCHAR, STRUCT({entry})[])" if table in keyed else f"{table} STRUCT({entry})[]")
+    inside = ", ".join(fields)
+    columns = f"{{request_id: 'VARCHAR', \"all\": 'STRUCT(assets STRUCT(name VARCHAR, {inside})[])'}}"
+
+    def work() -> int:
+        with db.connect(":memory:") as connection:
+            connection.execute("SET enable_progress_bar = false")
+            connection.execute(
+                f'CREATE TABLE a AS SELECT request_id AS item_id, "all".assets[1] AS asset '
+                f"FROM read_json('{source}', format = 'newline_delimited', columns = {columns})"
+            )
+            total = 0
+            for table in FIELDS:
+                entries = f"flatten(map_values(asset.{table}))" if table in keyed else f"asset.{table}"
+                rows = f"SELECT item_id, asset.name AS url, unnest({entries}, recursive := false) AS e FROM a"
+                chosen = f"SELECT item_id, url, unnest(e) FROM ({rows})"
+                query = f"COPY ({chosen}) TO '{folder}/{table}.parquet' (COMPRESSION zstd)"
+                total += connection.execute(query).fetchone()[0]
+            return total
+
+    return work
+
+
+def parse_alone(source: Path, _: Path) -> Callable[[], int]:
+    import orjson
+
+    def work() -> int:
+        from answers import ROWS_EACH
+
+        return sum(ROWS_EACH for line in lines(source) if orjson.loads(line))
+
+    return work
+
+
+def write_alone(source: Path, folder: Path) -> Callable[[], int]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from lightmeter.tables import AnswerContext, Flattener, ItemRef
+
+    total = sum(1 for _ in lines(source))
+    flattener = Flattener("run")
+    group = 2500
+    for place, line in zip(range(min(group, total)), lines(source), strict=False):
+        item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place}.jpg", 0)
+        flattener.add_answer(line, [item], AnswerContext("run", f"r{place}", "general", "English"))
+    tables: dict[str, pa.Table] = flattener.flush()
+
+    def work() -> int:
+        rows = 0
+        for table, part in tables.items():
+            with pq.ParquetWriter(folder / f"{table}.parquet", part.schema, compression="zstd") as file:
+                for _ in range(max(1, total // group)):
+                    file.write_table(part)
+                    rows += part.num_rows
+        return rows
+
+    return work
+
+
+CONTENDERS = {
+    "lightmeter": lightmeter,
+    "pandas.json_normalize": json_normalize,
+    "pydantic loop": pydantic_loop,
+    "DuckDB read_json": duckdb,
+    "Polars": polars,
+    "floor: JSON parse": parse_alone,
+    "floor: Parquet write": write_alone,
+}
+
+
+def peak_mb() -> float:
+    """Most memory this process ever held, in MB of 2**20 bytes: `getrusage` would count its parent's too."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def main(name: str, source: Path, folder: Path) -> None:
+    work = CONTENDERS[name](source, folder)
+    began, cpu_began = time.perf_counter(), time.process_time()
+    rows = work()
+    seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+    print(json.dumps({"seconds": seconds, "cpu_s": cpu_s, "rows": rows, "peak_mb": peak_mb(), "size_bytes": size}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

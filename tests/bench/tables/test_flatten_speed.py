@@ -1,0 +1,77 @@
+"""Flatten + Parquet beside its peers and its floors. A measurement, not a test of the suite.
+
+    pytest tests/bench/tables --override-ini addopts= --import-mode=importlib -s
+
+`LIGHTMETER_BENCH_ANSWERS` (100000) sets the size, `LIGHTMETER_BENCH_ONLY` (all) names contenders, comma-separated.
+"""
+
+# ruff: noqa: T201 (the table is what it is for)
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ANSWERS = int(os.environ.get("LIGHTMETER_BENCH_ANSWERS", "100000"))
+OURS = "lightmeter"
+FLOORS = ("floor: JSON parse", "floor: Parquet write")
+PEERS = ("pandas.json_normalize", "pydantic loop", "DuckDB read_json", "Polars")
+ALL = (OURS, *PEERS, *FLOORS)
+MODULES = {"Polars": "polars"}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The answers as lines of one file: every contender reads the same bytes."""
+    path = tmp_path_factory.mktemp("answers") / "answers.ndjson"
+    made = f"from answers import write_answers; from pathlib import Path; write_answers(Path({str(path)!r}), {ANSWERS})"
+    subprocess.run([sys.executable, "-c", made], check=True, cwd=HERE)
+    yield path
+    path.unlink()
+
+
+def measured(name: str, source: Path, folder: Path) -> dict[str, float] | str:
+    """What a process of its own says; a text says why there is nothing to measure."""
+    if name in MODULES and find_spec(MODULES[name]) is None:
+        return f"{MODULES[name]} is not installed"
+    command = [sys.executable, str(HERE / "contenders.py"), name, str(source), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+
+
+def printed(found: dict[str, dict[str, float] | str], floors_s: float | None) -> None:
+    own = found.get(OURS)
+    titles = ("seconds", "CPU s", "rows/s", "peak MB", "disk MB", "x ours", "x floors")
+    print(f"\n\n{ANSWERS:,} answers\n{'':24}{''.join(f'{title:>11}' for title in titles)}")
+    for name, said in found.items():
+        if isinstance(said, str):
+            print(f"{name:24}  skipped: {said}")
+            continue
+        seconds = said["seconds"]
+        figures = [f"{seconds:.2f}", f"{said['cpu_s']:.2f}", f"{said['rows'] / seconds:,.0f}", f"{said['peak_mb']:.0f}"]
+        figures.append(f"{said['size_bytes'] / 2**20:.1f}")
+        figures.append(f"{seconds / own['seconds']:.2f}" if isinstance(own, dict) else "-")
+        figures.append(f"{seconds / floors_s:.2f}" if floors_s else "-")
+        print(f"{name:24}{''.join(f'{figure:>11}' for figure in figures)}")
+
+
+def test_flatten_beside_its_peers(source, tmp_path):
+    """Every contender writes the same number of rows; the table tells what it took."""
+    wanted = os.environ.get("LIGHTMETER_BENCH_ONLY", ",".join(ALL)).split(",")
+    found = {}
+    for name in (name for name in ALL if name in wanted):
+        folder = tmp_path / str(len(found))
+        folder.mkdir()
+        found[name] = measured(name, source, folder)
+    floors = [found.get(name) for name in FLOORS]
+    whole = all(isinstance(floor, dict) for floor in floors)
+    printed(found, sum(floor["seconds"] for floor in floors) if whole else None)
+    rows = {said["rows"] for said in found.values() if isinstance(said, dict)}
+    assert len(rows) == 1, found

@@ -1,0 +1,122 @@
+"""Named questions over tables made by hand, small enough to count."""
+
+from __future__ import annotations
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from lightmeter.errors import UsageError
+from lightmeter.tables import AnswerContext, Dataset, Flattener, ItemRef, questions
+
+TAGS = {
+    "1": {"sea": ["a", "b"], "sky": ["a"], "dog": ["b"]},
+    "2": {"sea": ["a", "b"], "sky": ["a", "b"]},
+    "3": {"sea": ["a"]},
+}
+COLORS = {"1": [(250, 10, 10, 0.5), (254, 14, 14, 0.25), (0, 0, 255, 0.25)], "2": [(0, 255, 0, 0.4)], "3": []}
+NSFW = {
+    "1": [("adult", {"score": 0.9}, "a"), ("adult", {"likelihood": "UNLIKELY"}, "b")],
+    "2": [("sfw", {"score": 0.4}, "a")],
+    "3": [("sfw", {"score": 0.9}, "a")],
+}
+GROUPS = {"1": "red team", "2": "green", "3": "green"}
+
+
+def asset(item: str) -> dict:
+    tags = {
+        name: [{"name": name, "score": 0.5, "source": source} for source in sources]
+        for name, sources in TAGS[item].items()
+    }
+    colors = [
+        {"red": red, "green": green, "blue": blue, "pixel_fraction": share} for red, green, blue, share in COLORS[item]
+    ]
+    nsfw = [{"label": label, **said, "source": source} for label, said, source in NSFW[item]]
+    return {"tags": tags, "colors": colors, "nsfw": nsfw}
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    flattener = Flattener("run", {'te"am': "string", "red": "int64"})
+    for item, team in GROUPS.items():
+        extra = {'te"am': team, "red": 1}
+        status = "ok" if item != "3" else "failed"
+        flattener.add_row("assets", {"item_id": item, "status": status, "credits": float(item), "extra": extra})
+    items = [ItemRef(item, f"https://example.com/{item}.jpg", place) for place, item in enumerate(GROUPS)]
+    results = {"assets": [asset(item) for item in GROUPS], "errors": ["b: too slow", "b: too slow"]}
+    flattener.add_answer(orjson.dumps({"all": results}), items, AnswerContext("run", "r1", None, None))
+    flattener.add_row("requests", {"request_id": "r1", "assets": 3, "credits_paid": 6})
+    for table, rows in flattener.flush().items():
+        with Dataset(folder).writer(table, rows.schema) as part:
+            part.write(rows)
+    return folder
+
+
+def rows(answer: pa.Table) -> list[tuple]:
+    return [tuple(row.values()) for row in answer.to_pylist()]
+
+
+def test_top_tags_count_an_item_once(out):
+    """Two back ends that see the same thing in a picture make it one picture with that tag."""
+    assert rows(questions.top_tags(out, most=2)) == [("sea", 3, 2, 0.5), ("sky", 2, 2, 0.5)]
+    assert rows(questions.top_tags(out, least_score=0.6)) == []
+
+
+def test_tag_pairs_are_counted_in_one_order(out):
+    """A pair stands once, with the items that have both and their share of those with either."""
+    assert rows(questions.tag_pairs(out)) == [("sea", "sky", 2, pytest.approx(2 / 3))]
+    assert len(rows(questions.tag_pairs(out, least_items=1))) == 3
+
+
+def test_the_palette_of_a_group_gathers_near_colours(out):
+    """Two reds are one colour, weighted by their pixels; shares are of the group's own pixels."""
+    found = rows(questions.palette(out, by='te"am'))
+    assert found == [("green", "#00ff00", 1, 1.0), ("red team", "#fb0b0b", 1, 0.75), ("red team", "#0000ff", 1, 0.25)]
+    assert [row[:2] for row in rows(questions.palette(out, most=1))] == [("all", "#fb0b0b")]
+
+
+def test_the_review_queue_starts_with_the_worst(out):
+    """Each item stands once, with the entry that is worst and how far its back ends are apart."""
+    found = questions.nsfw_review(out, least_severity=0.5).to_pylist()
+    assert [(row["item_id"], row["severity"], row["label"], row["source"]) for row in found] == [
+        ("1", 0.9, "adult", "a"),
+        ("2", pytest.approx(0.6), "sfw", "a"),
+    ]
+    assert found[0]["spread"] == pytest.approx(0.65)
+
+
+def test_agreement_is_counted_where_both_have_looked(out):
+    """A picture that only one back end has tagged says nothing about the other."""
+    assert rows(questions.agreement(out)) == [
+        ("a", "b", "sea", 2, 0, 1.0),
+        ("a", "b", "sky", 1, 1, 0.5),
+        ("a", "b", "dog", 0, 1, 0.0),
+    ]
+
+
+def test_cost_by_group_adds_up(out):
+    """Groups share out all credits; the price of an item that is ok is null where there is none."""
+    assert rows(questions.cost_by_group(out, by="status")) == [("failed", 1, 0, 3.0, None), ("ok", 2, 2, 3.0, 1.5)]
+    assert rows(questions.cost_by_group(out)) == [("all", 3, 2, 6.0, 3.0)]
+
+
+def test_unmatched_errors_come_with_their_request(out):
+    """What no row can be blamed for is counted by request, with what the request cost."""
+    assert rows(questions.unmatched_errors(out)) == [("r1", "b", "b: too slow", 2, 3, 6)]
+
+
+@pytest.mark.parametrize("question", [questions.palette, questions.cost_by_group])
+def test_a_column_that_is_not_there_is_named(out, question):
+    """A slip in a column's name is a usage error that lists the columns; nothing of it reaches the SQL."""
+    with pytest.raises(UsageError, match="no column") as raised:
+        question(out, by='team"; DROP')
+    assert 'te"am' in raised.value.hint
+
+
+@pytest.mark.parametrize("question", sorted(questions.SQL))
+def test_every_question_answers_before_anything_is_written(tmp_path, question):
+    """A run without tables has no answer rows, but the answer's columns."""
+    answer = getattr(questions, question)(tmp_path)
+    assert answer.num_rows == 0
+    assert answer.column_names
