@@ -128,10 +128,11 @@ class Browser:
         async with self.session.get(f"http://127.0.0.1:{port}/json/list") as answer:
             pages = [page for page in await answer.json() if page["type"] == "page"]
         self.socket = await self.session.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=0)
-        return Tab(self.socket)
+        self.tab = Tab(self.socket)
+        return self.tab
 
     async def __aexit__(self, *_) -> None:
+        await self.tab.tell("Browser.close")  # when it is merely ended, it leaves folders behind
+        await self.process.wait()
         await self.socket.close()
         await self.session.close()
-        self.process.terminate()
-        await self.process.wait()
