@@ -15,7 +15,7 @@ from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.backends.palette import Palette
 from lightmeter.service.credits import Tariff
 from lightmeter.service.fetch import Fetcher
-from lightmeter.service.worker import Desk, Order, Worker
+from lightmeter.service.worker import Busy, Desk, Order, Worker, WorkerLimits
 from lightmeter.testing import tiny_png
 
 RATES = RateTable(date(2026, 1, 1), {"palette": {"colors": 1000}, "teller": {"descriptions": 5000}}, ("palette",))
@@ -125,3 +125,15 @@ async def test_an_asset_that_no_back_end_could_see_is_no_asset(doing):
     """Nothing was found, so nothing is listed and nothing is charged; the sentence is there."""
     results, paid = await doing(Teller(BackendError("it is dark")), backends=["teller"])
     assert (results["assets"], paid, len(results["errors"])) == ([], 0, 2)
+
+
+async def test_a_worker_that_is_full_says_so_and_when_to_come_again():
+    """Before anything is held; as soon as there is room, it takes the same request."""
+    async with Fetcher(allow_private=True) as fetcher:
+        tariff = Tariff(RATES, Rounding.IMAGE)
+        worker = Worker({"palette": Palette()}, fetcher, tariff, workers=2, limits=WorkerLimits(most_waiting=3))
+        with worker.admit(3), pytest.raises(Busy) as busy:
+            worker.admit(1)
+        assert busy.value.retry_after_s >= 1
+        worker.admit(1)
+        worker.close()

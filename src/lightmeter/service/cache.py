@@ -18,10 +18,9 @@ from lightmeter.service.inference import Question
 __all__ = ["DEFAULT_CACHE_BYTES", "Answers", "Content", "Shape"]
 
 DEFAULT_CACHE_BYTES: Final = 64 * 1024**2
-"""About 20,000 pictures with all local features, at 3 KB each."""
 
 _OVERHEAD_BYTES: Final = 300
-"""What an entry takes beside its answers: key, digest, containers."""
+"""Allowed for what an entry takes beside its answers: key, digest, containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Answers:
     """The cache. For one event loop: nothing in it is locked.
 
     Args:
-        most_bytes: What it may take, as JSON; about a third of what it takes in memory is not counted.
+        most_bytes: What the answers may take, as JSON, with an allowance for each entry; not the exact use of memory.
     """
 
     def __init__(self, most_bytes: int = DEFAULT_CACHE_BYTES) -> None:

@@ -17,7 +17,7 @@ from lightmeter.errors import LightmeterError
 __all__ = ["MOST_WAITING", "Busy", "Gate", "Place"]
 
 MOST_WAITING: Final = 2000
-"""Pictures taken on and not finished: at the speed of one core, about two minutes of tags or five of all features."""
+"""Pictures taken on and not finished: some 40 s of tags on one core, which was measured to do 48 a second."""
 
 WINDOW_S: Final = 30.0
 UNMEASURED_PER_S: Final = 10.0

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -229,13 +229,13 @@ class Worker:
 
     async def _asset(self, errand: _Errand, asset: _Asset) -> _Looked:
         order = errand.order
-        async with self._file(asset.source) as file:
+        async with self._file(asset.source) as (file, digest):
             known = sniff(file.head)
             is_video = known is not None and known[0] == "video"
             if is_video:
                 errand.desk.on_video()
             sampled = (order.request.capture_interval, order.most_frames) if is_video else (0, 0)
-            content = None if self._answers is None else Content(await asyncio.to_thread(_digest, file.path), *sampled)
+            content = None if self._answers is None else Content(digest, *sampled)
             seen = self._recall(content, errand)
             if seen is not None and is_video and len(seen.shape.times_s or ()) > asset.held:
                 await errand.desk.hold_more(len(seen.shape.times_s or ()) - asset.held)
@@ -248,17 +248,19 @@ class Worker:
         return self._looked(errand, asset.name, seen)
 
     @asynccontextmanager
-    async def _file(self, source: str | bytes) -> AsyncIterator[Fetched]:
+    async def _file(self, source: str | bytes) -> AsyncIterator[tuple[Fetched, bytes]]:
+        """An asset as a file, with the digest of its content (empty if nothing is remembered)."""
         async with AsyncExitStack() as stack:
             if isinstance(source, str):
                 with self._metrics.timed("fetch"):
                     fetched = await stack.enter_async_context(self._fetcher.fetch(source))
+                digest = b"" if self._answers is None else await asyncio.to_thread(_digest, fetched.path)
             else:
                 folder = stack.enter_context(TemporaryDirectory(prefix="lightmeter-upload-"))
                 path = Path(folder) / "uploaded"
-                await asyncio.to_thread(path.write_bytes, source)
+                digest = await asyncio.to_thread(_written, path, source)  # in one go: each change of threads costs
                 fetched = Fetched(path, len(source), source[:SNIFF_BYTES])
-            yield fetched
+            yield fetched, digest
 
     async def _look(self, errand: _Errand, asset: _Asset, file: Fetched, is_video: bool) -> Seen:  # noqa: FBT001 (known to the one caller)
         interval_s, most = errand.order.request.capture_interval, errand.order.most_frames
@@ -334,6 +336,11 @@ class Worker:
 def _digest(path: Path) -> bytes:
     with path.open("rb") as file:
         return file_digest(file, "sha256").digest()
+
+
+def _written(path: Path, content: bytes) -> bytes:
+    path.write_bytes(content)
+    return sha256(content).digest()
 
 
 async def _together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -143,7 +143,7 @@ class ImageNet:
         if "tags" not in features:
             return [Entries() for _ in pictures]
         session = self._load()
-        # One at a time: a batch gains nothing once every core has a caller.
+        # One at a time: no gain of batches was seen once every core has a caller (`service.inference`).
         return [self._named(session.run(None, {INPUT: _central_square(picture)})[0][0]) for picture in pictures]
 
     def _named(self, probabilities: NDArray[np.float32]) -> Entries:

@@ -1,6 +1,6 @@
 """How every ONNX model is run here: on the processor, on the thread that calls, by as many callers as there are cores.
 
-One session serves all callers. Two callers with a thread each do a fifth more than one caller with two threads, and a
+One session serves all callers. Two callers with a thread each did more than one caller with two threads, and a
 result that one thread has added up does not depend on how many cores there are (figures in `service.inference`).
 """
 

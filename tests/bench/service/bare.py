@@ -1,0 +1,73 @@
+"""The model without a service: pictures a second of one process, printed as JSON.
+
+Run as `python bare.py FOLDER SECONDS CALLERS`: the pictures of the folder in turn, on as many threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from lightmeter.media.image import load_rgb
+from lightmeter.service.backends.base import AnalysisOptions
+from lightmeter.service.backends.imagenet import INPUT, ImageNet, _central_square
+from lightmeter.service.darkroom import MOST_SIDE
+
+Work = Callable[[int], object]
+
+
+def works(folder: Path) -> Iterator[tuple[str, Work]]:
+    """What is timed: the session alone, the back end on decoded pictures, and from file to JSON."""
+    files = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
+    pictures = [load_rgb(content, max_side=MOST_SIDE) for content in files]
+    backend = ImageNet()
+    backend.warm()
+    inputs = [_central_square(picture) for picture in pictures]
+    session, features, options = backend._session, backend.features, AnalysisOptions()
+    yield "session", lambda turn: session.run(None, {INPUT: inputs[turn % len(inputs)]})
+    yield "model", lambda turn: backend.analyze([pictures[turn % len(pictures)]], features, options)
+    yield (
+        "file",
+        lambda turn: [
+            entries.model_dump_json()
+            for entries in backend.analyze([load_rgb(files[turn % len(files)], max_side=MOST_SIDE)], features, options)
+        ],
+    )
+
+
+def rate(work: Work, seconds: float, callers: int) -> dict[str, float]:
+    """Calls a second of so many threads together, and the milliseconds of processor that each call took."""
+    turns = itertools.count()
+    end = time.perf_counter() + seconds
+
+    def call() -> None:
+        while time.perf_counter() < end:
+            work(next(turns))
+
+    threads = [threading.Thread(target=call) for _ in range(callers)]
+    begun, used = time.perf_counter(), time.process_time()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    calls = next(turns)
+    return {"rate": calls / (time.perf_counter() - begun), "cpu_ms": 1e3 * (time.process_time() - used) / calls}
+
+
+def main() -> None:
+    """Time each work after a first round that is not."""
+    folder, seconds, callers = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    rates = {}
+    for name, work in works(folder):
+        rate(work, seconds / 4, callers)
+        rates[name] = rate(work, seconds, callers)
+    json.dump(rates, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

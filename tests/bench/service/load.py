@@ -1,0 +1,90 @@
+"""Clients of a service, in a process of their own; prints rates and latencies as JSON.
+
+Run as `python load.py URL KEY FOLDER SECONDS CLIENTS PICTURES`: each client sends requests of so many pictures one
+after the other. No two contents are equal: a mark and a number after the end of each JPEG tell them apart, so that no
+cache helps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+POLL_S = 0.02
+
+
+@dataclass
+class Load:
+    """What the clients share."""
+
+    base_url: str
+    files: list[bytes]
+    pictures: int
+    latencies_s: list[float] = field(default_factory=list)
+    done: int = 0
+    turns: itertools.count = field(default_factory=itertools.count)
+    mark: bytes = field(default_factory=lambda: os.urandom(16))
+    """Of this process: else the next one would send what this one has sent, and measure the cache."""
+
+    def body(self) -> bytes:
+        """The next request."""
+        numbers = [next(self.turns) for _ in range(self.pictures)]
+        contents = [self.files[number % len(self.files)] + self.mark + number.to_bytes(8, "big") for number in numbers]
+        encoded = [base64.b64encode(content).decode() for content in contents]
+        return json.dumps({"file": encoded, "feature": "tags", "backend": "imagenet"}).encode()
+
+    async def request(self, session: aiohttp.ClientSession) -> None:
+        """One request until its result is there."""
+        body = self.body()
+        begun = time.perf_counter()
+        async with session.post(self.base_url + "/api/fetch", data=body) as answer:
+            said = await answer.json()
+        while said.get("status") in {"queued", "processing"}:
+            await asyncio.sleep(POLL_S)
+            async with session.get(f"{self.base_url}/api/response/{said['request_id']}") as answer:
+                said = await answer.json()
+        if said.get("status") != "completed" or len(said["all"]["assets"]) != self.pictures:
+            raise RuntimeError(json.dumps(said)[:500])
+        self.latencies_s.append(time.perf_counter() - begun)
+        self.done += self.pictures
+
+
+def photos(folder: str) -> list[bytes]:
+    """The contents of its JPEG files."""
+    return [path.read_bytes() for path in sorted(Path(folder).glob("*.jpg"))]
+
+
+async def main() -> None:
+    """Warm up for a quarter of the time, then count."""
+    base_url, key, folder, seconds, clients, pictures = sys.argv[1:]
+    load = Load(base_url, photos(folder), int(pictures))
+    headers = {"X-API-Key": f"Token {key}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def client(end: float) -> None:
+            while time.perf_counter() < end:
+                await load.request(session)
+
+        await asyncio.gather(*(client(time.perf_counter() + float(seconds) / 4) for _ in range(int(clients))))
+        warmed = load.done
+        load.latencies_s.clear()
+        begun = time.perf_counter()
+        await asyncio.gather(*(client(begun + float(seconds)) for _ in range(int(clients))))
+        took = time.perf_counter() - begun
+    ordered = sorted(load.latencies_s)
+    at = {share: ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in (0.5, 0.99)}
+    counted = {"rate": (load.done - warmed) / took, "pictures": load.done}
+    json.dump({**counted, "p50_ms": 1e3 * at[0.5], "p99_ms": 1e3 * at[0.99]}, sys.stdout)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
