@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -69,6 +70,7 @@ def engine_options(command: F) -> F:
 def configured(*, backends: str | None, rounding: str, log_format: logs.LogFormat, **options: Any) -> ServiceConfig:
     """The engine that the options ask for; logging is set up on the way."""
     logs.configure(log_format)
+    logging.getLogger("procrastinate").setLevel(logging.WARNING)  # it tells of every job, and so do we
     names = tuple(name.strip() for name in backends.split(",") if name.strip()) if backends else None
     return ServiceConfig(backends=names, rounding=Rounding(rounding), **options)
 

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from lightmeter.errors import SettingsError
+from lightmeter.errors import LightmeterError, SettingsError
 
 __all__ = [
     "SCHEMA",
     "VERSION",
     "Connection",
+    "StoreError",
     "is_postgres",
     "postgres_schema",
     "scheme_of",
@@ -91,6 +92,10 @@ _POSTGRES_WORDS: Final = (
     ("BLOB", "BYTEA"),
     (") STRICT", ")"),
 )
+
+
+class StoreError(LightmeterError):
+    """The database failed in the middle of something: it cannot be known whether that was written."""
 
 
 class Connection(Protocol):

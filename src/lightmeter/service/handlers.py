@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import secrets
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from lightmeter.service import admission, auth
 from lightmeter.service.admission import Admission, Attempt, Stored, Superseded
 from lightmeter.service.auth import Account
 from lightmeter.service.credits import balance_of
+from lightmeter.service.database import StoreError
 from lightmeter.service.jobs import FINISHED, JobState
 from lightmeter.service.parameters import BadRequest, named, read_uploads, validate
 from lightmeter.service.pressure import Busy
@@ -27,6 +29,8 @@ from lightmeter.service.runner import Runner, Running, Terms, kinds_of
 from lightmeter.service.store import Store
 
 __all__ = ["Handlers", "Reply", "Terms", "refusal"]
+
+log = logging.getLogger("lightmeter.service")
 
 FORGET_EVERY_S: Final = 600.0
 
@@ -182,7 +186,10 @@ class Handlers:
         """Drop requests whose results can no longer be read; goes on until it is cancelled."""
         while True:
             before = self._clock.now() - self.terms.result_lifetime_s
-            await self._store.write(lambda db: admission.purge(db, before))  # noqa: B023 (awaited here)
+            try:
+                await self._store.write(lambda db: admission.purge(db, before))  # noqa: B023 (awaited here)
+            except StoreError:  # the next time will do
+                log.exception("expired results were not dropped")
             await self._clock.sleep(FORGET_EVERY_S)
 
 

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.database import VERSION, Connection, postgres_schema, to_postgres
+from lightmeter.service.database import VERSION, Connection, StoreError, postgres_schema, to_postgres
 
 __all__ = ["PostgresDatabase", "raw", "with_search_path"]
 
@@ -104,8 +104,11 @@ class PostgresDatabase:
         """Run `change` in a transaction; done when it is committed."""
 
         def in_transaction() -> T:
-            with self._pool.connection() as connection:
-                return change(_Transaction(connection))
+            try:
+                with self._pool.connection() as connection:
+                    return change(_Transaction(connection))
+            except psycopg.Error as error:
+                raise StoreError(f"PostgreSQL failed: {type(error).__name__}.") from error
 
         return self._threads.submit(in_transaction)
 

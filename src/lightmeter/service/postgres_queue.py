@@ -37,7 +37,7 @@ from procrastinate.jobs import DeleteJobCondition
 from lightmeter.clock import Clock
 from lightmeter.service import admission
 from lightmeter.service.admission import Admission
-from lightmeter.service.database import Connection
+from lightmeter.service.database import Connection, StoreError
 from lightmeter.service.postgres import raw, with_search_path
 from lightmeter.service.runner import Runner
 from lightmeter.service.store import Store
@@ -148,7 +148,7 @@ class PostgresQueue:
                 self.waiting = await self._store.write(self._renew)
                 if await self._store.write(self._may_sweep):
                     await self._sweep()
-            except (ConnectorException, psycopg.Error) as error:
+            except (ConnectorException, StoreError) as error:
                 log.warning("leases cannot be looked after: %s", error)
             await asyncio.sleep(self._lease_s / CHECKS_A_LEASE)
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import apsw
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.database import SCHEMA, VERSION, Connection, sqlite_path, to_sqlite
+from lightmeter.service.database import SCHEMA, VERSION, Connection, StoreError, sqlite_path, to_sqlite
 
 __all__ = ["SqliteDatabase"]
 
@@ -96,8 +96,11 @@ class SqliteDatabase:
         """Run `change` in a transaction; done when it is on disk."""
 
         def in_transaction() -> T:
-            with _writing(self._db):
-                return change(_Transaction(self._db))
+            try:
+                with _writing(self._db):
+                    return change(_Transaction(self._db))
+            except apsw.Error as error:
+                raise StoreError(f"SQLite failed: {type(error).__name__}.") from error
 
         return self._thread.submit(in_transaction)
 
