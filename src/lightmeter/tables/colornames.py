@@ -1,0 +1,100 @@
+"""The nearest CSS name of a colour, so that people can read a palette. Pure.
+
+Names are those of CSS Color Module Level 4, section 6.1, each colour once (`gray`, not `grey`). Nearest is by distance
+in Oklab (B. Ottosson, "A perceptual color space for image processing", 2020), where equal steps look equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["CSS_NAME", "CSS_NAMES", "nearest_css_names", "with_css_names"]
+
+CSS_NAME: Final = "css_name"
+
+_NAMED: Final = """
+aliceblue=f0f8ff antiquewhite=faebd7 aqua=00ffff aquamarine=7fffd4 azure=f0ffff beige=f5f5dc bisque=ffe4c4
+black=000000 blanchedalmond=ffebcd blue=0000ff blueviolet=8a2be2 brown=a52a2a burlywood=deb887 cadetblue=5f9ea0
+chartreuse=7fff00 chocolate=d2691e coral=ff7f50 cornflowerblue=6495ed cornsilk=fff8dc crimson=dc143c darkblue=00008b
+darkcyan=008b8b darkgoldenrod=b8860b darkgray=a9a9a9 darkgreen=006400 darkkhaki=bdb76b darkmagenta=8b008b
+darkolivegreen=556b2f darkorange=ff8c00 darkorchid=9932cc darkred=8b0000 darksalmon=e9967a darkseagreen=8fbc8f
+darkslateblue=483d8b darkslategray=2f4f4f darkturquoise=00ced1 darkviolet=9400d3 deeppink=ff1493 deepskyblue=00bfff
+dimgray=696969 dodgerblue=1e90ff firebrick=b22222 floralwhite=fffaf0 forestgreen=228b22 fuchsia=ff00ff
+gainsboro=dcdcdc ghostwhite=f8f8ff gold=ffd700 goldenrod=daa520 gray=808080 green=008000 greenyellow=adff2f
+honeydew=f0fff0 hotpink=ff69b4 indianred=cd5c5c indigo=4b0082 ivory=fffff0 khaki=f0e68c lavender=e6e6fa
+lavenderblush=fff0f5 lawngreen=7cfc00 lemonchiffon=fffacd lightblue=add8e6 lightcoral=f08080 lightcyan=e0ffff
+lightgoldenrodyellow=fafad2 lightgray=d3d3d3 lightgreen=90ee90 lightpink=ffb6c1 lightsalmon=ffa07a
+lightseagreen=20b2aa lightskyblue=87cefa lightslategray=778899 lightsteelblue=b0c4de lightyellow=ffffe0 lime=00ff00
+limegreen=32cd32 linen=faf0e6 maroon=800000 mediumaquamarine=66cdaa mediumblue=0000cd mediumorchid=ba55d3
+mediumpurple=9370db mediumseagreen=3cb371 mediumslateblue=7b68ee mediumspringgreen=00fa9a mediumturquoise=48d1cc
+mediumvioletred=c71585 midnightblue=191970 mintcream=f5fffa mistyrose=ffe4e1 moccasin=ffe4b5 navajowhite=ffdead
+navy=000080 oldlace=fdf5e6 olive=808000 olivedrab=6b8e23 orange=ffa500 orangered=ff4500 orchid=da70d6
+palegoldenrod=eee8aa palegreen=98fb98 paleturquoise=afeeee palevioletred=db7093 papayawhip=ffefd5 peachpuff=ffdab9
+peru=cd853f pink=ffc0cb plum=dda0dd powderblue=b0e0e6 purple=800080 rebeccapurple=663399 red=ff0000 rosybrown=bc8f8f
+royalblue=4169e1 saddlebrown=8b4513 salmon=fa8072 sandybrown=f4a460 seagreen=2e8b57 seashell=fff5ee sienna=a0522d
+silver=c0c0c0 skyblue=87ceeb slateblue=6a5acd slategray=708090 snow=fffafa springgreen=00ff7f steelblue=4682b4
+tan=d2b48c teal=008080 thistle=d8bfd8 tomato=ff6347 turquoise=40e0d0 violet=ee82ee wheat=f5deb3 white=ffffff
+whitesmoke=f5f5f5 yellow=ffff00 yellowgreen=9acd32
+"""
+
+CSS_NAMES: Final[dict[str, str]] = dict(pair.split("=") for pair in _NAMED.split())
+"""Name → rrggbb."""
+
+_AT_ONCE: Final = 4096
+"""Colours compared with all names together: a few MB, whatever the table's length."""
+
+_STRAIGHT: Final = 0.04045
+"""Where sRGB's curve begins (IEC 61966-2-1); below it is a straight line."""
+
+# Oklab's own figures: linear sRGB → cone responses, and their cube roots → lightness, a, b.
+_TO_CONES: Final = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+_TO_LAB: Final = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
+
+
+def nearest_css_names(channels: Any) -> list[str]:
+    """The name nearest to each colour.
+
+    Args:
+        channels: Shape (n, 3): red, green and blue, 0 to 255.
+    """
+    names = list(CSS_NAMES)
+    known = _oklab(np.array([list(bytes.fromhex(code)) for code in CSS_NAMES.values()]))
+    asked = _oklab(np.asarray(channels).reshape(-1, 3))
+    found: list[str] = []
+    for start in range(0, len(asked), _AT_ONCE):
+        apart = asked[start : start + _AT_ONCE, None, :] - known[None, :, :]
+        found += [names[place] for place in (apart**2).sum(axis=2).argmin(axis=1)]
+    return found
+
+
+def with_css_names(colors: pa.Table) -> pa.Table:
+    """The table `colors` with the column `css_name` at its end; null where a channel is not answered."""
+    said = colors.select(["red", "green", "blue"])
+    whole = np.logical_and.reduce([column.is_valid().to_numpy() for column in said.columns])
+    channels = np.stack([column.fill_null(pa.scalar(0, column.type)).to_numpy() for column in said.columns], axis=1)
+    different, places = np.unique(channels, axis=0, return_inverse=True)
+    names = pa.array(nearest_css_names(different), pa.string())
+    of_rows: Any = pa.array(places.reshape(-1), mask=~whole)  # null where a channel is: what is taken there is null
+    return colors.append_column(CSS_NAME, names.take(of_rows))
+
+
+def _oklab(channels: Any) -> Any:
+    """Oklab of sRGB in bytes, shape (n, 3); the curve is that of IEC 61966-2-1."""
+    share = channels / 255.0
+    linear = np.where(share <= _STRAIGHT, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    return np.cbrt(linear @ _TO_CONES.T) @ _TO_LAB.T
