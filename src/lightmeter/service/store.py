@@ -58,7 +58,7 @@ class Store:
 def _postgres(database: str) -> _Database:
     try:
         from lightmeter.service.postgres import PostgresDatabase  # noqa: PLC0415 (an extra that SQLite does not need)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise SettingsError(
             f"PostgreSQL needs packages that are not installed: {error.name}.",
             hint="Install them: pip install 'lightmeter[postgres]'",
