@@ -134,6 +134,11 @@ async def test_every_form_is_refused_and_no_packet_leaves(canary):
     async with strict(canary) as fetcher:
         found = await all_of(fetcher, urls)
     assert [url for url, came in found.items() if not isinstance(came, FetchError)] == []
+    # The canary hears this machine's addresses alone: that no other was dialled is told by the reasons.
+    undialled = ("no such name", "canonical")
+    others = {url: str(came) for url, came in found.items() if not isinstance(came, ForbiddenAddress)}
+    assert {url: why for url, why in others.items() if not any(words in why for words in undialled)} == {}
+    assert len(others) < len(found) / 4
     assert canary.connections == []
 
 
