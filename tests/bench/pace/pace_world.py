@@ -1,0 +1,256 @@
+"""A client with endless work before a service with a hidden limit, on a virtual clock: minutes in milliseconds.
+
+The client asks its controller when it may send; the network takes 2 to 8 ms each way; the service takes a
+request or turns it away as its limit says. Everything random comes from one seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol
+
+__all__ = ["Bucket", "Cap", "Controller", "Queue", "Reply", "Report", "Service", "Unlimited", "Window", "simulate"]
+
+MAX_IN_FLIGHT = 64
+"""What the client's own options allow, the same for every controller."""
+
+
+class Controller(Protocol):
+    """What is compared: the questions an engine asks."""
+
+    def wait_s(self, now: float, in_flight: int) -> float: ...
+    def sent(self, now: float) -> Any: ...
+    def answered(self, now: float, latency_s: float, token: Any) -> None: ...
+    def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What becomes of a request that arrives: taken or not, for how long, and what the service says about waiting."""
+
+    taken: bool
+    after_s: float
+    retry_after_s: float | None = None
+
+
+class Service(Protocol):
+    """A hidden limit. `capacity` is how many requests it would take between two instants."""
+
+    def arrive(self, now: float) -> Reply: ...
+    def capacity(self, start: float, end: float) -> float: ...
+
+
+def _spread(rng: random.Random, mean_s: float, sigma: float = 0.25) -> float:
+    """A service time: lognormal with this mean."""
+    return rng.lognormvariate(math.log(mean_s) - sigma**2 / 2, sigma)
+
+
+REJECTION_S = 0.01
+
+
+@dataclass
+class Bucket:
+    """A token bucket that refills at `rate(now)` requests per second and holds one second's worth, at least 1."""
+
+    rng: random.Random
+    rate: Callable[[float], float]
+    latency_s: float = 0.2
+    burst_s: float = 1.0
+    tokens: float = -1.0
+    seen: float = 0.0
+
+    def arrive(self, now: float) -> Reply:
+        rate = self.rate(now)
+        burst = max(1.0, rate * self.burst_s)
+        self.tokens = burst if self.tokens < 0 else min(burst, self.tokens + (now - self.seen) * rate)
+        self.seen = now
+        if self.tokens < 1:
+            return Reply(taken=False, after_s=REJECTION_S)
+        self.tokens -= 1
+        return Reply(taken=True, after_s=_spread(self.rng, self.latency_s))
+
+    def capacity(self, start: float, end: float) -> float:
+        steps = 1000
+        return sum(self.rate(start + (end - start) * (i + 0.5) / steps) for i in range(steps)) * (end - start) / steps
+
+
+@dataclass
+class Window:
+    """So many requests in each fixed window, whose first one began somewhere before the client did."""
+
+    rng: random.Random
+    most: int
+    period_s: float
+    header: bool
+    latency_s: float = 0.2
+    number: int = -1
+    used: int = 0
+    offset_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.offset_s = self.rng.random() * self.period_s
+
+    def arrive(self, now: float) -> Reply:
+        number = int((now + self.offset_s) // self.period_s)
+        if number != self.number:
+            self.number, self.used = number, 0
+        if self.used >= self.most:
+            left = (number + 1) * self.period_s - self.offset_s - now
+            return Reply(taken=False, after_s=REJECTION_S, retry_after_s=math.ceil(left) if self.header else None)
+        self.used += 1
+        return Reply(taken=True, after_s=_spread(self.rng, self.latency_s))
+
+    def capacity(self, start: float, end: float) -> float:
+        return (end - start) * self.most / self.period_s
+
+
+@dataclass
+class Cap:
+    """So many requests at once, and no more."""
+
+    rng: random.Random
+    most: int
+    latency_s: float = 0.5
+    busy: list[float] = field(default_factory=list)
+
+    def arrive(self, now: float) -> Reply:
+        while self.busy and self.busy[0] <= now:
+            heapq.heappop(self.busy)
+        if len(self.busy) >= self.most:
+            return Reply(taken=False, after_s=REJECTION_S)
+        after_s = _spread(self.rng, self.latency_s)
+        heapq.heappush(self.busy, now + after_s)
+        return Reply(taken=True, after_s=after_s)
+
+    def capacity(self, start: float, end: float) -> float:
+        return (end - start) * self.most / self.latency_s
+
+
+@dataclass
+class Queue:
+    """Workers behind a queue without end: nothing is rejected, everything gets slower."""
+
+    rng: random.Random
+    workers: int
+    latency_s: float = 0.2
+    free: list[float] = field(default_factory=list)
+
+    def arrive(self, now: float) -> Reply:
+        start = now if len(self.free) < self.workers else max(now, heapq.heappop(self.free))
+        end = start + _spread(self.rng, self.latency_s)
+        heapq.heappush(self.free, end)
+        return Reply(taken=True, after_s=end - now)
+
+    def capacity(self, start: float, end: float) -> float:
+        return (end - start) * self.workers / self.latency_s
+
+
+@dataclass
+class Unlimited:
+    """Takes everything, at once."""
+
+    rng: random.Random
+    latency_s: float = 0.2
+
+    def arrive(self, now: float) -> Reply:
+        return Reply(taken=True, after_s=_spread(self.rng, self.latency_s))
+
+    def capacity(self, start: float, end: float) -> float:
+        return (end - start) * MAX_IN_FLIGHT / (self.latency_s + 0.01)
+
+
+@dataclass
+class Report:
+    """What came of it.
+
+    Attributes:
+        taken: Instants at which requests were taken.
+        rejected: Instants at which requests were turned away.
+        latencies: Seconds from sending to answer, of what was taken.
+        too_early: Requests sent before a Retry-After that the client knew of had ended.
+    """
+
+    taken: list[float] = field(default_factory=list)
+    rejected: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
+    too_early: int = 0
+
+
+def simulate(controller: Controller, service: Service, rng: random.Random, seconds: float) -> Report:
+    """Run for so many virtual seconds."""
+    return _World(controller, service, rng).run(seconds)
+
+
+class _World:
+    def __init__(self, controller: Controller, service: Service, rng: random.Random) -> None:
+        self.controller, self.service, self.rng = controller, service, rng
+        self.report = Report()
+        self.in_flight = 0
+        self.quiet_until = 0.0
+        self.wake_at = 0.0
+        self.order = count()
+        self.events: list[tuple[float, int, str, Any]] = []
+
+    def push(self, at: float, what: str, about: Any = None) -> None:
+        heapq.heappush(self.events, (at, next(self.order), what, about))
+
+    def run(self, seconds: float) -> Report:
+        self.push(0.0, "wake")
+        while self.events and self.events[0][0] < seconds:
+            now, _, what, about = heapq.heappop(self.events)
+            if what == "arrive":
+                self.arrive(now, *about)
+                continue
+            if what == "answer":
+                self.answer(now, *about)
+            elif now < self.wake_at:
+                continue  # an older alarm: a later one has been set since
+            self.fill(now)
+        return self.report
+
+    def fill(self, now: float) -> None:
+        """Send all that may leave, then set the alarm; timers are up to a millisecond late, as real ones."""
+        while self.in_flight < MAX_IN_FLIGHT:
+            wait_s = self.controller.wait_s(now, self.in_flight)
+            if wait_s > 0:
+                self.wake_at = now + wait_s + self.rng.random() * 0.001
+                self.push(self.wake_at, "wake")
+                return
+            self.in_flight += 1
+            self.report.too_early += now < self.quiet_until
+            self.push(now + self.rng.uniform(0.002, 0.008), "arrive", (now, self.controller.sent(now)))
+
+    def arrive(self, now: float, sent_at: float, token: Any) -> None:
+        reply = self.service.arrive(now)
+        (self.report.taken if reply.taken else self.report.rejected).append(now)
+        self.push(now + reply.after_s + self.rng.uniform(0.002, 0.008), "answer", (sent_at, token, reply))
+
+    def answer(self, now: float, sent_at: float, token: Any, reply: Reply) -> None:
+        self.in_flight -= 1
+        if reply.taken:
+            self.report.latencies.append(now - sent_at)
+            self.controller.answered(now, now - sent_at, token)
+            return
+        if reply.retry_after_s is not None:
+            self.quiet_until = max(self.quiet_until, now + reply.retry_after_s)
+        self.controller.throttled(now, reply.retry_after_s, token)
+
+
+def recent_rate(instants: list[float], window_s: float, seconds: float) -> list[tuple[float, float]]:
+    """(end of window, events per second in it) for windows that move by a second."""
+    kept: deque[float] = deque()
+    found, at = [], 0
+    for end in range(int(window_s), int(seconds) + 1):
+        while at < len(instants) and instants[at] < end:
+            kept.append(instants[at])
+            at += 1
+        while kept and kept[0] < end - window_s:
+            kept.popleft()
+        found.append((float(end), len(kept) / window_s))
+    return found
