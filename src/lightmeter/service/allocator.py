@@ -1,8 +1,8 @@
 """Memory of large pictures goes back to the system when they are done with.
 
 The C library of most Linux systems raises, with each large block that is freed, the size from which it asks the system
-for a block of its own; below that it keeps what is freed, in an arena for each thread. Measured with damaged pictures and
-videos: about 490 MB in use after a thousand of them; with a fixed size, about 90 MB after two thousand.
+for a block of its own; below that it keeps what is freed, in an arena for each thread. Measured with damaged pictures
+and videos: about 490 MB in use after a thousand of them; with a fixed size, about 90 MB after two thousand.
 """
 
 from __future__ import annotations
