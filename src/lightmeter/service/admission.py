@@ -40,8 +40,8 @@ __all__ = [
     "unfinished",
 ]
 
-MOST_ATTEMPTS: Final = 5
-"""Restarts may have other causes than the request that was being done, so one or two prove nothing."""
+MOST_ATTEMPTS: Final = 8
+"""Restarts may have other causes than the request that was being done, so a few prove nothing."""
 
 
 class Superseded(LightmeterError):

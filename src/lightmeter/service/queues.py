@@ -19,7 +19,7 @@ from lightmeter.service.store import Store
 __all__ = ["LocalQueue", "Queue"]
 
 
-REQUESTS_AT_ONCE: Final = 32
+REQUESTS_AT_ONCE: Final = 16
 """Taken up at once, with their uploads in memory; others wait on disk, and are no suspects when the process dies."""
 
 

@@ -120,7 +120,7 @@ async def test_a_request_that_ends_the_service_each_time_is_given_up(process, ca
     process.begin()
     caller = await calling(process, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("held/2.png")])
-    for _ in range(8):
+    for _ in range(12):
         await arrives(site)
         process.end(signal.SIGKILL)
         process.begin()
