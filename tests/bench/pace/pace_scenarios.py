@@ -82,7 +82,7 @@ class Figures:
         rejected: Requests turned away, % of those sent.
         latency: Mean latency, as a multiple of that without a queue.
         down_s: After a step down, until no five seconds have more than a rejection in two seconds; the worst seed.
-        up_s: After a step up, until ten seconds bring 90 % of the new limit; the worst seed.
+        up_s: After a step up, until ten seconds bring 90 % of the new limit; the mean of the seeds.
         too_early: Requests sent before a Retry-After had ended, all seeds together.
     """
 
@@ -106,7 +106,7 @@ def measure(scenario: str, controller: str) -> Figures:
         ),
         statistics.fmean(statistics.fmean(report.latencies) / base_s for report, _ in reports),
         max(_settled_down_s(report) for report, _ in reports) if steps else 0.0,
-        max(_settled_up_s(report) for report, _ in reports) if steps else 0.0,
+        statistics.fmean(_settled_up_s(report) for report, _ in reports) if steps else 0.0,
         sum(report.too_early for report, _ in reports),
     )
 
