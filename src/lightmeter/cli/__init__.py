@@ -20,6 +20,7 @@ VERBS: Final = {
     "run": "Plan, then spend, then write the tables.",
     "resume": "Go on after a stop, a crash or a raised budget.",
     "status": "Where every row of a run stands.",
+    "statement": "Where every credit of a run went.",
     "rebuild": "Write the tables again from the journal, with no request.",
     "sql": "Ask the tables, in SQL.",
     "credits": "The balance of the account.",
