@@ -33,8 +33,10 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# All of them take about half an hour; one: make bench BENCH=tests/bench/service
+BENCH ?= tests/bench
 bench: install
-	$(BIN)/python -m pytest tests/bench --override-ini addopts= --import-mode=importlib -s
+	$(BIN)/python -m pytest $(BENCH) --override-ini addopts= --import-mode=importlib -s
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
