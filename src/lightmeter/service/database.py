@@ -2,8 +2,8 @@
 
 The SQL of this service is small and plain, and both databases read it as it stands but for three things: the mark of a
 parameter, the names of column types, and `FOR UPDATE`, which SQLite neither knows nor needs. Those are translated
-here. (SQLAlchemy Core would say the same in its own language; it was weighed, and costs 120 ms of start-up and a second
-vocabulary for forty statements.)
+here. (SQLAlchemy Core would say the same in its own language; it was weighed, and is a second vocabulary for forty
+statements.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The nearest CSS name of a colour, so that people can read a palette. Pure.
 
 Names are those of CSS Color Module Level 4, section 6.1, each colour once (`gray`, not `grey`). Nearest is by distance
-in Oklab (B. Ottosson, "A perceptual color space for image processing", 2020), where equal steps look equal.
+in Oklab, where equal steps look equal.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+
+from lightmeter.media.oklab import srgb_to_oklab
 
 __all__ = ["CSS_NAME", "CSS_NAMES", "nearest_css_names", "with_css_names"]
 
@@ -46,25 +48,6 @@ CSS_NAMES: Final[dict[str, str]] = dict(pair.split("=") for pair in _NAMED.split
 _AT_ONCE: Final = 4096
 """Colours compared with all names together: a few MB, whatever the table's length."""
 
-_STRAIGHT: Final = 0.04045
-"""Where sRGB's curve begins (IEC 61966-2-1); below it is a straight line."""
-
-# Oklab's own figures: linear sRGB → cone responses, and their cube roots → lightness, a, b.
-_TO_CONES: Final = np.array(
-    [
-        [0.4122214708, 0.5363325363, 0.0514459929],
-        [0.2119034982, 0.6806995451, 0.1073969566],
-        [0.0883024619, 0.2817188376, 0.6299787005],
-    ]
-)
-_TO_LAB: Final = np.array(
-    [
-        [0.2104542553, 0.7936177850, -0.0040720468],
-        [1.9779984951, -2.4285922050, 0.4505937099],
-        [0.0259040371, 0.7827717662, -0.8086757660],
-    ]
-)
-
 
 def nearest_css_names(channels: Any) -> list[str]:
     """The name nearest to each colour.
@@ -94,7 +77,5 @@ def with_css_names(colors: pa.Table) -> pa.Table:
 
 
 def _oklab(channels: Any) -> Any:
-    """Oklab of sRGB in bytes, shape (n, 3); the curve is that of IEC 61966-2-1."""
-    share = channels / 255.0
-    linear = np.where(share <= _STRAIGHT, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
-    return np.cbrt(linear @ _TO_CONES.T) @ _TO_LAB.T
+    """Oklab of sRGB in bytes, shape (n, 3)."""
+    return srgb_to_oklab(channels / 255.0)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lightmeter.service.backends.palette import MAX_COLORS, dominant_colors, oklab_to_srgb, srgb_to_oklab
+from lightmeter.media.oklab import oklab_to_srgb, srgb_to_oklab
+from lightmeter.service.backends.palette import MAX_COLORS, dominant_colors
 
 CHANNEL = st.integers(0, 255)
 

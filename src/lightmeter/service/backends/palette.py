@@ -1,9 +1,7 @@
 """The dominant colours of a picture, from its pixels alone: no model, no randomness, a few milliseconds.
 
 A picture is sampled on a jittered grid (colours stay exact, regular patterns do not alias), binned, and
-clustered in Oklab, where a distance means about the same difference to the eye everywhere. Source of the
-colour space and of its matrices: Björn Ottosson, "A perceptual color space for image processing", 2020
-(bottosson.github.io/posts/oklab).
+clustered in Oklab, where a distance means about the same difference to the eye everywhere.
 """
 
 from __future__ import annotations
@@ -14,10 +12,11 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lightmeter.media.oklab import oklab_to_srgb, srgb_to_oklab
 from lightmeter.models.response import Color, Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions
 
-__all__ = ["MAX_COLORS", "Palette", "dominant_colors", "oklab_to_srgb", "srgb_to_oklab"]
+__all__ = ["MAX_COLORS", "Palette", "dominant_colors"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -41,41 +40,6 @@ _FULL_CHROMA: Final = 0.3225
 _SAME: Final = 1e-9
 """Pull of a bin, squared distance times root of share, at which it needs no centre of its own."""
 _GOLDEN: Final = (5**0.5 - 1) / 2
-
-# The two branches of sRGB's transfer function meet here (IEC 61966-2-1), encoded and linear.
-_ENCODED_KNEE: Final = 0.04045
-_LINEAR_KNEE: Final = 0.0031308
-
-_TO_LMS: Final = np.array(
-    [
-        [0.4122214708, 0.5363325363, 0.0514459929],
-        [0.2119034982, 0.6806995451, 0.1073969566],
-        [0.0883024619, 0.2817188376, 0.6299787005],
-    ]
-)
-_TO_LAB: Final = np.array(
-    [
-        [0.2104542553, 0.7936177850, -0.0040720468],
-        [1.9779984951, -2.4285922050, 0.4505937099],
-        [0.0259040371, 0.7827717662, -0.8086757660],
-    ]
-)
-_FROM_LAB: Final = np.linalg.inv(_TO_LAB)
-_FROM_LMS: Final = np.linalg.inv(_TO_LMS)
-
-
-def srgb_to_oklab(srgb: Floats) -> Floats:
-    """Convert `(n, 3)` sRGB values, 0 to 1, to Oklab: lightness 0 to 1, a and b about -0.3 to 0.3."""
-    linear = np.where(srgb <= _ENCODED_KNEE, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    lab: Floats = np.cbrt(linear @ _TO_LMS.T) @ _TO_LAB.T
-    return lab
-
-
-def oklab_to_srgb(lab: Floats) -> Floats:
-    """Convert `(n, 3)` Oklab values to sRGB, clipped to 0 to 1."""
-    linear = np.clip((lab @ _FROM_LAB.T) ** 3 @ _FROM_LMS.T, 0, 1)
-    srgb: Floats = np.where(linear <= _LINEAR_KNEE, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
-    return np.clip(srgb, 0, 1)
 
 
 def _jittered(length: int, offset: float) -> NDArray[np.intp]:

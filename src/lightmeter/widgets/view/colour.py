@@ -10,20 +10,11 @@ import re
 from math import cbrt
 from typing import Final
 
+from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS
+
 __all__ = ["DISTANCES_SQL", "distance", "is_hex", "oklab"]
 
 _HEX: Final = re.compile(r"#[0-9a-fA-F]{6}")
-
-_LMS: Final = (
-    (0.4122214708, 0.5363325363, 0.0514459929),
-    (0.2119034982, 0.6806995451, 0.1073969566),
-    (0.0883024619, 0.2817188376, 0.6299787005),
-)
-_LAB: Final = (
-    (0.2104542553, 0.7936177850, -0.0040720468),
-    (1.9779984951, -2.4285922050, 0.4505937099),
-    (0.0259040371, 0.7827717662, -0.8086757660),
-)
 
 
 def is_hex(text: str) -> bool:
@@ -40,9 +31,9 @@ def oklab(colour: str) -> tuple[float, float, float]:
     if not is_hex(colour):
         raise ValueError(f"{colour!r} is not written as #rrggbb")
     linear = [_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5)]
-    roots = [cbrt(sum(share * value for share, value in zip(row, linear, strict=True))) for row in _LMS]
+    roots = [cbrt(sum(share * value for share, value in zip(row, linear, strict=True))) for row in RGB_TO_LMS]
     lightness, green_red, blue_yellow = (
-        sum(share * value for share, value in zip(row, roots, strict=True)) for row in _LAB
+        sum(share * value for share, value in zip(row, roots, strict=True)) for row in LMS_TO_OKLAB
     )
     return lightness, green_red, blue_yellow
 
@@ -54,7 +45,7 @@ def distance(one: str, other: str) -> float:
 
 def _linear(value: float) -> float:
     """The inverse of sRGB's transfer curve (IEC 61966-2-1), 0 to 1 on both sides."""
-    return value / 12.92 if value <= 0.04045 else float(((value + 0.055) / 1.055) ** 2.4)  # noqa: PLR2004 (its knee)
+    return value / 12.92 if value <= ENCODED_KNEE else float(((value + 0.055) / 1.055) ** 2.4)
 
 
 def _linear_sql(column: str) -> str:
@@ -67,10 +58,10 @@ def _weighted(row: tuple[float, float, float], columns: str) -> str:
 
 
 DISTANCES_SQL: Final = f"""
-SELECT item_id, sqrt(pow({_weighted(_LAB[0], "lms")} - ?, 2) + pow({_weighted(_LAB[1], "lms")} - ?, 2)
-                     + pow({_weighted(_LAB[2], "lms")} - ?, 2)) AS distance
-FROM (SELECT item_id, cbrt({_weighted(_LMS[0], "rgb")}) AS l, cbrt({_weighted(_LMS[1], "rgb")}) AS m,
-             cbrt({_weighted(_LMS[2], "rgb")}) AS s
+SELECT item_id, sqrt(pow({_weighted(LMS_TO_OKLAB[0], "lms")} - ?, 2) + pow({_weighted(LMS_TO_OKLAB[1], "lms")} - ?, 2)
+                     + pow({_weighted(LMS_TO_OKLAB[2], "lms")} - ?, 2)) AS distance
+FROM (SELECT item_id, cbrt({_weighted(RGB_TO_LMS[0], "rgb")}) AS l, cbrt({_weighted(RGB_TO_LMS[1], "rgb")}) AS m,
+             cbrt({_weighted(RGB_TO_LMS[2], "rgb")}) AS s
       FROM (SELECT item_id, {_linear_sql("red")} AS r, {_linear_sql("green")} AS g, {_linear_sql("blue")} AS b
             FROM colors))
 """  # noqa: S608 (made of our own constants)

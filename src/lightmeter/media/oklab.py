@@ -1,0 +1,54 @@
+"""Oklab, where a distance means about the same difference to the eye everywhere. Pure.
+
+Source of the space and of its matrices: Björn Ottosson, "A perceptual color space for image processing", 2020
+(bottosson.github.io/posts/oklab). The transfer function is sRGB's (IEC 61966-2-1).
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ENCODED_KNEE", "LMS_TO_OKLAB", "RGB_TO_LMS", "oklab_to_srgb", "srgb_to_oklab"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+ENCODED_KNEE: Final = 0.04045
+"""Encoded value where the two branches of sRGB's transfer function meet."""
+
+_LINEAR_KNEE: Final = 0.0031308
+
+RGB_TO_LMS: Final = (
+    (0.4122214708, 0.5363325363, 0.0514459929),
+    (0.2119034982, 0.6806995451, 0.1073969566),
+    (0.0883024619, 0.2817188376, 0.6299787005),
+)
+"""Linear sRGB → cone responses."""
+
+LMS_TO_OKLAB: Final = (
+    (0.2104542553, 0.7936177850, -0.0040720468),
+    (1.9779984951, -2.4285922050, 0.4505937099),
+    (0.0259040371, 0.7827717662, -0.8086757660),
+)
+"""Cube roots of cone responses → lightness, a (green to red), b (blue to yellow)."""
+
+_TO_LMS: Final = np.array(RGB_TO_LMS)
+_TO_LAB: Final = np.array(LMS_TO_OKLAB)
+_FROM_LMS: Final = np.linalg.inv(_TO_LMS)
+_FROM_LAB: Final = np.linalg.inv(_TO_LAB)
+
+
+def srgb_to_oklab(srgb: Floats) -> Floats:
+    """Convert `(n, 3)` sRGB values, 0 to 1, to Oklab: lightness 0 to 1, a and b about -0.3 to 0.3."""
+    linear = np.where(srgb <= ENCODED_KNEE, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    lab: Floats = np.cbrt(linear @ _TO_LMS.T) @ _TO_LAB.T
+    return lab
+
+
+def oklab_to_srgb(lab: Floats) -> Floats:
+    """Convert `(n, 3)` Oklab values to sRGB, clipped to 0 to 1."""
+    linear = np.clip((lab @ _FROM_LAB.T) ** 3 @ _FROM_LMS.T, 0, 1)
+    srgb: Floats = np.where(linear <= _LINEAR_KNEE, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return np.clip(srgb, 0, 1)
