@@ -6,8 +6,6 @@ disk before anything looks at it.
 
 from __future__ import annotations
 
-import asyncio
-import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,16 @@ from pathlib import Path
 from lightmeter.client.pace import Pace, quota_of
 from lightmeter.client.retry import Judgement, Verdict
 from lightmeter.client.transport import RawAnswer
-from lightmeter.errors import AccessDenied, BudgetReached, OutcomeUnknown, OutOfCredits, Unreachable
+from lightmeter.client.uploads import encode_files
+from lightmeter.errors import (
+    AccessDenied,
+    BudgetReached,
+    MediaTooLarge,
+    OutcomeUnknown,
+    OutOfCredits,
+    Unreachable,
+    UsageError,
+)
 from lightmeter.journal.changes import (
     Received,
     Refusal,
@@ -31,7 +38,6 @@ from lightmeter.journal.changes import (
 from lightmeter.journal.items import Pending
 from lightmeter.journal.state import Event
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
 from lightmeter.pipeline.batching import Batch
 from lightmeter.pipeline.matching import outcome_of
 from lightmeter.pipeline.session import Session
@@ -112,7 +118,7 @@ class Sender:
     async def _request(self, rows: Sequence[Pending]) -> AnalyzeRequest | None:
         try:
             return await self._build([(row.url, row.path) for row in rows])
-        except (OSError, ValueError) as error:  # a local file, always alone in its batch
+        except (MediaTooLarge, UsageError) as error:  # a local file, always alone in its batch
             await self._session.journal.write(fail_row(rows[0].seq, "unreadable_file", str(error)))
             self._standing.moved("pending", "failed", 1)
             return None
@@ -122,8 +128,8 @@ class Sender:
         files = [path for _, path in places if path is not None]
         if not files:
             return options.request(urls=[url for url, _ in places])
-        encoded = [await asyncio.to_thread(_encode, path) for path in files]
-        return options.request(files=encoded, names=[Path(path).name for path in files])
+        encoded, names = await encode_files(files)
+        return options.request(files=encoded, names=names)
 
     async def post(self, sent: Sent, request: AnalyzeRequest) -> None:
         """The POST itself: never retried, never cancelled half-way."""
@@ -221,10 +227,3 @@ class Sender:
 def sent_name(url: str, path: str | None) -> str:
     """What a service is expected to call this asset: its URL, or its file's name."""
     return url if path is None else Path(path).name
-
-
-def _encode(path: str) -> str:
-    content = Path(path).read_bytes()
-    if len(content) > MAX_FILE_BYTES:
-        raise ValueError(f"{path}: {FILE_TOO_LARGE}")
-    return base64.b64encode(content).decode("ascii")
