@@ -23,8 +23,8 @@ from aiohttp import web
 
 from lightmeter.portal import Portal
 from lightmeter.service.app import ServiceConfig, open_account, start
-from lightmeter.service.credits import balances
-from lightmeter.service.store import Store
+from lightmeter.service.books.credits import balances
+from lightmeter.service.books.store import Store
 from lightmeter.testing import tiny_jpeg, tiny_png, tiny_video
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"

@@ -11,13 +11,13 @@ from lightmeter.errors import BackendError
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries, Tag
 from lightmeter.pricing.rates import RateTable, Rounding
+from lightmeter.service.assets.fetch import Fetcher
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.palette import Palette
-from lightmeter.service.cache import Answers, Content, Shape
-from lightmeter.service.credits import Tariff
-from lightmeter.service.fetch import Fetcher
-from lightmeter.service.inference import Question
-from lightmeter.service.worker import Desk, Order, Worker, WorkerLimits
+from lightmeter.service.books.credits import Tariff
+from lightmeter.service.work.cache import Answers, Content, Shape
+from lightmeter.service.work.inference import Question
+from lightmeter.service.work.worker import Desk, Order, Worker, WorkerLimits
 from lightmeter.testing import tiny_png, tiny_video
 
 TAGS = Question(frozenset({"tags"}), AnalysisOptions())

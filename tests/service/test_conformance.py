@@ -18,10 +18,10 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import FEATURES, ROLES
 from lightmeter.pricing.rates import RateTable, Rounding
+from lightmeter.service.assets.fetch import Fetcher
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.credits import Tariff
-from lightmeter.service.fetch import Fetcher
-from lightmeter.service.worker import Desk, Order, Worker
+from lightmeter.service.books.credits import Tariff
+from lightmeter.service.work.worker import Desk, Order, Worker
 from lightmeter.testing import tiny_png
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ from lightmeter.errors import BrokenMedia, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.facts import SNIFF_BYTES
 from lightmeter.media.video import DecoderLimits
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
-from lightmeter.service.darkroom import MOST_SIDE, Darkroom, DecodingLimits
+from lightmeter.service.assets.darkroom import MOST_SIDE, Darkroom, DecodingLimits
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")

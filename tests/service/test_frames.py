@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.models.response import Brand, Color, Description, Entries, Face, Nsfw, Tag
-from lightmeter.service.frames import MOST_COLORS, sum_up
+from lightmeter.service.assets.frames import MOST_COLORS, sum_up
 
 scores = st.floats(0, 1)
 sources = st.sampled_from(["a", "b"])

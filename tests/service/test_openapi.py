@@ -9,7 +9,7 @@ import pytest
 
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import FEATURES, ROLES
-from lightmeter.service.openapi import document
+from lightmeter.service.http.openapi import document
 
 DOCUMENT = document({"palette": frozenset({"colors"}), "imagenet": frozenset({"tags"})})
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import FEATURES, MAX_FILE_BYTES, ROLES
-from lightmeter.service.parameters import BadRequest, from_json, from_query, read_uploads, validate
+from lightmeter.service.http.parameters import BadRequest, from_json, from_query, read_uploads, validate
 
 OFFERED = {"palette": frozenset({"colors"}), "imagenet": frozenset({"tags"})}
 FIELDS = sorted(AnalyzeRequest.model_fields)

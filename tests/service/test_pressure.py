@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightmeter.service.pressure import Busy, Gate
+from lightmeter.service.work.pressure import Busy, Gate
 
 
 class Hands:

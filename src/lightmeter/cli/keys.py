@@ -13,11 +13,11 @@ from lightmeter.cli.options import json_option
 from lightmeter.cli.show import print_json
 from lightmeter.clock import SystemClock
 from lightmeter.errors import UsageError
-from lightmeter.service import auth
-from lightmeter.service import credits as money
-from lightmeter.service.credits import Cause
-from lightmeter.service.database import Connection
-from lightmeter.service.store import Store
+from lightmeter.service.books import auth
+from lightmeter.service.books import credits as money
+from lightmeter.service.books.credits import Cause
+from lightmeter.service.books.database import Connection
+from lightmeter.service.books.store import Store
 
 __all__ = ["command"]
 

@@ -16,20 +16,20 @@ from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import SettingsError
 from lightmeter.models.vocabulary import RESULT_LIFETIME_S
 from lightmeter.pricing.rates import RateTable, Rounding, default_rates
-from lightmeter.service import auth
-from lightmeter.service import credits as money
+from lightmeter.service.assets.fetch import Fetcher, FetchLimits
 from lightmeter.service.backends import registry
 from lightmeter.service.backends.base import Backend
-from lightmeter.service.credits import Tariff
-from lightmeter.service.database import Connection, is_postgres, scheme_of
-from lightmeter.service.fetch import Fetcher, FetchLimits
-from lightmeter.service.handlers import Handlers
+from lightmeter.service.books import auth
+from lightmeter.service.books import credits as money
+from lightmeter.service.books.credits import Tariff
+from lightmeter.service.books.database import Connection, is_postgres, scheme_of
+from lightmeter.service.books.store import Store
+from lightmeter.service.http.handlers import Handlers
+from lightmeter.service.http.routes import application
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.queues import LocalQueue, Queue
-from lightmeter.service.routes import application
-from lightmeter.service.runner import Runner, Terms
-from lightmeter.service.store import Store
-from lightmeter.service.worker import Worker, WorkerLimits
+from lightmeter.service.work.queues import LocalQueue, Queue
+from lightmeter.service.work.runner import Runner, Terms
+from lightmeter.service.work.worker import Worker, WorkerLimits
 
 __all__ = ["DEFAULT_LEASE_S", "DEFAULT_WORKERS", "RunningService", "ServiceConfig", "open_account", "start", "work"]
 
@@ -166,7 +166,7 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
 def _queue(config: ServiceConfig, store: Store, runner: Runner) -> Queue:
     if not is_postgres(config.database):
         return LocalQueue(store, runner, config.clock)
-    from lightmeter.service.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
+    from lightmeter.service.work.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
 
     return PostgresQueue(config.database, store, runner, config.clock, config.lease_s)
 

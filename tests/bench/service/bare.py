@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lightmeter.media.image import load_rgb
+from lightmeter.service.assets.darkroom import MOST_SIDE
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.imagenet import INPUT, ImageNet, _central_square
-from lightmeter.service.darkroom import MOST_SIDE
 
 Work = Callable[[int], object]
 

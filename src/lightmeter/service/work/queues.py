@@ -10,11 +10,11 @@ import asyncio
 from typing import Final, Protocol
 
 from lightmeter.clock import Clock
-from lightmeter.service import admission
-from lightmeter.service.admission import Admission
-from lightmeter.service.database import Connection
-from lightmeter.service.runner import Runner
-from lightmeter.service.store import Store
+from lightmeter.service.books import admission
+from lightmeter.service.books.admission import Admission
+from lightmeter.service.books.database import Connection
+from lightmeter.service.books.store import Store
+from lightmeter.service.work.runner import Runner
 
 __all__ = ["LocalQueue", "Queue"]
 

@@ -37,7 +37,7 @@ class Page:
 @cache
 def page() -> Page:
     """The page, read once."""
-    body = files("lightmeter.service").joinpath("page.html").read_bytes()
+    body = files("lightmeter.service.http").joinpath("page.html").read_bytes()
     allowed: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in BLOCK.findall(body):
         digest = base64.b64encode(hashlib.sha256(content).digest()).decode()

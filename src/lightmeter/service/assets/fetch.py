@@ -29,9 +29,9 @@ from yarl import URL
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
 from lightmeter.media.facts import SNIFF_BYTES, sniff
 from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
-from lightmeter.service.guard import PORTS, is_public, refuse_url
+from lightmeter.service.assets.guard import PORTS, is_public, refuse_url
 
-__all__ = ["PORTS", "FetchLimits", "Fetched", "Fetcher", "is_public", "refuse_url"]
+__all__ = ["FetchLimits", "Fetched", "Fetcher"]
 
 MOST_REDIRECTS: Final = 3
 CHUNK_BYTES: Final = 256 * 1024

@@ -37,7 +37,7 @@ from lightmeter.errors import BackendError, LightmeterError
 from lightmeter.models.response import Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.turns import Rota
+from lightmeter.service.work.turns import Rota
 
 __all__ = ["Inference", "Question"]
 

@@ -16,10 +16,10 @@ import orjson
 from lightmeter.errors import LightmeterError, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, REQUEST_FAILED
-from lightmeter.service import credits as money
-from lightmeter.service.credits import Cause
-from lightmeter.service.database import Connection
-from lightmeter.service.jobs import FINISHED, JobEvent, JobState, step
+from lightmeter.service.books import credits as money
+from lightmeter.service.books.credits import Cause
+from lightmeter.service.books.database import Connection
+from lightmeter.service.books.jobs import FINISHED, JobEvent, JobState, step
 
 __all__ = [
     "MOST_ATTEMPTS",

@@ -9,9 +9,9 @@ from typing import Any, Final
 from lightmeter.errors import BackendError
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
-from lightmeter.service.cache import Shape
-from lightmeter.service.darkroom import Pictures
-from lightmeter.service.frames import sum_up
+from lightmeter.service.assets.darkroom import Pictures
+from lightmeter.service.assets.frames import sum_up
+from lightmeter.service.work.cache import Shape
 
 __all__ = ["Seen", "as_json", "joined", "merged", "shape_of"]
 

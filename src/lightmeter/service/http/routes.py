@@ -23,11 +23,12 @@ from lightmeter.models.vocabulary import (
     QUERY_TOO_LONG,
     REQUEST_FAILED,
 )
-from lightmeter.service import logs, openapi, page
-from lightmeter.service.auth import Account
-from lightmeter.service.handlers import Handlers, Reply, refusal
+from lightmeter.service import logs
+from lightmeter.service.books.auth import Account
+from lightmeter.service.http import openapi, page
+from lightmeter.service.http.handlers import Handlers, Reply, refusal
+from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
-from lightmeter.service.parameters import from_json, from_query
 
 __all__ = ["application"]
 

@@ -16,17 +16,17 @@ from lightmeter.clock import Clock
 from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import ACCESS_DENIED, REQUEST_FAILED, not_found
-from lightmeter.service import admission, auth
-from lightmeter.service.admission import Admission, Attempt, Stored, Superseded
-from lightmeter.service.auth import Account
-from lightmeter.service.credits import balance_of
-from lightmeter.service.database import StoreError
-from lightmeter.service.jobs import FINISHED, JobState
-from lightmeter.service.parameters import BadRequest, named, read_uploads, validate
-from lightmeter.service.pressure import Busy
-from lightmeter.service.queues import Queue
-from lightmeter.service.runner import Runner, Running, Terms, kinds_of
-from lightmeter.service.store import Store
+from lightmeter.service.books import admission, auth
+from lightmeter.service.books.admission import Admission, Attempt, Stored, Superseded
+from lightmeter.service.books.auth import Account
+from lightmeter.service.books.credits import balance_of
+from lightmeter.service.books.database import StoreError
+from lightmeter.service.books.jobs import FINISHED, JobState
+from lightmeter.service.books.store import Store
+from lightmeter.service.http.parameters import BadRequest, named, read_uploads, validate
+from lightmeter.service.work.pressure import Busy
+from lightmeter.service.work.queues import Queue
+from lightmeter.service.work.runner import Runner, Running, Terms, kinds_of
 
 __all__ = ["Handlers", "Reply", "Terms", "refusal"]
 

@@ -18,16 +18,16 @@ from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError,
 from lightmeter.media.facts import SNIFF_BYTES, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
+from lightmeter.service.assets.darkroom import Darkroom, DecodingLimits, Pictures
+from lightmeter.service.assets.fetch import Fetched, Fetcher
 from lightmeter.service.backends.base import AnalysisOptions, Backend
-from lightmeter.service.cache import DEFAULT_CACHE_BYTES, Answers, Content
-from lightmeter.service.credits import Tariff
-from lightmeter.service.darkroom import Darkroom, DecodingLimits, Pictures
-from lightmeter.service.fetch import Fetched, Fetcher
-from lightmeter.service.findings import Seen, as_json, joined, merged, shape_of
-from lightmeter.service.inference import Inference, Question
+from lightmeter.service.books.credits import Tariff
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.pressure import MOST_WAITING, Busy, Gate, Place
-from lightmeter.service.turns import FairRoom
+from lightmeter.service.work.cache import DEFAULT_CACHE_BYTES, Answers, Content
+from lightmeter.service.work.findings import Seen, as_json, joined, merged, shape_of
+from lightmeter.service.work.inference import Inference, Question
+from lightmeter.service.work.pressure import MOST_WAITING, Busy, Gate, Place
+from lightmeter.service.work.turns import FairRoom
 
 __all__ = ["Busy", "Desk", "Done", "Order", "Worker", "WorkerLimits"]
 

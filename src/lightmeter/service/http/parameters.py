@@ -23,9 +23,9 @@ from lightmeter.models.vocabulary import (
     PARAMS_REQUIRED,
     ROLES,
 )
-from lightmeter.service.fetch import PORTS, refuse_url
+from lightmeter.service.assets.guard import PORTS, refuse_url
 
-__all__ = ["BadRequest", "active", "from_json", "from_query", "named", "read_uploads", "validate"]
+__all__ = ["BadRequest", "from_json", "from_query", "named", "read_uploads", "validate"]
 
 MOST_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
 """Longest base64 of the largest file: 4/3 of it, and some room for line ends."""
@@ -126,17 +126,6 @@ def validate(
         raise BadRequest(INVALID_URLS)
     plain = {"backend": backends, "feature": features, "role": role[0], "prompt": request.prompt or None}
     return request.model_copy(update=plain)
-
-
-def active(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]]) -> AnalyzeRequest:
-    """The request as it is done and charged: no back ends means all, no features means all of theirs.
-
-    Back ends that offer nothing of what is asked, or are gone since it was asked, are left out; there may be none left.
-    """
-    features = frozenset(request.feature or FEATURES)
-    backends = [name for name in request.backend or offered if offered.get(name, frozenset()) & features]
-    wanted = sorted(feature for feature in features if any(feature in offered[name] for name in backends))
-    return request.model_copy(update={"backend": backends, "feature": wanted})
 
 
 def _names(field: str, given: Sequence[str], allowed: Sequence[str]) -> list[str]:

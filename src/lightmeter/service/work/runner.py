@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 from lightmeter.clock import Clock
 from lightmeter.media.facts import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import REQUEST_FAILED
-from lightmeter.service import admission
-from lightmeter.service.admission import Attempt, Finished, Stored, Superseded
-from lightmeter.service.credits import Tariff
-from lightmeter.service.jobs import JobState
+from lightmeter.models.vocabulary import FEATURES, REQUEST_FAILED
+from lightmeter.service.books import admission
+from lightmeter.service.books.admission import Attempt, Finished, Stored, Superseded
+from lightmeter.service.books.credits import Tariff
+from lightmeter.service.books.jobs import JobState
+from lightmeter.service.books.store import Store
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.parameters import active
-from lightmeter.service.pressure import Place
-from lightmeter.service.store import Store
-from lightmeter.service.worker import Desk, Order, Worker
+from lightmeter.service.work.pressure import Place
+from lightmeter.service.work.worker import Desk, Order, Worker
 
-__all__ = ["Runner", "Running", "Terms", "kinds_of"]
+__all__ = ["Runner", "Running", "Terms", "active", "kinds_of"]
 
 log = logging.getLogger("lightmeter.service")
 
@@ -159,6 +158,17 @@ class Runner:
 
 def _nobody() -> None:
     """Whoever polls does not care whether it is a video."""
+
+
+def active(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]]) -> AnalyzeRequest:
+    """The request as it is done and charged: no back ends means all, no features means all of theirs.
+
+    Back ends that offer nothing of what is asked, or are gone since it was asked, are left out; there may be none left.
+    """
+    features = frozenset(request.feature or FEATURES)
+    backends = [name for name in request.backend or offered if offered.get(name, frozenset()) & features]
+    wanted = sorted(feature for feature in features if any(feature in offered[name] for name in backends))
+    return request.model_copy(update={"backend": backends, "feature": wanted})
 
 
 def kinds_of(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:

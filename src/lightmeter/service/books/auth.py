@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.models.vocabulary import AUTH_HEADER
-from lightmeter.service.database import Connection
+from lightmeter.service.books.database import Connection
 
 __all__ = [
     "Account",

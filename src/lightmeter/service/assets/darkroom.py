@@ -24,7 +24,7 @@ from lightmeter.media.image import load_rgb, read_facts
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, Frame, iter_video, probe_video
 from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
-from lightmeter.service.allocator import give_back_large_blocks
+from lightmeter.service.assets.allocator import give_back_large_blocks
 
 __all__ = ["MOST_SIDE", "Darkroom", "DecodingLimits", "Pictures"]
 

@@ -35,12 +35,12 @@ from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import DeleteJobCondition
 
 from lightmeter.clock import Clock
-from lightmeter.service import admission
-from lightmeter.service.admission import Admission
-from lightmeter.service.database import Connection, StoreError
-from lightmeter.service.postgres import raw, with_search_path
-from lightmeter.service.runner import Runner
-from lightmeter.service.store import Store
+from lightmeter.service.books import admission
+from lightmeter.service.books.admission import Admission
+from lightmeter.service.books.database import Connection, StoreError
+from lightmeter.service.books.postgres import raw, with_search_path
+from lightmeter.service.books.store import Store
+from lightmeter.service.work.runner import Runner
 
 __all__ = ["PostgresQueue"]
 

@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.database import Connection, is_postgres
-from lightmeter.service.sqlite import SqliteDatabase
+from lightmeter.service.books.database import Connection, is_postgres
+from lightmeter.service.books.sqlite import SqliteDatabase
 
 __all__ = ["Store"]
 
@@ -57,7 +57,7 @@ class Store:
 
 def _postgres(database: str) -> _Database:
     try:
-        from lightmeter.service.postgres import PostgresDatabase  # noqa: PLC0415 (an extra that SQLite does not need)
+        from lightmeter.service.books.postgres import PostgresDatabase  # noqa: PLC0415 (an extra that SQLite does not need)
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"PostgreSQL needs packages that are not installed: {error.name}.",

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import apsw
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.database import SCHEMA, VERSION, Connection, StoreError, sqlite_path, to_sqlite
+from lightmeter.service.books.database import SCHEMA, VERSION, Connection, StoreError, sqlite_path, to_sqlite
 
 __all__ = ["SqliteDatabase"]
 

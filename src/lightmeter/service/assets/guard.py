@@ -49,7 +49,7 @@ class Block:
 
 
 def _read() -> tuple[Block, ...]:
-    text = files("lightmeter.service").joinpath("blocked_addresses.json").read_text(encoding="utf-8")
+    text = files("lightmeter.service.assets").joinpath("blocked_addresses.json").read_text(encoding="utf-8")
     return tuple(Block(ip_network(row["block"]), row["name"], row["source"]) for row in json.loads(text)["blocks"])
 
 

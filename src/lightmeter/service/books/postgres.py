@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.database import VERSION, Connection, StoreError, postgres_schema, to_postgres
+from lightmeter.service.books.database import VERSION, Connection, StoreError, postgres_schema, to_postgres
 
 __all__ = ["PostgresDatabase", "raw", "with_search_path"]
 

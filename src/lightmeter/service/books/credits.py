@@ -13,7 +13,7 @@ from typing import Final
 from lightmeter.errors import OutOfCredits
 from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, NO_CREDITS
 from lightmeter.pricing.rates import RateTable, Rounding, per_image, request_price
-from lightmeter.service.database import Connection
+from lightmeter.service.books.database import Connection
 
 __all__ = [
     "Balance",

@@ -1,0 +1,1 @@
+"""Strangers' files: fetched without reaching private places, decoded within bounds."""

@@ -1,0 +1,1 @@
+"""What callers meet: routes, parameters, answers, the OpenAPI document and the page."""
