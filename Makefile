@@ -36,6 +36,7 @@ format: install
 # All of them take about half an hour; one: make bench BENCH=tests/bench/service
 BENCH ?= tests/bench
 bench: install
+	$(BIN)/python -m pip install --quiet --editable '.[test,bench]'
 	$(BIN)/python -m pytest $(BENCH) --override-ini addopts= --import-mode=importlib -s
 
 clean:
