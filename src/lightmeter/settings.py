@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from platformdirs import user_cache_path, user_config_path
 from pydantic import Field, SecretStr, ValidationError
@@ -41,6 +42,21 @@ class Settings(BaseSettings):
     cache_dir: Path = Field(
         default_factory=lambda: user_cache_path("lightmeter"),
         description="Where converted models and other things that can be made again are kept.",
+    )
+    answers_dir: Path | None = Field(
+        default=None,
+        description="Where answers are kept for later runs; none: every run pays for its own.",
+    )
+    answers_days: float = Field(
+        default=30,
+        gt=0,
+        description="Days after which a kept answer is not used any more: what is at a URL may change.",
+    )
+    key_budget: int | None = Field(
+        default=None, ge=0, description="Most credits that all runs of one key on this machine may spend in a period."
+    )
+    key_budget_period: Literal["day", "week", "month"] = Field(
+        default="month", description="The period of the key's budget, in UTC."
     )
 
     @classmethod

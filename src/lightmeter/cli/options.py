@@ -44,6 +44,12 @@ analysis_options = with_options(
     click.option("--capture-interval", metavar="SECONDS", type=int, help="Between captured frames of a video (1)."),
     click.option("--max-frames", metavar="N", type=int, help="Most frames of a video (3); 0: no limit."),
     click.option("--no-precheck", is_flag=True, help="Do not look at the rows before spending on them."),
+    click.option("--no-reuse", is_flag=True, help="Pay anew also where an earlier run's answer is kept."),
+    click.option(
+        "--upload",
+        type=click.Choice(["never", "fallback", "always"]),
+        help="Fetch pictures here and send their bytes: never, where the service cannot fetch them, always (never).",
+    ),
 )
 
 pace_options = with_options(
@@ -62,7 +68,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given, named as the pipeline names them."""
-    chosen = {name: value for name, value in options.items() if value is not None and name != "no_precheck"}
-    if options.get("no_precheck"):
-        chosen["precheck"] = False
+    chosen = {name: value for name, value in options.items() if value is not None and not name.startswith("no_")}
+    chosen.update(
+        {name.removeprefix("no_"): False for name, value in options.items() if name.startswith("no_") and value}
+    )
     return chosen

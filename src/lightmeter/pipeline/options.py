@@ -37,6 +37,8 @@ class PlanOptions(TypedDict, total=False):
     batch_size: int | Literal["auto"]
     max_concurrency: int
     precheck: bool
+    upload: Literal["never", "fallback", "always"]
+    reuse: bool
     base_url: str | None
 
 
@@ -68,6 +70,9 @@ class Options(BaseModel):
         batch_size: Images in one request; "auto" sends single images, which are answered at once.
         max_concurrency: Most requests in flight.
         precheck: Look at each row before spending on it.
+        upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
+            service cannot fetch, or always.
+        reuse: Take answers that an earlier run paid for, where the settings name a folder that keeps them.
         base_url: The service; None means the embedded one.
     """
 
@@ -86,6 +91,8 @@ class Options(BaseModel):
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     max_concurrency: int = Field(default=8, ge=1, le=1024)
     precheck: bool = True
+    upload: Literal["never", "fallback", "always"] = "never"
+    reuse: bool = True
     base_url: str | None = None
 
     @field_validator("features")
