@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -139,3 +140,30 @@ def test_a_full_disk_fails_the_write_and_says_so(tmp_path):
         assert "Nothing more is sent" in caught.value.hint
         with reading(tmp_path) as db:
             assert get_meta(db) == {"kept": "1"}
+
+
+async def test_who_is_cancelled_while_waiting_does_not_take_the_change_back(tmp_path):
+    """A change that was handed in reaches the disk, whatever becomes of the one who waits for it."""
+    with Journal(tmp_path) as journal:
+        waiting = asyncio.create_task(journal.write(put_meta({"a": "1"})))
+        await asyncio.sleep(0)  # it has handed the change in
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await journal.write(put_meta({"b": "2"}))
+        with reading(tmp_path) as db:
+            assert get_meta(db) == {"a": "1", "b": "2"}
+
+
+def test_a_loop_that_has_ended_does_not_stop_the_writer(tmp_path):
+    """Nobody waits in a closed loop; the others are told all the same."""
+    with Journal(tmp_path) as journal:
+        loop = asyncio.new_event_loop()
+        handed_in = loop.create_task(journal.write(put_meta({"a": "1"})))
+        loop.run_until_complete(asyncio.sleep(0))
+        handed_in.cancel()
+        loop.run_until_complete(asyncio.gather(handed_in, return_exceptions=True))
+        loop.close()
+        journal.submit(put_meta({"b": "2"})).result()
+        with reading(tmp_path) as db:
+            assert get_meta(db) == {"a": "1", "b": "2"}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -27,6 +27,12 @@ __all__ = ["FILE_NAME", "Change", "Journal", "copy_journal", "journal_path", "re
 T = TypeVar("T")
 Change = Callable[[apsw.Connection], T]
 """A change: runs inside the writer's transaction; what it returns goes to the caller once it is on disk."""
+
+_Told = Future[Any] | asyncio.Future[Any]
+"""Who waits for a change: in any thread, or in a loop."""
+
+_Outcome = tuple[_Told, Any, BaseException | None]
+"""Who waits, what the change returned, or why it failed."""
 
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = ".run.lock"
@@ -142,7 +148,7 @@ class Journal:
         except BaseException:
             self._lock.close()
             raise
-        self._queue: queue.SimpleQueue[tuple[Change[Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Change[Any], _Told] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="lightmeter-journal", daemon=True)
         self._thread.start()
 
@@ -183,16 +189,21 @@ class Journal:
         self._lock.close()
 
     async def write(self, change: Change[T]) -> T:
-        """Run a change; returns when it is on disk. Shielded: a cancelled caller does not take the change back."""
-        return await asyncio.shield(asyncio.wrap_future(self.submit(change)))
+        """Run a change; returns when it is on disk. A cancelled caller does not take the change back."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._hand_in(change, future)
+        return await future
 
     def submit(self, change: Change[T]) -> Future[T]:
         """Hand a change to the writer from any thread."""
         future: Future[T] = Future()
+        self._hand_in(change, future)
+        return future
+
+    def _hand_in(self, change: Change[Any], future: _Told) -> None:
         if not self._thread.is_alive():
             raise JournalError("The journal is closed.")
         self._queue.put((change, future))
-        return future
 
     def _serve(self) -> None:
         open_ = True
@@ -209,10 +220,10 @@ class Journal:
                 waiting.append(another)
             self._commit(waiting)
 
-    def _commit(self, waiting: list[tuple[Change[Any], Future[Any]]]) -> None:
+    def _commit(self, waiting: list[tuple[Change[Any], _Told]]) -> None:
         """One transaction for all that wait: they are all on disk, or none is."""
         db = self._connection
-        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+        outcomes: list[_Outcome] = []
         try:
             db.execute("BEGIN IMMEDIATE")
             outcomes.extend(self._apply(change, future) for change, future in waiting)
@@ -225,13 +236,9 @@ class Journal:
                 hint="Is the disk full? Nothing more is sent.",
             )
             outcomes = [(future, None, failure) for _, future in waiting]
-        for future, result, problem in outcomes:
-            if problem is not None:
-                future.set_exception(problem)
-            else:
-                future.set_result(result)
+        _tell(outcomes)
 
-    def _apply(self, change: Change[Any], future: Future[Any]) -> tuple[Future[Any], Any, BaseException | None]:
+    def _apply(self, change: Change[Any], future: _Told) -> _Outcome:
         """One change in a savepoint of its own, so that a bad one does not take the others with it."""
         db = self._connection
         db.execute("SAVEPOINT change")
@@ -245,3 +252,31 @@ class Journal:
             return future, None, error
         db.execute("RELEASE change")
         return future, result, None
+
+
+def _tell(outcomes: Sequence[_Outcome]) -> None:
+    """Tell everybody who waits what became of the change; each loop is woken once, however many wait in it."""
+    in_loops: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
+    for outcome in outcomes:
+        future = outcome[0]
+        if isinstance(future, asyncio.Future):
+            in_loops.setdefault(future.get_loop(), []).append(outcome)
+        else:
+            _settle(outcome)
+    for loop, theirs in in_loops.items():
+        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            loop.call_soon_threadsafe(_settle_all, theirs)
+
+
+def _settle_all(outcomes: Sequence[_Outcome]) -> None:
+    for outcome in outcomes:
+        if not outcome[0].done():  # else who waited was cancelled
+            _settle(outcome)
+
+
+def _settle(outcome: _Outcome) -> None:
+    future, result, problem = outcome
+    if problem is not None:
+        future.set_exception(problem)
+    else:
+        future.set_result(result)
