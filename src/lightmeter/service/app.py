@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -24,7 +25,9 @@ from lightmeter.service.books import credits as money
 from lightmeter.service.books.credits import Tariff
 from lightmeter.service.books.database import Connection, is_postgres, scheme_of
 from lightmeter.service.books.store import Store
+from lightmeter.service.faults.grammar import NO_FAULTS, Faults
 from lightmeter.service.http.handlers import Handlers
+from lightmeter.service.http.injection import Injection
 from lightmeter.service.http.routes import application
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.work.queues import LocalQueue, Queue
@@ -32,6 +35,8 @@ from lightmeter.service.work.runner import Runner, Terms
 from lightmeter.service.work.worker import Worker, WorkerLimits
 
 __all__ = ["DEFAULT_LEASE_S", "DEFAULT_WORKERS", "RunningService", "ServiceConfig", "open_account", "start", "work"]
+
+log = logging.getLogger("lightmeter.service")
 
 DEFAULT_WORKERS: Final = 2 * (os.cpu_count() or 1)
 """While one asset is decoded, another is looked at; more than two for each core gain nothing."""
@@ -63,6 +68,7 @@ class ServiceConfig:
         lease_s: How long a process may be silent before others take over its work; of a shared database.
         rates: Prices; the shipped table unless given.
         clock: Time; the machine's unless given.
+        faults: What goes wrong on purpose; nothing unless given.
     """
 
     database: str = "sqlite:///lightmeter.db"
@@ -77,6 +83,7 @@ class ServiceConfig:
     lease_s: float = DEFAULT_LEASE_S
     rates: RateTable | None = None
     clock: Clock = field(default_factory=SystemClock)
+    faults: Faults = NO_FAULTS
 
 
 class RunningService:
@@ -85,11 +92,13 @@ class RunningService:
     Attributes:
         base_url: Where.
         port: On which port.
+        faults_met: How often each fault on purpose has happened, by its name.
     """
 
-    def __init__(self, base_url: str, port: int, stack: AsyncExitStack) -> None:
+    def __init__(self, base_url: str, port: int, stack: AsyncExitStack, faults_met: Mapping[str, int]) -> None:
         self.base_url = base_url
         self.port = port
+        self.faults_met = faults_met
         self._stack = stack
 
     async def close(self) -> None:
@@ -203,8 +212,9 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
         forgetting = asyncio.create_task(handlers.forget_expired())
         stack.callback(forgetting.cancel)
         ready = asyncio.Event()
+        injection = _injection(config)
         runner = web.AppRunner(
-            application(handlers, ready.is_set, engine.metrics),
+            application(handlers, ready.is_set, engine.metrics, injection),
             access_log=None,
             shutdown_timeout=DRAIN_S,
             max_line_size=MOST_LINE_BYTES,
@@ -223,4 +233,12 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
         ready.set()
         bound = runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host
-        return RunningService(f"http://{shown}:{bound}", bound, stack.pop_all())
+        met = {} if injection is None else injection.met
+        return RunningService(f"http://{shown}:{bound}", bound, stack.pop_all(), met)
+
+
+def _injection(config: ServiceConfig) -> Injection | None:
+    if not config.faults:
+        return None
+    log.warning("FAULTS ARE ON: this service misbehaves on purpose: %s", " ".join(config.faults.texts))
+    return Injection(config.faults, config.clock)

@@ -27,6 +27,7 @@ from lightmeter.service import logs
 from lightmeter.service.books.auth import Account
 from lightmeter.service.http import openapi, page
 from lightmeter.service.http.handlers import Handlers, Reply, refusal
+from lightmeter.service.http.injection import FORGET_KEY, Injection
 from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
 
@@ -63,16 +64,23 @@ PREFLIGHT: Final = {
 }
 
 
-def application(handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics | None = None) -> web.Application:
+def application(
+    handlers: Handlers,
+    is_ready: Callable[[], bool],
+    metrics: Metrics | None = None,
+    injection: Injection | None = None,
+) -> web.Application:
     """The service as an aiohttp application.
 
     Args:
         handlers: What the endpoints do.
         is_ready: Whether requests are welcome: not while models load, nor once the service drains.
         metrics: What is counted; shown at `/metrics`.
+        injection: Faults on purpose.
     """
     metrics = metrics or Metrics()
-    app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[_observed(metrics), _as_json])
+    faults = [] if injection is None else [injection.middleware()]
+    app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[_observed(metrics), *faults, _as_json])
     endpoints = _Endpoints(handlers, is_ready)
     probes = _Probes(handlers, is_ready, metrics)
     app.router.add_post("/api/fetch", endpoints.post_fetch)
@@ -178,7 +186,7 @@ class _Endpoints:
             return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
         body = await request.read()
         asked = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
-        key = request.headers.get("Idempotency-Key")
+        key = None if FORGET_KEY in request else request.headers.get("Idempotency-Key")
         return _json(await self._handlers.analyze(account, asked, _base_url(request), key))
 
     async def get_fetch(self, request: web.Request) -> web.Response:

@@ -1,0 +1,337 @@
+"""How faults are written down, and what is read from it: pure, one table.
+
+A fault is `NAME`, `NAME=VALUE`, or either of them with `:OPTION=VALUE,OPTION=VALUE` behind it; several are given one
+after another, in several texts or in one with blanks between them::
+
+    429:bucket=10,retry-after=yes   drop-after=0.05   slow=0.2-1.5:on=poll   shuffle   seed=7
+
+`KINDS` is the whole language, and its help.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias, TypeVar
+
+from lightmeter.errors import SettingsError
+
+__all__ = ["KINDS", "NO_FAULTS", "Fault", "Faults", "Kind", "Lane", "Limit", "Rule", "Shape"]
+
+T = TypeVar("T")
+
+Range: TypeAlias = tuple[float, float]
+
+MOST_SECONDS: Final = 3600.0
+MOST_RATE_PER_S: Final = 100_000.0
+
+
+class Lane(StrEnum):
+    """What a request of the API is for: the lanes a client paces apart."""
+
+    SUBMIT = "submit"
+    POLL = "poll"
+    CREDITS = "credits"
+
+
+class Kind(StrEnum):
+    """What goes wrong, by the name it is written with."""
+
+    LIMIT = "429"
+    QUEUE = "queue"
+    DROP_BEFORE = "drop-before"
+    DROP_AFTER = "drop-after"
+    ERROR = "5xx"
+    TRUNCATE = "truncate"
+    SLOW = "slow"
+    LATE = "late"
+    UNKNOWN = "unknown"
+    SHUFFLE = "shuffle"
+    MISSING = "missing"
+    FORGETFUL = "forgetful"
+
+
+class Shape(StrEnum):
+    """How a hidden limit counts: a bucket that fills evenly, a fixed window, or requests in hand at once."""
+
+    BUCKET = "bucket"
+    WINDOW = "window"
+    CAP = "cap"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        kind: What goes wrong.
+        low: Its chance (0 to 1), its seconds, or its requests a second; of a range, the least.
+        high: Of a range, the most; otherwise the same as `low`.
+        lanes: Where.
+        status: HTTP status of an error; None: one of 500, 502, 503, 504.
+        charged: Whether an error comes after the work was done and charged.
+        names: What a shuffle does to names: `temporary` ones instead, or `keep`.
+    """
+
+    kind: Kind
+    low: float
+    high: float
+    lanes: frozenset[Lane]
+    status: int | None = None
+    charged: bool = False
+    names: str = "temporary"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A hidden limit: of each key, over all lanes it is `on` together.
+
+    Attributes:
+        shape: How it counts.
+        most: Requests a second of a bucket, requests of a window, or requests at once.
+        window_s: Length of a window.
+        burst: What a bucket holds when it is full.
+        retry_after: `no`, `yes` (exact seconds, rounded up), `date`, or so many seconds.
+        status: HTTP status of a rejection.
+        lanes: Where.
+    """
+
+    shape: Shape
+    most: float
+    lanes: frozenset[Lane]
+    window_s: float = 0.0
+    burst: float = 1.0
+    retry_after: str = "no"
+    status: int = 429
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """All that shall go wrong; nothing by default.
+
+    Attributes:
+        faults: Faults that are not limits.
+        limits: Hidden limits.
+        seed: Of all chances: the same requests in the same order meet the same faults.
+        texts: As they were written, for banners.
+    """
+
+    faults: tuple[Fault, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    seed: int = 0
+    texts: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.faults or self.limits)
+
+    @classmethod
+    def parse(cls, *texts: str) -> Faults:
+        """Read faults.
+
+        Raises:
+            SettingsError: a text is none, naming what is wrong and what is allowed.
+        """
+        words = [word for text in texts for word in text.split()]
+        faults: list[Fault] = []
+        limits: list[Limit] = []
+        seed = 0
+        for word in words:
+            if word.startswith("seed="):
+                seed = int(_within(word, "seed", word.removeprefix("seed="), 0, 2**63))
+                continue
+            read = _read(word)
+            if isinstance(read, Limit):
+                limits.append(read)
+            else:
+                faults.append(read)
+        return cls(tuple(faults), tuple(limits), seed, tuple(words))
+
+
+NO_FAULTS: Final = Faults()
+
+_SUBMIT: Final = frozenset({Lane.SUBMIT})
+_POLL: Final = frozenset({Lane.POLL})
+_RESULTS: Final = _SUBMIT | _POLL
+
+
+def _bad(word: str, why: str) -> SettingsError:
+    return SettingsError(f"--fault {word}: {why}.", hint="See `lightmeter serve --help` for all of them.")
+
+
+def _within(word: str, name: str, text: str, least: float, most: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise _bad(word, f"{name} must be a number, not {text!r}") from None
+    if not least <= number <= most:
+        raise _bad(word, f"{name} must be from {least:g} to {most:g}, not {text}")
+    return number
+
+
+def _chance(word: str, text: str) -> Range:
+    chance = _within(word, "a chance", text, 0, 1)
+    return chance, chance
+
+
+def _seconds(word: str, text: str) -> Range:
+    low, dash, high = text.partition("-")
+    least = _within(word, "seconds", low, 0, MOST_SECONDS)
+    return least, _within(word, "seconds", high, least, MOST_SECONDS) if dash else least
+
+
+def _rate(word: str, text: str) -> Range:
+    rate = _within(word, "a rate", text, 0.001, MOST_RATE_PER_S)
+    return rate, rate
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one kind is written.
+
+    Attributes:
+        form: The usual way to write it.
+        says: What it does.
+        value: Reads what stands behind `=`; None: nothing may.
+        default: What it is without a value; None: it must have one.
+        lanes: Where it happens unless `on` says otherwise.
+        options: What may stand behind the colon.
+    """
+
+    form: str
+    says: str
+    value: Callable[[str, str], Range] | None
+    default: Range | None
+    lanes: frozenset[Lane]
+    options: frozenset[str]
+
+
+_ON: Final = frozenset({"on"})
+
+KINDS: Final[Mapping[Kind, Rule]] = {
+    Kind.LIMIT: Rule(
+        "429:bucket=10 | 429:window=60/60 | 429:cap=8",
+        "a hidden limit for each key: requests a second (burst=N, 1 unless given), requests in so many seconds, or "
+        "requests at once. retry-after=no|yes|date|SECONDS (no unless given), status=429|503.",
+        None,
+        (0, 0),
+        _SUBMIT,
+        _ON | {*Shape, "burst", "retry-after", "status"},
+    ),
+    Kind.QUEUE: Rule("queue=5", "no more than so many a second; the others wait in line.", _rate, None, _SUBMIT, _ON),
+    Kind.DROP_BEFORE: Rule(
+        "drop-before=0.05", "the connection is closed, and nothing was done.", _chance, None, _SUBMIT, _ON
+    ),
+    Kind.DROP_AFTER: Rule(
+        "drop-after=0.05", "all was done and charged, and then the connection is closed.", _chance, None, _SUBMIT, _ON
+    ),
+    Kind.ERROR: Rule(
+        "5xx=0.02",
+        "500, 502, 503 or 504 with a page of HTML. status=N takes one of them, when=after comes after the charge.",
+        _chance,
+        None,
+        _SUBMIT,
+        _ON | {"status", "when"},
+    ),
+    Kind.TRUNCATE: Rule("truncate=0.02", "half of the answer, then the end.", _chance, None, _RESULTS, _ON),
+    Kind.SLOW: Rule("slow=0.2-1.5", "each answer comes so many seconds later.", _seconds, None, frozenset(Lane), _ON),
+    Kind.LATE: Rule(
+        "late=3-300", "polls say processing for so long after the acknowledgment.", _seconds, None, _POLL, frozenset()
+    ),
+    Kind.UNKNOWN: Rule(
+        "unknown=2", "polls say 404 for so long after the acknowledgment.", _seconds, None, _POLL, frozenset()
+    ),
+    Kind.SHUFFLE: Rule(
+        "shuffle",
+        "assets in another order under temporary names (names=keep: their own). A chance may be given.",
+        _chance,
+        (1, 1),
+        _RESULTS,
+        frozenset({"names"}),
+    ),
+    Kind.MISSING: Rule(
+        "missing=0.1", "an asset is charged and not in the answer.", _chance, None, _RESULTS, frozenset()
+    ),
+    Kind.FORGETFUL: Rule("forgetful", "an Idempotency-Key is ignored.", None, (1, 1), _SUBMIT, frozenset()),
+}
+"""The language. `on=submit|poll|credits|all` (several with `+`) says where a fault happens, where that may be said."""
+
+
+def _read(word: str) -> Fault | Limit:
+    written = re.fullmatch(r"([a-z0-9-]+)(?:=([^:]*))?(?::(.*))?", word)
+    if written is None or written[1] not in list(Kind):
+        raise _bad(word, f"the names are {', '.join(Kind)} and seed")
+    kind = Kind(written[1])
+    rule = KINDS[kind]
+    value: Range | None = rule.default
+    if written[2] is not None:
+        if rule.value is None:
+            raise _bad(word, f"{kind} has no value: write {rule.form}")
+        value = rule.value(word, written[2])
+    if value is None:
+        raise _bad(word, f"{kind} needs a value: write {rule.form}")
+    options = _options(word, written[3], rule)
+    lanes = _lanes(word, options.pop("on")) if "on" in options else rule.lanes
+    if kind is Kind.LIMIT:
+        return _limit(word, options, lanes)
+    return Fault(
+        kind,
+        *value,
+        lanes,
+        status=int(_one_of(word, options, "status", ("500", "502", "503", "504"))) if "status" in options else None,
+        charged=_one_of(word, options, "when", ("before", "after")) == "after",
+        names=_one_of(word, options, "names", ("temporary", "keep")),
+    )
+
+
+def _options(word: str, text: str | None, rule: Rule) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for pair in text.split(",") if text is not None else ():
+        name, equals, value = pair.partition("=")
+        if not equals or name not in rule.options or name in options:
+            allowed = ", ".join(sorted(rule.options)) or "none"
+            raise _bad(word, f"{pair!r} is no option of it, or is there twice; options: {allowed}")
+        options[name] = value
+    return options
+
+
+def _one_of(word: str, options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    """What an option says; the first of what is allowed if it is not there."""
+    chosen = options.get(name, allowed[0])
+    if chosen not in allowed:
+        raise _bad(word, f"{name} must be one of {', '.join(allowed)}")
+    return chosen
+
+
+def _lanes(word: str, text: str) -> frozenset[Lane]:
+    if text == "all":
+        return frozenset(Lane)
+    names = text.split("+")
+    if not set(names) <= set(Lane):
+        raise _bad(word, f"on must be all, or some of {'+'.join(Lane)}")
+    return frozenset(map(Lane, names))
+
+
+def _limit(word: str, options: Mapping[str, str], lanes: frozenset[Lane]) -> Limit:
+    shapes = [shape for shape in Shape if shape in options]
+    if len(shapes) != 1:
+        raise _bad(word, f"it needs one of {', '.join(Shape)}: write {KINDS[Kind.LIMIT].form}")
+    (shape,) = shapes
+    most, _, seconds = options[shape].partition("/")
+    if (shape is Shape.WINDOW) != bool(seconds):
+        raise _bad(word, "a window is written REQUESTS/SECONDS, and nothing else is")
+    if "burst" in options and shape is not Shape.BUCKET:
+        raise _bad(word, "only a bucket has a burst")
+    retry_after = options.get("retry-after", "no")
+    if retry_after not in {"no", "yes", "date"}:
+        _within(word, "retry-after", retry_after, 0, MOST_SECONDS)
+    return Limit(
+        shape,
+        _within(word, shape, most, 0.001 if shape is Shape.BUCKET else 1, MOST_RATE_PER_S),
+        lanes,
+        window_s=_within(word, "a window's seconds", seconds, 0.001, MOST_SECONDS) if seconds else 0.0,
+        burst=_within(word, "burst", options.get("burst", "1"), 1, MOST_RATE_PER_S),
+        retry_after=retry_after,
+        status=int(_one_of(word, options, "status", ("429", "503"))),
+    )

@@ -1,0 +1,214 @@
+"""A service that misbehaves on purpose does so as it is told, and its books stay in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from email.utils import parsedate_to_datetime
+
+import aiohttp
+import pytest
+
+from lightmeter.service.faults.grammar import Faults
+
+UNDONE = "Request ID {} not found."
+
+
+@pytest.fixture
+def faulty(starting, calling):
+    """A service with faults, and a caller of it."""
+
+    async def begin(*texts, credits=1000):  # noqa: A002 (as it reads in the tests)
+        service = await starting(faults=Faults.parse(*texts))
+        return service, await calling(service, credits)
+
+    return begin
+
+
+async def attempts(caller, count, encoded, **headers):
+    """So many pictures one after another; an answer, or None where the connection broke."""
+    found = []
+    for seed in range(count):
+        try:
+            found.append(await caller.ask(headers, file=encoded(seed)))
+        except aiohttp.ClientError:
+            found.append(None)
+    return found
+
+
+async def test_a_hidden_bucket_rejects_and_charges_nothing(faulty, encoded):
+    """Burst first, then 429 without a header, and no credit is gone for it; other lanes are free."""
+    service, caller = await faulty("429:bucket=0.01,burst=3")
+    answers = await attempts(caller, 6, encoded)
+    assert [answer.status for answer in answers] == [200] * 3 + [429] * 3
+    assert answers[-1].body == {"error": "Too many requests.", "status": "failed"}
+    assert "Retry-After" not in answers[-1].headers
+    assert await caller.balance() == 997
+    assert service.faults_met == {"429": 3}
+
+
+@pytest.mark.parametrize(("said", "most"), [("yes", 100), ("7", 7)])
+async def test_a_limit_says_when_to_come_again(faulty, encoded, said, most):
+    """In seconds: those that are left, or those it was told to say."""
+    _, caller = await faulty(f"429:window=1/100,retry-after={said}")
+    rejected = (await attempts(caller, 2, encoded))[1]
+    assert most - 5 <= int(rejected.headers["Retry-After"]) <= most
+
+
+async def test_a_limit_says_it_as_a_date(faulty, encoded):
+    """As HTTP writes dates."""
+    _, caller = await faulty("429:window=1/100,retry-after=date,status=503")
+    rejected = (await attempts(caller, 2, encoded))[1]
+    assert rejected.status == 503
+    assert 90 <= parsedate_to_datetime(rejected.headers["Retry-After"]).timestamp() - time.time() <= 101
+
+
+async def test_each_key_has_a_limit_of_its_own(faulty, calling, encoded):
+    """What one caller has used up, another has not."""
+    service, first = await faulty("429:window=1/100")
+    second = await calling(service)
+    assert [each.status for each in await attempts(first, 2, encoded)] == [200, 429]
+    assert [each.status for each in await attempts(second, 2, encoded)] == [200, 429]
+
+
+async def test_a_cap_counts_what_is_in_hand(faulty, site):
+    """Two are being done, the third is turned away; when one ends there is room."""
+    _, caller = await faulty("429:cap=2")
+    held = [asyncio.create_task(caller.ask(url=site.url(f"held/{seed}.png"))) for seed in range(2)]
+    for _ in held:
+        assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
+    assert (await caller.ask(url=site.url("picture/3.png"))).status == 429
+    site.gate.set()
+    assert {(await each).status for each in held} == {200}
+    assert (await caller.ask(url=site.url("picture/4.png"))).status == 200
+
+
+async def test_dropped_before_is_not_charged_and_dropped_after_is(faulty, portal, encoded):
+    """The caller sees the same both times: only the balance tells."""
+    for name, balance in (("drop-before", 1000), ("drop-after", 995)):
+        service, caller = await faulty(f"{name}=1")
+        assert await attempts(caller, 5, encoded) == [None] * 5
+        assert (await caller.balance(), service.faults_met) == (balance, {name: 5})
+        await portal.call(service.close())
+
+
+async def test_a_dropped_answer_is_there_under_its_key(faulty, portal, encoded):
+    """An Idempotency-Key is honoured, unless the service is told to forget it: then the second is charged again."""
+    for more, left in (((), 9), (("forgetful",), 8)):
+        service, caller = await faulty("drop-after=0.5", "seed=3", *more, credits=10)
+        answers = [(await attempts(caller, 1, encoded, **{"Idempotency-Key": "mine"}))[0] for _ in range(2)]
+        assert [answer is None for answer in answers] == [True, False]
+        assert answers[1].body["credits"] == await caller.balance() == left
+        await portal.call(service.close())
+
+
+@pytest.mark.parametrize(("when", "left"), [("before", 10), ("after", 9)])
+async def test_errors_come_before_or_after_the_charge(faulty, encoded, when, left):
+    """A page of HTML, as a gateway sends it."""
+    service, caller = await faulty(f"5xx=1:status=504,when={when}", credits=10)
+    async with caller.session.post(
+        f"{service.base_url}/api/fetch", json={"file": encoded()}, headers=caller.headers
+    ) as got:
+        assert (got.status, got.content_type) == (504, "text/html")
+    assert await caller.balance() == left
+
+
+async def test_chances_are_kept_and_can_be_repeated(faulty, portal, encoded):
+    """A seed gives the same fate to the same requests; about as many as was said meet it."""
+    fates = []
+    for texts in (("drop-after=0.3", "seed=5"), ("drop-after=0.3", "seed=5", "slow=0"), ("drop-after=0.3", "seed=6")):
+        service, caller = await faulty(*texts)
+        fates.append([answer is None for answer in await attempts(caller, 60, encoded)])
+        await portal.call(service.close())
+    assert fates[0] == fates[1] != fates[2]
+    assert 6 <= sum(fates[0]) <= 32
+
+
+async def test_a_truncated_answer_ends_half_way(faulty, encoded):
+    """It says how long it is, and is shorter; it was charged."""
+    service, caller = await faulty("truncate=1:on=submit", credits=10)
+    async with caller.session.post(
+        f"{service.base_url}/api/fetch", json={"file": encoded()}, headers=caller.headers
+    ) as got:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await got.read()
+    assert await caller.balance() == 9
+
+
+async def test_late_results_are_processing_until_they_are_due(faulty, encoded):
+    """The work is done and charged, and polls do not say so yet; then they do."""
+    _, caller = await faulty("late=0.5", credits=10)
+    acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
+    begun = time.monotonic()
+    seen = []
+    while (polled := (await caller.poll(acknowledged.body["request_id"])).body)["status"] == "processing":
+        assert not {"all", "credits", "credits_paid"} & set(polled)
+        seen.append(polled)
+        await asyncio.sleep(0.02)
+    assert polled["status"] == "completed"
+    assert seen
+    assert time.monotonic() - begun >= 0.4
+
+
+async def test_ids_are_unknown_for_a_while(faulty, encoded):
+    """404 in the words of the contract, then the result."""
+    _, caller = await faulty("unknown=0.3")
+    acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
+    name = acknowledged.body["request_id"]
+    early = await caller.poll(name)
+    assert (early.status, early.body["error"]) == (404, UNDONE.format(name))
+    await asyncio.sleep(0.3)
+    assert (await caller.finished(acknowledged))["credits_paid"] == 2
+
+
+async def test_assets_are_shuffled_under_temporary_names(faulty, encoded):
+    """The same in each poll; every asset is there once, and charged."""
+    _, caller = await faulty("shuffle", "seed=2")
+    acknowledged = await caller.ask(file=[encoded(seed) for seed in range(8)])
+    done = await caller.finished(acknowledged)
+    names = [asset["name"] for asset in done["all"]["assets"]]
+    assert len(set(names)) == done["credits_paid"] == 8
+    assert all(name.startswith("/tmp/uploads/") and name.endswith(".png") for name in names)  # noqa: S108 (as answered)
+    assert (await caller.poll(done["request_id"])).body == done
+
+
+async def test_assets_are_shuffled_under_their_own_names(faulty, encoded):
+    """Only the order is another."""
+    _, caller = await faulty("shuffle:names=keep", "seed=2")
+    sent = [f"{seed}.png" for seed in range(8)]
+    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
+    names = [asset["name"] for asset in done["all"]["assets"]]
+    assert (sorted(names), names != sent) == (sent, True)
+
+
+async def test_missing_assets_are_charged(faulty, encoded):
+    """Some are not in the answer, and nothing says so."""
+    _, caller = await faulty("missing=0.5", "seed=4")
+    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)]))
+    assert 0 < len(done["all"]["assets"]) < 8
+    assert (done["credits_paid"], done["all"]["errors"]) == (8, [])
+
+
+async def test_a_queue_turns_nobody_away(faulty, encoded):
+    """Ten at once are answered one after another, at its pace."""
+    _, caller = await faulty("queue=20")
+    begun = time.monotonic()
+    answers = await asyncio.gather(*(caller.ask(file=encoded(seed)) for seed in range(10)))
+    assert {answer.status for answer in answers} == {200}
+    assert time.monotonic() - begun >= 0.4
+
+
+async def test_probes_never_meet_a_fault(faulty, session):
+    """Whoever operates it is told the truth."""
+    service, _ = await faulty("drop-before=1:on=all", "slow=3600")
+    for path in ("healthz", "readyz", "metrics", "openapi.json", ""):
+        async with session.get(f"{service.base_url}/{path}") as answer:
+            assert answer.status == 200
+
+
+async def test_a_service_with_faults_says_so(starting, caplog):
+    """A warning in the log with everything it was told; a service without them is silent."""
+    await starting(faults=Faults.parse("drop-after=0.1", "seed=7"))
+    assert "FAULTS ARE ON" in caplog.text
+    assert "drop-after=0.1 seed=7" in caplog.text
+    caplog.clear()
