@@ -1,0 +1,71 @@
+"""Runs of the command line, each a process of its own, forked from one that has already imported everything.
+
+So a run is there at once and not after a second: hundreds of them are wanted.
+
+Reads orders as JSON lines from standard input: `{"argv", "env", "out", "err", "limits"}`. Answers each with the new
+process's id, waits for a line (meanwhile a tracer can take hold of it), lets it run, and answers with how it ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+PRELOADED = (
+    "lightmeter.cli.run",
+    "lightmeter.cli.resume",
+    "lightmeter.cli.status",
+    "lightmeter.cli.statement",
+    "lightmeter.pipeline.export",
+    "pyarrow.parquet",
+    "aiohttp",
+    "apsw",
+)
+
+
+def child(order: dict[str, Any], gate: int) -> None:
+    """Become the command; never returns to the loop below."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(order["out"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    err = os.open(order["err"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for place, file in enumerate((nothing, out, err)):
+        os.dup2(file, place)
+    os.environ.update(order["env"])
+    for name, most in order.get("limits", {}).items():
+        resource.setrlimit(getattr(resource, name), (most, most))
+    sys.argv = ["lightmeter", *order["argv"]]
+    os.read(gate, 1)
+    from lightmeter.cli import main  # noqa: PLC0415 (the nursery has it already)
+
+    main()
+
+
+def serve() -> bool:
+    """One order; False when there are no more. In the child it does not return: `main` exits."""
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return False
+    gate, opener = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(opener)
+        child(json.loads(line), gate)
+    os.close(gate)
+    os.write(1, b"%d\n" % pid)
+    sys.stdin.buffer.readline()
+    os.write(opener, b"!")
+    os.close(opener)
+    _, status = os.waitpid(pid, 0)
+    os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))
+    return True
+
+
+if __name__ == "__main__":
+    for module in PRELOADED:
+        importlib.import_module(module)
+    while serve():
+        pass
