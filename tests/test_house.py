@@ -18,7 +18,19 @@ SOURCES = sorted((ROOT / "src").rglob("*.py")) + sorted((ROOT / "flows").rglob("
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 MOST_LINES = 400
 MOST_LINES_OF_A_FUNCTION = 40
-HEAVY = ("decord", "onnxruntime", "ipywidgets", "duckdb", "pandas", "prefect", "pyarrow", "PIL", "numpy", "aiohttp", "matplotlib")
+HEAVY = (
+    "decord",
+    "onnxruntime",
+    "ipywidgets",
+    "duckdb",
+    "pandas",
+    "prefect",
+    "pyarrow",
+    "PIL",
+    "numpy",
+    "aiohttp",
+    "matplotlib",
+)
 
 
 def name(path: Path) -> str:
