@@ -44,8 +44,8 @@ DEFAULT_WORKERS: Final = 2 * (os.cpu_count() or 1)
 DEFAULT_LEASE_S: Final = 30.0
 """Long enough for a pause of a busy machine, short enough for a caller who polls."""
 
-DRAIN_S: Final = 15.0
-"""For open connections, and once more for what goes on behind them."""
+DEFAULT_DRAIN_S: Final = 15.0
+"""Longer than a picture takes, shorter than supervisors wait before they kill."""
 
 MOST_LINE_BYTES: Final = 64 * 1024
 """A query string that is too long for the contract must still be read, to be refused in its words."""
@@ -66,6 +66,8 @@ class ServiceConfig:
         rounding: Where charges are rounded up to whole credits.
         result_lifetime_s: How long results can be read after completion.
         lease_s: How long a process may be silent before others take over its work; of a shared database.
+        drain_s: How long what runs may go on when the service is closed: for open connections, and once more for what
+            goes on behind them.
         rates: Prices; the shipped table unless given.
         clock: Time; the machine's unless given.
         faults: What goes wrong on purpose; nothing unless given.
@@ -81,6 +83,7 @@ class ServiceConfig:
     rounding: Rounding = Rounding.IMAGE
     result_lifetime_s: float = RESULT_LIFETIME_S
     lease_s: float = DEFAULT_LEASE_S
+    drain_s: float = DEFAULT_DRAIN_S
     rates: RateTable | None = None
     clock: Clock = field(default_factory=SystemClock)
     faults: Faults = NO_FAULTS
@@ -102,7 +105,7 @@ class RunningService:
         self._stack = stack
 
     async def close(self) -> None:
-        """Stop listening, let what is running finish for half a minute, close the store; idempotent.
+        """Stop listening, let what is running finish for a while, close the store; idempotent.
 
         What does not finish in time and was acknowledged is done by the next start.
         """
@@ -166,8 +169,8 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
     await worker.warm()
     runner = Runner(store, worker, terms, config.clock, metrics)
     queue = _queue(config, store, runner)
-    stack.push_async_callback(queue.drain, DRAIN_S)
-    stack.push_async_callback(runner.drain, DRAIN_S)
+    stack.push_async_callback(queue.drain, config.drain_s)
+    stack.push_async_callback(runner.drain, config.drain_s)
     await queue.open()
     return _Engine(store, runner, queue, metrics)
 
@@ -216,14 +219,14 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
         runner = web.AppRunner(
             application(handlers, ready.is_set, engine.metrics, injection),
             access_log=None,
-            shutdown_timeout=DRAIN_S,
+            shutdown_timeout=config.drain_s,
             max_line_size=MOST_LINE_BYTES,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         # When it closes: nothing new is let in, what runs ends, and only then the door is shut: results can be polled.
-        stack.push_async_callback(engine.queue.drain, DRAIN_S)
-        stack.push_async_callback(engine.runner.drain, DRAIN_S)
+        stack.push_async_callback(engine.queue.drain, config.drain_s)
+        stack.push_async_callback(engine.runner.drain, config.drain_s)
         stack.callback(ready.clear)
         try:
             site = web.TCPSite(runner, host, port)

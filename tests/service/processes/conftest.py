@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +17,11 @@ LEASE_S = "2.5"
 class Process:
     """`lightmeter serve` or `lightmeter worker` on one database."""
 
+    backends = "palette"
+    lease_s = LEASE_S
+
     def __init__(self, folder: Path, database: str, verb: str = "serve") -> None:
+        self.environment = dict(os.environ)
         self.log = folder / f"{verb}.txt"
         self.verb = verb
         self.base_url = ""
@@ -25,14 +30,23 @@ class Process:
 
     def begin(self) -> None:
         """Start, and wait until it is ready."""
-        options = ["--database", self.database, "--backends", "palette", "--allow-private", "--lease", LEASE_S]
+        options = ["--database", self.database, "--backends", self.backends, "--allow-private"]
+        options += ["--lease", self.lease_s]
         if self.verb == "serve":
             options += ["--port", "0"]
         with self.log.open("ab") as log:
-            self.running = subprocess.Popen([LIGHTMETER, self.verb, *options], stdout=subprocess.PIPE, stderr=log)
+            command = [LIGHTMETER, self.verb, *options]
+            self.running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=self.environment)
         line = self.running.stdout.readline().decode()
         assert line.startswith(("listening on http://127.0.0.1:", "working")), self.log.read_text()
         self.base_url = line.split()[-1]
+
+    def has_died(self) -> bool:
+        """Whether it has ended by itself; what is left of it is cleared away."""
+        if self.running.poll() is None:
+            return False
+        self.running.stdout.close()
+        return True
 
     def end(self, how: signal.Signals) -> int:
         """Send a signal, wait, return the exit code."""
@@ -53,7 +67,7 @@ def processes(tmp_path):
 
     yield make
     for process in made:
-        if process.running is not None and process.running.poll() is None:
+        if process.running is not None and not process.has_died():
             process.end(signal.SIGKILL)
 
 

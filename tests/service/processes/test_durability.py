@@ -115,24 +115,6 @@ async def test_sigterm_lets_running_requests_finish(process, calling, site):
     assert await ended == 0
 
 
-async def test_a_request_that_ends_the_service_each_time_is_given_up(process, calling, site):
-    """Begun again a few times and never finished: it fails, says so, and costs nothing."""
-    process.begin()
-    caller = await calling(process, credits=10)
-    answered = await caller.ask(url=[site.url("held/1.png"), site.url("held/2.png")])
-    for _ in range(12):
-        await arrives(site)
-        process.end(signal.SIGKILL)
-        process.begin()
-        caller.base_url = process.base_url
-        if await caller.balance() == 10:
-            break
-    polled = await caller.poll(answered.body["request_id"])
-    assert (polled.status, polled.body["status"]) == (200, "failed")
-    assert polled.body["error"].startswith("Request failed")
-    assert await caller.balance() == 10
-
-
 async def test_an_embedded_service_drains_too(starting, calling, portal, site):
     """Closing it in the middle of a request answers that request."""
     service = await starting()

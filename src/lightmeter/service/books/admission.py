@@ -20,14 +20,15 @@ from lightmeter.service.books import credits as money
 from lightmeter.service.books.credits import Cause
 from lightmeter.service.books.database import Connection
 from lightmeter.service.books.jobs import FINISHED, JobEvent, JobState, step
+from lightmeter.service.books.suspicion import Record
 
 __all__ = [
-    "MOST_ATTEMPTS",
     "Admission",
     "Attempt",
     "Finished",
     "Stored",
     "Superseded",
+    "Suspected",
     "acknowledge",
     "admit",
     "find",
@@ -35,17 +36,19 @@ __all__ = [
     "hold_more",
     "keep_held",
     "purge",
+    "put_back",
     "start",
     "undo",
     "unfinished",
 ]
 
-MOST_ATTEMPTS: Final = 8
-"""Restarts may have other causes than the request that was being done, so a few prove nothing."""
-
 
 class Superseded(LightmeterError):
     """This attempt is no longer the one that counts: another process has taken the request over, or undone it."""
+
+
+class Suspected(LightmeterError):
+    """This request was in work at several deaths of its process: it is done alone, or not now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,11 @@ class Stored:
     result: bytes | None
     error: str | None
     finished_at: float | None
+    record: Record
+
+    def asks_the_same(self, new: Admission) -> bool:
+        """Whether a new request is this one once more; versions that kept no digest had its words without contents."""
+        return self.digest == new.digest() if self.digest else self.request == new.request.model_copy(update=_NO_FILES)
 
     @property
     def attempt(self) -> Attempt:
@@ -124,17 +132,20 @@ class Stored:
         return Attempt(self.request_id, self.attempts)
 
 
+_NO_FILES: Final[dict[str, object]] = {"file": []}
+
 _SELECT: Final = (
     "SELECT request_id, account_id, state, acknowledged, attempts, digest, echo, hold, paid, remaining, result, error, "
-    "finished_at FROM requests WHERE "
+    "finished_at, deaths, deaths_alone, alone FROM requests WHERE "
 )
 
 
 def _stored(row: Sequence[object]) -> Stored:
-    request_id, account_id, state, acknowledged, attempts, digest, echo, *rest = row
+    request_id, account_id, state, acknowledged, attempts, digest, echo, *rest, deaths, deaths_alone, alone = row
+    record = Record(int(str(deaths)), int(str(deaths_alone)), bool(alone))
     request = AnalyzeRequest.model_validate(orjson.loads(str(echo)))
     known = (request_id, account_id, JobState(str(state)), bool(acknowledged), attempts, digest, request)
-    return Stored(*known, *rest)  # type: ignore[arg-type]
+    return Stored(*known, *rest, record)  # type: ignore[call-arg, arg-type]
 
 
 def admit(db: Connection, new: Admission, enlist: Callable[[Connection, Admission], None]) -> Stored | None:
@@ -234,11 +245,22 @@ def _end(db: Connection, cause: Cause, state: JobState, held: int, finished: Fin
     return _stored(db.execute(f"{_SELECT} request_id = ?", (cause.request_id,))[0])
 
 
-def start(db: Connection, request_id: str, at: float) -> tuple[Stored, tuple[bytes, ...]] | None:
+def start(
+    db: Connection, request_id: str, at: float, *, alone: bool = False
+) -> tuple[Stored, tuple[bytes, ...]] | None:
     """Begin another attempt at an acknowledged request, whatever became of the last; returns it with its uploads.
 
-    None if there is nothing left to do. A request that was begun `MOST_ATTEMPTS` times and never ended may be what ends
-    its processes: it has failed.
+    None if there is nothing left to do. It has failed if it is given up now, because it ends each process that does it
+    (see `suspicion`).
+
+    Args:
+        db: A transaction.
+        request_id: Which.
+        at: When.
+        alone: Whether nothing else is in work in this process as long as it lasts.
+
+    Raises:
+        Suspected: it is done alone or not at all, and this would not be; nothing is changed.
     """
     rows = db.execute(f"{_SELECT} request_id = ? FOR UPDATE", (request_id,))
     if not rows:
@@ -246,19 +268,36 @@ def start(db: Connection, request_id: str, at: float) -> tuple[Stored, tuple[byt
     stored = _stored(rows[0])
     if stored.state in FINISHED:
         return None
-    state = step(stored.state, JobEvent.INTERRUPT) if stored.state is JobState.RUNNING else stored.state
-    if stored.attempts >= MOST_ATTEMPTS:
-        error = f"{REQUEST_FAILED}: the service ended {stored.attempts} times while it was doing this."
+    state, record = stored.state, stored.record
+    if state is JobState.RUNNING:
+        state, record = step(state, JobEvent.INTERRUPT), record.died()
+    if record.is_given_up:
+        error = f"{REQUEST_FAILED}: the service ended {record.deaths_alone} times while it was doing this alone."
         cause = Cause(stored.account_id, request_id, at)
-        _end(db, cause, step(state, JobEvent.GIVE_UP), stored.hold, Finished(0, None, error, at))
-        return None
+        return _end(db, cause, step(state, JobEvent.GIVE_UP), stored.hold, Finished(0, None, error, at)), ()
+    if record.is_suspect and not alone:
+        raise Suspected(f"Request {request_id} was in work at {record.deaths} deaths of its process: it is done alone.")
     db.execute(
-        "UPDATE requests SET state = ?, attempts = attempts + 1, lease_until = NULL WHERE request_id = ?",
-        (step(state, JobEvent.START).value, request_id),
+        "UPDATE requests SET state = ?, attempts = attempts + 1, lease_until = NULL, deaths = ?, deaths_alone = ?, "
+        "alone = ? WHERE request_id = ?",
+        (step(state, JobEvent.START).value, record.deaths, record.deaths_alone, int(alone), request_id),
     )
     contents = db.execute("SELECT content FROM uploads WHERE request_id = ? ORDER BY position", (request_id,))
     begun = _stored(db.execute(f"{_SELECT} request_id = ?", (request_id,))[0])
     return begun, tuple(content for (content,) in contents)
+
+
+def put_back(db: Connection, attempt: Attempt) -> None:
+    """Stop an attempt in good order: the process ends, and the request has no part in that.
+
+    Raises:
+        Superseded: the attempt no longer counts.
+    """
+    _, state, _ = _current(db, attempt)
+    db.execute(
+        "UPDATE requests SET state = ? WHERE request_id = ?",
+        (step(state, JobEvent.INTERRUPT).value, attempt.request_id),
+    )
 
 
 def keep_held(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
@@ -274,9 +313,13 @@ def keep_held(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
 
 
 def unfinished(db: Connection, *, acknowledged: bool) -> list[str]:
-    """Requests that have not ended, oldest first: those somebody polls for, or those nobody was told of."""
+    """Requests that have not ended: those somebody polls for, or those nobody was told of.
+
+    Those that were in work at most deaths come first, because a young process is least likely to die by chance; of
+    the others the oldest.
+    """
     rows = db.execute(
-        "SELECT request_id FROM requests WHERE state IN (?, ?) AND acknowledged = ? ORDER BY created_at",
+        "SELECT request_id FROM requests WHERE state IN (?, ?) AND acknowledged = ? ORDER BY deaths DESC, created_at",
         (JobState.QUEUED.value, JobState.RUNNING.value, int(acknowledged)),
     )
     return [request_id for (request_id,) in rows]

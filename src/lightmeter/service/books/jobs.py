@@ -4,9 +4,9 @@
 
     running ─settle→ completed
        │ ─fail→ failed
-       │ ─interrupt→ queued      (the process ended; an acknowledged request is done again)
+       │ ─interrupt→ queued      (the process ended; an acknowledged request is done again, a suspect alone)
     queued ─start→ running
-       │ ─give_up→ failed        (begun again and again, and never finished)
+       │ ─give_up→ failed        (its process died again and again while it did nothing else)
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.books.database import VERSION, Connection, StoreError, postgres_schema, to_postgres
+from lightmeter.service.books.database import Connection, StoreError, to_postgres, to_postgres_tables
+from lightmeter.service.books.schema import SCHEMA, VERSION, steps_from
 
 __all__ = ["PostgresDatabase", "raw", "with_search_path"]
 
@@ -78,7 +79,7 @@ class PostgresDatabase:
     """The database.
 
     Raises:
-        SettingsError: it cannot be reached, may not be written, or was made by another version.
+        SettingsError: it cannot be reached, may not be written, or was made by a newer version.
     """
 
     def __init__(self, database: str) -> None:
@@ -130,7 +131,10 @@ def _make_tables(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.execute("CREATE SCHEMA IF NOT EXISTS lightmeter")
         connection.execute("CREATE TABLE version (version BIGINT NOT NULL, swept_at DOUBLE PRECISION NOT NULL)")
         connection.execute("INSERT INTO version VALUES (%s, 0)", (VERSION,))
-        connection.execute(postgres_schema() + CLOCK)
+        connection.execute(to_postgres_tables(SCHEMA) + CLOCK)
         connection.execute(SchemaManager.get_schema())
-    elif connection.execute("SELECT version FROM version").fetchone() != (VERSION,):
-        raise SettingsError("The PostgreSQL database was made by another version of lightmeter.")
+        return
+    row = connection.execute("SELECT version FROM version").fetchone()
+    for step in steps_from(int(row[0]) if row else 0, "postgresql://…"):
+        connection.execute(to_postgres_tables(step))
+    connection.execute("UPDATE version SET version = %s WHERE version <> %s", (VERSION, VERSION))

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import apsw
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.books.database import SCHEMA, VERSION, Connection, StoreError, sqlite_path, to_sqlite
+from lightmeter.service.books.database import Connection, StoreError, sqlite_path, to_sqlite
+from lightmeter.service.books.schema import SCHEMA, VERSION, steps_from
 
 __all__ = ["SqliteDatabase"]
 
@@ -43,7 +44,7 @@ class SqliteDatabase:
         exclusive: Whether no other service may work on it meanwhile.
 
     Raises:
-        SettingsError: the file cannot be opened, was written by another version, or another service works on it.
+        SettingsError: the file cannot be opened, was written by a newer version, or another service works on it.
     """
 
     def __init__(self, database: str, *, exclusive: bool) -> None:
@@ -68,15 +69,14 @@ class SqliteDatabase:
             db.pragma("journal_mode", "wal")
             db.pragma("synchronous", "full")
             db.pragma("foreign_keys", "on")
-            with _writing(db):
-                if db.pragma("user_version") == 0:
-                    db.execute(SCHEMA)
-                    db.pragma("user_version", VERSION)
+            try:
+                with _writing(db):
+                    _make_tables(db, str(self._path))
+            except SettingsError:
+                db.close()
+                raise
         except (apsw.Error, OSError) as error:
             raise SettingsError(f"The database {self._path} cannot be used: {error}.") from error
-        if db.pragma("user_version") != VERSION:
-            db.close()
-            raise SettingsError(f"The database {self._path} was written by another version of lightmeter.")
         return db
 
     def _take_lock(self) -> apsw.Connection:
@@ -117,6 +117,14 @@ class SqliteDatabase:
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.close()
+
+
+def _make_tables(db: apsw.Connection, path: str) -> None:
+    """Those of this version: new, or made of those of an older one."""
+    version = int(db.pragma("user_version"))  # type: ignore[call-overload, unused-ignore]
+    for step in [SCHEMA] if version == 0 else steps_from(version, path):
+        db.execute(step)
+    db.pragma("user_version", VERSION)
 
 
 class _writing:  # noqa: N801 (reads as a word in `with`)

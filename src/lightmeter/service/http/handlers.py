@@ -118,6 +118,8 @@ class Handlers:
             idempotency_key=key,
         )
         with self._runner.room(order, self._queue.waiting):
+            if not new.acknowledged:
+                await self._runner.welcome()
             earlier = await self._store.write(lambda db: admission.admit(db, new, self._queue.enlist))
             if earlier is not None:
                 return await self._again(earlier, new, base_url)
@@ -146,7 +148,7 @@ class Handlers:
 
     async def _again(self, earlier: Stored, new: Admission, base_url: str) -> Reply:
         """The same request under the same idempotency key: its own answer, and nothing more is charged."""
-        if earlier.digest != new.digest():
+        if not earlier.asks_the_same(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
         known = (earlier.request_id, earlier.account_id, earlier.request, base_url)
         running = self._runner.answering.get(earlier.request_id)

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from lightmeter.clock import Clock
 from lightmeter.media.facts import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import FEATURES, REQUEST_FAILED
 from lightmeter.service.books import admission
-from lightmeter.service.books.admission import Attempt, Finished, Stored, Superseded
+from lightmeter.service.books.admission import Attempt, Finished, Stored, Superseded, Suspected
 from lightmeter.service.books.credits import Tariff
+from lightmeter.service.books.database import StoreError
 from lightmeter.service.books.jobs import JobState
 from lightmeter.service.books.store import Store
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.work.pressure import Place
+from lightmeter.service.work.company import Company
+from lightmeter.service.work.pressure import Busy, Place
 from lightmeter.service.work.worker import Desk, Order, Worker
 
 __all__ = ["Runner", "Running", "Terms", "active", "kinds_of"]
 
 log = logging.getLogger("lightmeter.service")
+
+PATIENCE_S: Final = 5.0
+"""For a suspect that is done alone; most are bystanders, and done in a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,7 @@ class Runner:
         self._store = store
         self._worker = worker
         self._clock = clock
+        self._company = Company()
         self.metrics = metrics
 
     def order(self, request: AnalyzeRequest, uploads: tuple[bytes, ...]) -> Order:
@@ -97,23 +106,51 @@ class Runner:
         """
         return self._worker.admit(sum(order.held_pictures), elsewhere)
 
+    async def welcome(self) -> None:
+        """Wait until requests whose callers wait may be in work, which they may not beside a suspect.
+
+        Raises:
+            Busy: that takes too long.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE_S), self._company.together():
+                return
+        except TimeoutError:
+            raise Busy(math.ceil(PATIENCE_S)) from None
+
     def begin(self, attempt: Attempt, order: Order) -> Running:
         """Do a request whose caller waits; its task raises Superseded if the attempt no longer counts in the end."""
         is_video = asyncio.Event()
-        task = asyncio.create_task(self._attempt(attempt, order, self._desk(attempt, order, is_video.set)))
+        task = asyncio.create_task(self._answer(attempt, order, self._desk(attempt, order, is_video.set)))
         running = Running(task, is_video)
         self.metrics.job(JobState.RUNNING.value)
         self.answering[attempt.request_id] = running
         task.add_done_callback(lambda _: self.answering.pop(attempt.request_id, None))
         return running
 
+    async def _answer(self, attempt: Attempt, order: Order, desk: Desk) -> Stored:
+        async with self._company.together():
+            return await self._attempt(attempt, order, desk)
+
     async def take_up(self, request_id: str) -> None:
-        """Do an acknowledged request, if there is anything left to do."""
-        begun = await self._store.write(lambda db: admission.start(db, request_id, self._clock.now()))
+        """Do an acknowledged request, if there is anything left to do: beside others, or alone if it is a suspect."""
+        try:
+            async with self._company.together():
+                await self._take_up(request_id, alone=False)
+        except Suspected as error:
+            log.warning("%s", error)
+            async with self._company.alone():
+                await self._take_up(request_id, alone=True)
+
+    async def _take_up(self, request_id: str, *, alone: bool) -> None:
+        begun = await self._store.write(lambda db: admission.start(db, request_id, self._clock.now(), alone=alone))
         if begun is None:
             return
         stored, uploads = begun
-        self.metrics.job(JobState.RUNNING.value)
+        self.metrics.job(stored.state.value)
+        if stored.state is JobState.FAILED:
+            log.error("request %s is given up: %s", request_id, stored.error)
+            return
         attempt, order = stored.attempt, self.order(stored.request, uploads)
         try:
             if attempt.number > 1:
@@ -122,6 +159,10 @@ class Runner:
             await self._attempt(attempt, order, self._desk(attempt, order, _nobody))
         except Superseded as error:
             log.warning("%s", error)
+        except asyncio.CancelledError:  # this process ends in good order: no request is to blame
+            with suppress(Superseded, StoreError):
+                await self._store.write(lambda db: admission.put_back(db, attempt))
+            raise
 
     def _desk(self, attempt: Attempt, order: Order, on_video: Callable[[], None]) -> Desk:
         async def hold_more(pictures: int) -> None:

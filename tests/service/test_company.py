@@ -1,0 +1,131 @@
+"""Who is in work beside whom: suspects beside nobody, and neither they nor the others wait for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from lightmeter.service.work.company import Company
+
+
+class Visits(RuleBasedStateMachine):
+    """Guests come through both doors, leave, and are called away while they wait or are inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.guests = []
+        self.inside = []
+
+    @initialize()
+    def open(self):
+        """An empty room."""
+        self.company = Company()
+
+    def settle(self):
+        """Let everybody go as far as they can."""
+        for _ in range(6):
+            self.loop.run_until_complete(asyncio.sleep(0))
+        self.guests = [guest for guest in self.guests if not guest[0].done()]
+
+    async def visit(self, alone, leave):
+        door = self.company.alone() if alone else self.company.together()
+        async with door:
+            self.inside.append(alone)
+            try:
+                await leave.wait()
+            finally:
+                self.inside.remove(alone)
+
+    @rule(alone=st.booleans())
+    def come(self, alone):
+        """Through one of the doors."""
+        leave = asyncio.Event()
+        self.guests.append((self.loop.create_task(self.visit(alone, leave)), leave, alone))
+        self.settle()
+
+    @precondition(lambda self: self.guests)
+    @rule(data=st.data())
+    def go(self, data):
+        """Of their own will, if they are inside."""
+        data.draw(st.sampled_from(self.guests))[1].set()
+        self.settle()
+
+    @precondition(lambda self: self.guests)
+    @rule(data=st.data(), at_once=st.booleans())
+    def call_away(self, data, at_once):
+        """Some are cancelled, perhaps at the instant at which others leave."""
+        if at_once:
+            for _, leave, _ in self.guests[::2]:
+                leave.set()
+        data.draw(st.sampled_from(self.guests))[0].cancel()
+        self.settle()
+
+    @invariant()
+    def nobody_is_beside_a_suspect(self):
+        """Whoever is in alone is alone."""
+        assert not (True in self.inside and len(self.inside) > 1)
+        assert self.company.inside == self.inside.count(False)
+        assert self.company.is_taken == (True in self.inside)
+
+    @invariant()
+    def nobody_waits_before_an_empty_room(self):
+        """When all who are inside leave, all who wait come in, one way or the other."""
+        assert bool(self.guests) == bool(self.inside)
+
+    def teardown(self):
+        """Everybody leaves, and everybody could."""
+        for _, leave, _ in self.guests:
+            leave.set()
+        for _ in range(len(self.guests) + 1):
+            self.settle()
+        assert (self.guests, self.inside) == ([], [])
+        self.loop.close()
+
+
+TestVisits = Visits.TestCase
+
+
+@given(st.integers(1, 20))
+def test_company_comes_in_between_two_suspects(suspects):
+    """However many suspects wait, whoever comes beside them waits for one of them only."""
+
+    async def run():
+        company, order = Company(), []
+
+        async def alone(number):
+            async with company.alone():
+                order.append(number)
+                for _ in range(4):
+                    await asyncio.sleep(0)
+
+        async def together():
+            async with company.together():
+                order.append("together")
+
+        tasks = [asyncio.create_task(alone(number)) for number in range(suspects)]
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(together()))
+        await asyncio.gather(*tasks)
+        return order
+
+    assert asyncio.run(run()).index("together") == 1
+
+
+async def test_whoever_gives_up_waiting_is_forgotten():
+    """The room goes to the next, and is empty in the end."""
+    company = Company()
+    async with company.alone():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01), company.together():
+                raise AssertionError
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01), company.alone():
+                raise AssertionError
+    async with company.alone():
+        assert company.is_taken
+    assert (company.inside, company.is_taken) == (0, False)
