@@ -84,7 +84,7 @@ async def outcome(session, address, headers, request_id):
 
 
 async def charged(database):
-    """What each request has paid by its own row and by the ledger, and how often its process died, in company and alone."""
+    """What each request has paid, by its own row and by the ledger; and the deaths it met, in company and alone."""
     store = Store(database)
     try:
         requests = await store.read(
