@@ -28,14 +28,29 @@ def test_every_state_can_be_reached_from_planned():
     assert reached == set(State)
 
 
-def test_only_settled_and_voided_end_without_a_hold():
-    """A submission that can go no further has been paid for, was refused, or keeps its hold because it is in doubt."""
-    ends = set(State) - {before for before, _ in TRANSITIONS}
-    assert ends == {State.SETTLED, State.VOIDED, State.PROVEN_PAID_LOST}
-    assert ends & HOLDING == {State.PROVEN_PAID_LOST}
+def test_what_goes_no_further_was_paid_refused_or_given_up():
+    """An end has been paid for or was refused, and holds nothing; or it was written off, and what it may cost stays."""
+    ends = set(State) - {before for (before, _), after in TRANSITIONS.items() if after is not before}
+    assert ends == {State.SETTLED, State.VOIDED, State.PROVEN_PAID_LOST, State.WRITTEN_OFF}
+    assert ends & HOLDING == {State.WRITTEN_OFF}
     assert IN_DOUBT <= HOLDING
 
 
+def test_a_hold_ends_only_with_a_reason():
+    """Money that may have been charged is let go by a charge, a refusal or a proof, and by nothing else."""
+    lets_go = {event for (before, event), after in TRANSITIONS.items() if before in HOLDING and after not in HOLDING}
+    assert lets_go == {
+        Event.SETTLE,
+        Event.REFUSE,
+        Event.UNREACHED,
+        Event.THROTTLE,
+        Event.PROVE_UNPAID,
+        Event.PROVE_PAID,
+    }
+
+
 def test_nothing_is_sent_without_a_hold():
-    """The only way to `sent` leads through `held`."""
-    assert {before for (before, _), after in TRANSITIONS.items() if after is State.SENT} == {State.HELD}
+    """The only ways to `sent` lead from states that hold the price."""
+    befores = {before for (before, _), after in TRANSITIONS.items() if after is State.SENT}
+    assert befores == {State.HELD, State.UNCERTAIN}
+    assert befores <= HOLDING

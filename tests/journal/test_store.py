@@ -13,6 +13,8 @@ import pytest
 
 from lightmeter.errors import JournalError, JournalLocked, JournalVersion
 from lightmeter.journal.changes import get_meta, put_meta
+from lightmeter.journal.proofs import proofs_of
+from lightmeter.journal.schema import VERSION
 from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
 
 
@@ -109,6 +111,38 @@ def test_a_newer_journal_is_refused(tmp_path):
     later.close()
     with pytest.raises(JournalVersion, match="version 99"):
         Journal(tmp_path)
+
+
+def test_an_older_journal_is_brought_up_to_date(tmp_path):
+    """What an older version wrote is kept and gets the tables of today, by a reader too."""
+    import apsw  # noqa: PLC0415 (as above)
+
+    with Journal(tmp_path) as journal:
+        journal.submit(put_meta({"a": "1"})).result()
+    older = apsw.Connection(str(journal_path(tmp_path)))
+    older.execute("DROP TABLE proofs; DROP TABLE readings; DROP TABLE earlier; DROP TABLE reused")
+    older.execute("ALTER TABLE submissions DROP COLUMN said")
+    older.pragma("user_version", 1)
+    older.close()
+    with reading(tmp_path) as db:
+        assert get_meta(db) == {"a": "1"}
+        assert proofs_of(db) == []
+        assert db.pragma("user_version") == VERSION
+        assert list(db.execute("SELECT said FROM submissions")) == []
+    Journal(tmp_path).close()
+
+
+def test_a_page_that_is_broken_in_the_middle_is_an_error_of_ours(tmp_path):
+    """Reading a damaged journal says which file it is, wherever in it the damage shows."""
+    with Journal(tmp_path) as journal:
+        journal.submit(put_meta({f"key{number}": "x" * 500 for number in range(200)})).result()
+    path = journal_path(tmp_path)
+    content = bytearray(path.read_bytes())
+    for page in range(3, len(content) // 4096):
+        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(JournalError, match="cannot be read"), reading(tmp_path) as db:
+        get_meta(db)
 
 
 def test_a_copy_is_whole(tmp_path):

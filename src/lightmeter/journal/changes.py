@@ -24,8 +24,11 @@ __all__ = [
     "fail_row",
     "get_meta",
     "hold_and_send",
+    "let_wait",
     "lose",
     "mark_over_budget",
+    "move",
+    "place",
     "put_meta",
     "receive",
     "resend",
@@ -79,6 +82,7 @@ class Outcome:
         request_id: The service's id, when said.
         rows: One for each row of the submission.
         reason: The word for rows without an asset.
+        said: Whether the answer named `paid`; False: it is what was held, the most it can be.
     """
 
     paid: int
@@ -86,6 +90,7 @@ class Outcome:
     request_id: str | None
     rows: tuple[Placed, ...]
     reason: str = "no_asset"
+    said: bool = True
 
 
 def put_meta(values: dict[str, str]) -> Callable[[apsw.Connection], None]:
@@ -102,8 +107,8 @@ def get_meta(db: apsw.Connection) -> dict[str, str]:
     return dict(db.execute("SELECT key, value FROM meta"))
 
 
-def _move(db: apsw.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
-    """Take one step in the life of a submission, and keep the running hold right."""
+def move(db: apsw.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
+    """Take one step in the life of a submission, and keep the running hold right; for use inside a change."""
     ((state, hold),) = db.execute("SELECT state, hold FROM submissions WHERE submission_id = ?", (submission_id,))
     before = State(state)
     after = step(before, event)
@@ -113,6 +118,12 @@ def _move(db: apsw.Connection, submission_id: int, event: Event, at: float, deta
     if change:
         db.execute("UPDATE money SET held = held + ?", (change,))
     return after
+
+
+def place(db: apsw.Connection) -> int:
+    """How far the journal has come: the position of its last transition, 0 before the first."""
+    ((last,),) = db.execute("SELECT coalesce(max(rowid), 0) FROM transitions")
+    return int(last)
 
 
 def hold_and_send(rows: Sequence[int], hold: int, budget: int | None, at: float) -> Callable[[apsw.Connection], int]:
@@ -131,8 +142,8 @@ def hold_and_send(rows: Sequence[int], hold: int, budget: int | None, at: float)
             (State.PLANNED, hold, len(rows), at),
         )
         submission_id = db.last_insert_rowid()
-        _move(db, submission_id, Event.HOLD, at)
-        _move(db, submission_id, Event.SEND, at)
+        move(db, submission_id, Event.HOLD, at)
+        move(db, submission_id, Event.SEND, at)
         db.executemany("UPDATE items SET submission_id = ? WHERE seq = ?", [(submission_id, seq) for seq in rows])
         return submission_id
 
@@ -149,7 +160,7 @@ def receive(submission_id: int, received: Received, event: Event) -> Callable[[a
             "UPDATE submissions SET http_status = ?, answered_at = ?, polls = polls + ? WHERE submission_id = ?",
             (received.http_status, received.at, received.polls, submission_id),
         )
-        _move(db, submission_id, event, received.at)
+        move(db, submission_id, event, received.at)
 
     return change
 
@@ -162,22 +173,27 @@ def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[aps
             "UPDATE submissions SET request_id = ?, acked_at = ? WHERE submission_id = ?",
             (request_id, at, submission_id),
         )
-        _move(db, submission_id, Event.ACKNOWLEDGE, at)
+        move(db, submission_id, Event.ACKNOWLEDGE, at)
 
     return change
 
 
-def settle(submission_id: int, outcome: Outcome, at: float) -> Callable[[apsw.Connection], None]:
-    """The charge is known: release the hold, count what was paid, and give every row its place."""
+def settle(
+    submission_id: int, outcome: Outcome, at: float, note: str | None = None
+) -> Callable[[apsw.Connection], None]:
+    """The charge is known: release the hold, count what was paid, and give every row its place.
+
+    `note` stays with the step: what was odd about the charge.
+    """
 
     def change(db: apsw.Connection) -> None:
         db.execute(
-            "UPDATE submissions SET paid = ?, remaining = ?, request_id = coalesce(?, request_id) "
+            "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
             "WHERE submission_id = ?",
-            (outcome.paid, outcome.remaining, outcome.request_id, submission_id),
+            (outcome.paid, outcome.remaining, outcome.said, outcome.request_id, submission_id),
         )
         db.execute("UPDATE money SET paid = paid + ?", (outcome.paid,))
-        _move(db, submission_id, Event.SETTLE, at)
+        move(db, submission_id, Event.SETTLE, at, note)
         db.executemany(
             "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
             [_as_status(placed, outcome.reason) for placed in outcome.rows],
@@ -220,10 +236,10 @@ def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Conn
             "UPDATE submissions SET error = ?, http_status = ?, answered_at = ?, paid = 0 WHERE submission_id = ?",
             (refusal.error, http_status, at, submission_id),
         )
-        _move(db, submission_id, Event.REFUSE, at, refusal.error)
-        _move(db, submission_id, Event.VOID, at)
+        move(db, submission_id, Event.REFUSE, at, refusal.error)
+        move(db, submission_id, Event.VOID, at)
         if refusal.rows_wait:
-            _let_wait(db, submission_id)
+            let_wait(db, submission_id)
         else:
             db.execute(
                 "UPDATE items SET status = 'failed', reason = ?, error = ? WHERE submission_id = ?",
@@ -233,7 +249,8 @@ def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Conn
     return change
 
 
-def _let_wait(db: apsw.Connection, submission_id: int) -> None:
+def let_wait(db: apsw.Connection, submission_id: int) -> None:
+    """Let the rows of a submission wait to be sent in another; for use inside a change."""
     db.execute(
         "UPDATE items SET submission_id = NULL, status = 'pending', reason = NULL, error = NULL "
         "WHERE submission_id = ?",
@@ -251,12 +268,12 @@ def fail_row(seq: int, reason: str, error: str) -> Callable[[apsw.Connection], N
 
 
 def take_back(submission_id: int, event: Event, why: str, at: float) -> Callable[[apsw.Connection], None]:
-    """It never counted (unreached, throttled, proven unpaid): its rows wait to be sent in a new submission."""
+    """It never counted (unreached, throttled): its rows wait to be sent in a new submission."""
 
     def change(db: apsw.Connection) -> None:
-        _move(db, submission_id, event, at, why)
+        move(db, submission_id, event, at, why)
         db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
-        _let_wait(db, submission_id)
+        let_wait(db, submission_id)
 
     return change
 
@@ -265,7 +282,7 @@ def lose(submission_id: int, why: str, at: float) -> Callable[[apsw.Connection],
     """No usable answer came, and it may have been charged: its rows are in doubt and the price stays held."""
 
     def change(db: apsw.Connection) -> None:
-        _move(db, submission_id, Event.LOSE, at, why)
+        move(db, submission_id, Event.LOSE, at, why)
         db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
         db.execute(
             "UPDATE items SET status = 'in_doubt', reason = 'no_answer', error = ? WHERE submission_id = ?",
@@ -276,13 +293,13 @@ def lose(submission_id: int, why: str, at: float) -> Callable[[apsw.Connection],
 
 
 def resend(submission_id: int, at: float) -> Callable[[apsw.Connection], None]:
-    """Send a lost submission again under its own idempotency key, which the service honours: never paid twice."""
+    """Ask again for a lost submission under its own idempotency key, which the service honours: it is paid once.
+
+    Its price stays held all the while.
+    """
 
     def change(db: apsw.Connection) -> None:
-        detail = "same idempotency key"
-        _move(db, submission_id, Event.PROVE_UNPAID, at, detail)
-        _move(db, submission_id, Event.HOLD, at, detail)
-        _move(db, submission_id, Event.SEND, at, detail)
+        move(db, submission_id, Event.ASK_AGAIN, at, "same idempotency key")
         db.execute(
             "UPDATE submissions SET attempts = attempts + 1, sent_at = ?, error = NULL WHERE submission_id = ?",
             (at, submission_id),

@@ -2,16 +2,59 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
-__all__ = ["APPLICATION_ID", "SCHEMA", "VERSION"]
+import apsw
+
+from lightmeter.errors import JournalVersion
+
+__all__ = ["APPLICATION_ID", "SCHEMA", "VERSION", "migrate"]
 
 APPLICATION_ID: Final = 0x4C4D4A31
 """`LMJ1` in the SQLite header, so that `file` and we know one when we see it."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 
-SCHEMA: Final = """
+_SINCE_2: Final = """
+-- The balance of the account, read while nothing was in flight.
+CREATE TABLE readings (
+    reading_id INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    balance INTEGER NOT NULL,
+    place INTEGER NOT NULL,            -- rowid of the last transition before it
+    opens INTEGER NOT NULL             -- 1: the proofs to come count from here
+) STRICT;
+
+-- What balances have proven of requests without an answer, whole: JSON with every number it rests on.
+CREATE TABLE proofs (
+    proof_id INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    opening INTEGER NOT NULL REFERENCES readings,
+    closing INTEGER NOT NULL REFERENCES readings,
+    document TEXT NOT NULL
+) STRICT;
+
+-- Answers that earlier runs paid for, and the rows of this run that are answered with them.
+CREATE TABLE IF NOT EXISTS earlier (
+    earlier_id INTEGER PRIMARY KEY,
+    sha256 TEXT NOT NULL UNIQUE,       -- of the answer's bytes
+    request_id TEXT,
+    answered_at REAL NOT NULL,
+    raw BLOB NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS reused (
+    seq INTEGER PRIMARY KEY REFERENCES items,
+    earlier_id INTEGER NOT NULL REFERENCES earlier
+) STRICT;
+CREATE INDEX IF NOT EXISTS reused_by_earlier ON reused (earlier_id);
+"""
+
+_TO: Final = {2: "ALTER TABLE submissions ADD COLUMN said INTEGER NOT NULL DEFAULT 1;" + _SINCE_2}
+"""What brings a journal to this version from the one before."""
+
+SCHEMA: Final = (
+    """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
 -- One row for each row of the manifest, in its order.
@@ -68,7 +111,8 @@ CREATE TABLE submissions (
     answered_at REAL,
     attempts INTEGER NOT NULL DEFAULT 0,
     polls INTEGER NOT NULL DEFAULT 0,
-    error TEXT
+    error TEXT,
+    said INTEGER NOT NULL DEFAULT 1    -- 0: the answer did not name its charge, the hold was taken for it
 ) STRICT;
 CREATE INDEX submissions_by_state ON submissions (state);
 
@@ -95,3 +139,26 @@ CREATE TABLE money (
 ) STRICT;
 INSERT INTO money VALUES (1, 0, 0);
 """
+    + _SINCE_2
+)
+
+
+def migrate(db: apsw.Connection, path: Path) -> None:
+    """Bring an older journal to `VERSION`, in one transaction; what it says of the past stays as it is.
+
+    Raises:
+        JournalVersion: it was written by a newer lightmeter.
+    """
+    if db.pragma("user_version") == VERSION:
+        return
+    with db:  # a savepoint would let two readers both begin: the first statement writes, and so waits for the other
+        db.execute("UPDATE meta SET value = value WHERE 0")
+        version = db.pragma("user_version")
+        if version > VERSION:
+            raise JournalVersion(
+                f"{path} has journal version {version}, this lightmeter writes version {VERSION}.",
+                hint="Use the version of lightmeter that wrote it, or a newer one.",
+            )
+        for target in range(version + 1, VERSION + 1):
+            db.execute(_TO[target])
+        db.pragma("user_version", VERSION)

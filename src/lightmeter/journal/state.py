@@ -1,6 +1,8 @@
 """The life of a submission: one POST, from the decision to send it to the last credit of its charge.
 
 Pure: a literal table of (state, event) → state. A pair that is not in it raises, because money hangs on it.
+What is `acked` can be lost too. An `ambiguous` one can still be proven either way, once more is known of the account.
+`pay_again` sends its rows again as a new submission: what this one may have been charged stays counted.
 
 ::
 
@@ -8,9 +10,10 @@ Pure: a literal table of (state, event) → state. A pair that is not in it rais
        ↑                             ├─acknowledge→ acked ─collect→ polled ─settle→ settled
        │                             ├─refuse→ refused ─void→ voided
        ├───────────unreached, throttle┤
-       │                             └─lose→ uncertain ─┬─prove_unpaid→ (planned)
-       └────────────────────────────────────────────────┤─prove_paid→ proven_paid_lost
-                                                        └─give_up→ ambiguous ─pay_again→ (planned)
+       │                             └─lose→ uncertain ─┬─ask_again→ (sent)
+       └──────────────────────────────────prove_unpaid──┤
+                                                        ├─prove_paid→ proven_paid_lost ─pay_again→ (the same)
+                                                        └─give_up→ ambiguous ─pay_again→ written_off
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class State(StrEnum):
     UNCERTAIN = "uncertain"
     PROVEN_PAID_LOST = "proven_paid_lost"
     AMBIGUOUS = "ambiguous"
+    WRITTEN_OFF = "written_off"
 
 
 class Event(StrEnum):
@@ -54,6 +58,7 @@ class Event(StrEnum):
     UNREACHED = "unreached"
     THROTTLE = "throttle"
     LOSE = "lose"
+    ASK_AGAIN = "ask_again"
     PROVE_UNPAID = "prove_unpaid"
     PROVE_PAID = "prove_paid"
     GIVE_UP = "give_up"
@@ -74,10 +79,14 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.ANSWERED, Event.SETTLE): State.SETTLED,
     (State.POLLED, Event.SETTLE): State.SETTLED,
     (State.REFUSED, Event.VOID): State.VOIDED,
+    (State.UNCERTAIN, Event.ASK_AGAIN): State.SENT,
     (State.UNCERTAIN, Event.PROVE_UNPAID): State.PLANNED,
     (State.UNCERTAIN, Event.PROVE_PAID): State.PROVEN_PAID_LOST,
     (State.UNCERTAIN, Event.GIVE_UP): State.AMBIGUOUS,
-    (State.AMBIGUOUS, Event.PAY_AGAIN): State.PLANNED,
+    (State.AMBIGUOUS, Event.PROVE_UNPAID): State.PLANNED,
+    (State.AMBIGUOUS, Event.PROVE_PAID): State.PROVEN_PAID_LOST,
+    (State.AMBIGUOUS, Event.PAY_AGAIN): State.WRITTEN_OFF,
+    (State.PROVEN_PAID_LOST, Event.PAY_AGAIN): State.PROVEN_PAID_LOST,
 }
 
 HOLDING: Final = frozenset(
@@ -89,13 +98,13 @@ HOLDING: Final = frozenset(
         State.POLLED,
         State.UNCERTAIN,
         State.AMBIGUOUS,
-        State.PROVEN_PAID_LOST,
+        State.WRITTEN_OFF,
     }
 )
 """States in which the price is set aside: it may have been charged, or still be."""
 
-IN_DOUBT: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.PROVEN_PAID_LOST})
-"""States whose rows are `in_doubt`: sent, and no answer in hand."""
+IN_DOUBT: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})
+"""States whose rows are `in_doubt`: sent, no answer in hand, and nobody can say whether it was charged."""
 
 
 def step(state: State, event: Event) -> State:

@@ -19,8 +19,8 @@ from typing import Any, Final, Self, TypeVar
 import apsw
 
 from lightmeter.atomic import fsync_folder, replacing
-from lightmeter.errors import JournalError, JournalLocked, JournalVersion
-from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION
+from lightmeter.errors import JournalError, JournalLocked
+from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION, migrate
 
 __all__ = ["FILE_NAME", "Change", "Journal", "copy_journal", "journal_path", "reading"]
 
@@ -85,12 +85,7 @@ def _create_if_empty(connection: apsw.Connection, path: Path) -> None:
 def _check_version(connection: apsw.Connection, path: Path) -> None:
     if connection.pragma("application_id") != APPLICATION_ID:
         raise JournalError(f"{path} is not a journal of lightmeter.", hint="Choose another output folder.")
-    version = connection.pragma("user_version")
-    if version != VERSION:
-        raise JournalVersion(
-            f"{path} has journal version {version}, this lightmeter writes version {VERSION}.",
-            hint="Use the version of lightmeter that wrote it, or a newer one.",
-        )
+    migrate(connection, path)
 
 
 @contextmanager
@@ -98,24 +93,26 @@ def reading(folder: Path) -> Iterator[apsw.Connection]:
     """A read-only connection to the journal of `folder`, also while a run writes to it.
 
     Raises:
-        JournalError: there is no journal there.
+        JournalError: there is no journal there, or it cannot be read; also when that shows inside the block.
+        JournalVersion: it was written by a newer lightmeter.
     """
     path = journal_path(folder)
     if not path.exists():
         raise JournalError(
             f"{folder} holds no run: {path} is missing.", hint="Start one: lightmeter run MANIFEST --out DIR"
         )
+    connection = None
     try:
         # Not SQLITE_OPEN_READONLY: a reader must be able to make the WAL index of a journal that was left behind.
         connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
         _check_version(connection, path)
-    except apsw.Error as error:
-        raise JournalError(f"{path} cannot be read: {error}.") from error
-    try:
         connection.pragma("query_only", "on")
         yield connection
+    except apsw.Error as error:  # also one raised inside the block: a page may be broken anywhere
+        raise JournalError(f"{path} cannot be read: {error}.") from error
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
 
 
 def copy_journal(source: Path, target: Path) -> None:
@@ -135,7 +132,7 @@ class Journal:
 
     Raises:
         JournalLocked: another process writes to this folder.
-        JournalVersion: it was written by another version.
+        JournalVersion: it was written by a newer version.
         JournalError: it cannot be opened or written.
     """
 
@@ -230,7 +227,8 @@ class Journal:
             db.execute("COMMIT")
         except apsw.Error as error:
             if db.in_transaction:  # a full disk has rolled it back already
-                db.execute("ROLLBACK")
+                with suppress(apsw.Error):  # whatever it says, those who wait must be told
+                    db.execute("ROLLBACK")
             failure = JournalError(
                 f"{journal_path(self.folder)} cannot be written: {error}.",
                 hint="Is the disk full? Nothing more is sent.",

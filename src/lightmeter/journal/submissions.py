@@ -10,7 +10,15 @@ import apsw
 from lightmeter.journal.raw import unpack
 from lightmeter.journal.state import State
 
-__all__ = ["Submitted", "answer_of", "requests_sent", "submissions_in"]
+__all__ = [
+    "InDoubt",
+    "Submitted",
+    "answer_of",
+    "in_doubt",
+    "requests_sent",
+    "submissions_in",
+    "waiting_at_service",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +61,46 @@ def requests_sent(db: apsw.Connection) -> int:
     """How many POSTs were ever sent."""
     ((sent,),) = db.execute("SELECT coalesce(sum(attempts), 0) FROM submissions")
     return int(sent)
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """What the run cannot decide by itself.
+
+    Attributes:
+        requests: Requests without an answer that may have been charged; their rows are `in_doubt`.
+        rows: Those rows.
+        credits: What they may have cost: it stays held.
+        again: What sending those again costs at most that no balance decided.
+        lost_requests: Requests that were charged for sure, and whose answer never came; their rows have `failed`.
+        lost_credits: What they cost.
+    """
+
+    requests: int
+    rows: int
+    credits: int
+    again: int
+    lost_requests: int
+    lost_credits: int
+
+
+def in_doubt(db: apsw.Connection) -> InDoubt:
+    """What became of requests that never got their answer."""
+    ((requests, rows, credits_, again),) = db.execute(
+        "SELECT count(*), coalesce(sum(assets), 0), coalesce(sum(hold), 0), "
+        "coalesce(sum(CASE WHEN state = 'ambiguous' THEN hold END), 0) "
+        "FROM submissions WHERE state IN ('uncertain', 'ambiguous')"
+    )
+    ((lost, lost_credits),) = db.execute(
+        "SELECT count(*), coalesce(sum(paid), 0) FROM submissions WHERE state = 'proven_paid_lost'"
+    )
+    return InDoubt(requests, rows, credits_, again, lost, lost_credits)
+
+
+def waiting_at_service(db: apsw.Connection) -> tuple[int, float | None]:
+    """Acknowledged requests whose answers were not collected, and when the oldest was acknowledged (epoch seconds).
+
+    A service keeps answers for 24 hours.
+    """
+    ((requests, oldest),) = db.execute("SELECT count(*), min(acked_at) FROM submissions WHERE state = 'acked'")
+    return int(requests), oldest
