@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from platformdirs import user_cache_path, user_config_path
+from platformdirs import user_cache_path, user_config_path, user_state_path
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
@@ -52,11 +52,30 @@ class Settings(BaseSettings):
         gt=0,
         description="Days after which a kept answer is not used any more: what is at a URL may change.",
     )
+    state_dir: Path = Field(
+        default_factory=lambda: user_state_path("lightmeter"),
+        description="Where what must not be lost is kept: the ledger of a key's budget, the pace that processes share.",
+    )
     key_budget: int | None = Field(
         default=None, ge=0, description="Most credits that all runs of one key on this machine may spend in a period."
     )
     key_budget_period: Literal["day", "week", "month"] = Field(
         default="month", description="The period of the key's budget, in UTC."
+    )
+    charges_final_s: float = Field(
+        default=200.0,
+        ge=0,
+        description=(
+            "Seconds after it was sent during which a request without an answer may still be charged: a balance proves "
+            "it unpaid only when read later."
+        ),
+    )
+    proxy: str | None = Field(
+        default=None,
+        description=(
+            "Proxy for requests to the service: `http://host:port`, or `environment` for what HTTPS_PROXY, HTTP_PROXY "
+            "and NO_PROXY say; none: no proxy, whatever the environment says."
+        ),
     )
 
     @classmethod

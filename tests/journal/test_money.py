@@ -25,7 +25,8 @@ from lightmeter.journal.changes import (
     take_back,
     void,
 )
-from lightmeter.journal.items import PlannedRow, add_rows, count_by_status, pending_rows, totals
+from lightmeter.journal.items import count_by_status, pending_rows, totals
+from lightmeter.journal.planned import PlannedRow, add_rows
 from lightmeter.journal.state import HOLDING, Event
 from lightmeter.journal.store import Journal, reading
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from lightmeter.cli.statement import command
 from lightmeter.errors import JournalError
 from lightmeter.journal.changes import Outcome, Placed, Received, hold_and_send, lose, put_meta, receive, settle
-from lightmeter.journal.items import PlannedRow, add_rows
+from lightmeter.journal.planned import PlannedRow, add_rows
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
 from lightmeter.pipeline.options import Options

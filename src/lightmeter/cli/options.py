@@ -56,6 +56,14 @@ pace_options = with_options(
     click.option("--max-at-risk", metavar="CREDITS", type=int, help="Most credits in flight without an answer."),
     click.option("--batch-size", metavar="N|auto", callback=_batch_size, help="Images in one request (auto)."),
     click.option("--max-concurrency", metavar="N", type=int, help="Most requests in flight (8)."),
+    click.option("--careful", is_flag=True, default=None, help="One request in flight: what is lost can be told."),
+    click.option("--sole-spender", is_flag=True, default=None, help="Nobody else spends from this account meanwhile."),
+    click.option(
+        "--format",
+        "table_format",
+        type=click.Choice(["parquet", "delta"]),
+        help="What tables are written as (parquet).",
+    ),
 )
 
 spending_options = with_options(

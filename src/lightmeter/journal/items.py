@@ -1,8 +1,8 @@
-"""Rows of the manifest in the journal: written once by the plan, read by the run and the export."""
+"""Rows of the manifest in the journal: where they stand, and which of them wait; `planned` has how they came there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,9 +11,6 @@ import apsw
 __all__ = [
     "STATUSES",
     "Pending",
-    "PlannedFinding",
-    "PlannedRow",
-    "add_rows",
     "count_by_status",
     "pending_frames",
     "pending_rows",
@@ -25,45 +22,6 @@ STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_bud
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedFinding:
-    """One finding of a pre-check, ready to be stored; `facts` is JSON."""
-
-    name: str
-    severity: str
-    message: str
-    value: float | None
-    facts: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRow:
-    """A manifest row as the plan leaves it: to be sent (`pending`), or skipped with a reason.
-
-    `frames_low` to `frames_high` (None: no bound) pictures will be charged for it. `extra` is JSON. `identity` is None
-    for rows that cannot be an asset.
-    """
-
-    seq: int
-    item_id: str
-    url: str
-    path: str | None
-    identity: str | None
-    kind: str | None
-    extra: str
-    own_id: bool
-    status: str = "pending"
-    reason: str | None = None
-    error: str | None = None
-    frames_low: int = 0
-    frames_high: int | None = 0
-    width: int | None = None
-    height: int | None = None
-    duration_s: float | None = None
-    content_sha256: str | None = None
-    findings: tuple[PlannedFinding, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Pending:
     """A row that waits to be sent."""
 
@@ -72,76 +30,6 @@ class Pending:
     path: str | None
     kind: str | None
     frames_high: int | None
-
-
-_INSERT: Final = """
-INSERT INTO items (seq, item_id, url, path, identity, kind, extra, status, reason, error, duplicate_of,
-                   frames_low, frames_high, width, height, duration_s, content_sha256)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-
-def add_rows(rows: Sequence[PlannedRow]) -> Callable[[apsw.Connection], None]:
-    """Write rows; the journal knows all earlier ones, so it finds duplicates and repeated ids."""
-
-    def change(db: apsw.Connection) -> None:
-        for row in rows:
-            _add(db, row)
-
-    return change
-
-
-def _add(db: apsw.Connection, row: PlannedRow) -> None:
-    status, reason, error, original = row.status, row.reason, row.error, None
-    frames: tuple[int, int | None] = (row.frames_low, row.frames_high)
-    item_id = row.item_id
-    if db.execute("SELECT 1 FROM items WHERE item_id = ?", (item_id,)).fetchone():
-        item_id = f"{item_id}#{row.seq}"
-        if row.own_id and status == "pending":
-            status, reason, error = (
-                "skipped",
-                "id_repeated",
-                f"The id {row.item_id!r} stands in an earlier row.",
-            )
-    if status == "pending":
-        original = _original(db, row)
-        if original is not None:
-            status, reason = "duplicate", "same_asset"
-    if status != "pending":
-        frames = (0, 0)
-    values = (
-        row.seq,
-        item_id,
-        row.url,
-        row.path,
-        row.identity,
-        row.kind,
-        row.extra,
-        status,
-        reason,
-        error,
-        original,
-    )
-    facts = (row.width, row.height, row.duration_s, row.content_sha256)
-    db.execute(_INSERT, (*values, *frames, *facts))
-    db.executemany(
-        "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)",
-        [(row.seq, found.name, found.severity, found.message, found.value, found.facts) for found in row.findings],
-    )
-
-
-def _original(db: apsw.Connection, row: PlannedRow) -> str | None:
-    """The earlier row that this one repeats: the same address, or the same content."""
-    for column, value in (("identity", row.identity), ("content_sha256", row.content_sha256)):
-        if value is None:
-            continue
-        found = db.execute(
-            f"SELECT item_id FROM items WHERE {column} = ? AND status NOT IN ('duplicate', 'skipped') LIMIT 1",  # noqa: S608 (our own word)
-            (value,),
-        ).fetchone()
-        if found:
-            return str(found[0])
-    return None
 
 
 def count_by_status(db: apsw.Connection) -> dict[str, int]:

@@ -39,6 +39,9 @@ class PlanOptions(TypedDict, total=False):
     precheck: bool
     upload: Literal["never", "fallback", "always"]
     reuse: bool
+    careful: bool
+    sole_spender: bool
+    table_format: Literal["parquet", "delta"]
     base_url: str | None
 
 
@@ -73,6 +76,10 @@ class Options(BaseModel):
         upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
             service cannot fetch, or always.
         reuse: Take answers that an earlier run paid for, where the settings name a folder that keeps them.
+        careful: One request in flight at a time: what is lost can always be told from the balance.
+        sole_spender: Nobody else spends from this account while the run lasts: then the balance proves also what was
+            charged.
+        table_format: What the tables are written as.
         base_url: The service; None means the embedded one.
     """
 
@@ -93,6 +100,9 @@ class Options(BaseModel):
     precheck: bool = True
     upload: Literal["never", "fallback", "always"] = "never"
     reuse: bool = True
+    careful: bool = False
+    sole_spender: bool = False
+    table_format: Literal["parquet", "delta"] = "parquet"
     base_url: str | None = None
 
     @field_validator("features")

@@ -25,14 +25,8 @@ from lightmeter.atomic import write_text
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.errors import PlanChanged, SettingsError, UsageError
 from lightmeter.journal.changes import put_meta
-from lightmeter.journal.items import (
-    PlannedFinding,
-    PlannedRow,
-    add_rows,
-    count_by_status,
-    pending_frames,
-    reasons,
-)
+from lightmeter.journal.items import count_by_status, pending_frames, reasons
+from lightmeter.journal.planned import PlannedFinding, PlannedRow, add_rows
 from lightmeter.journal.store import Journal, reading
 from lightmeter.manifest.canonical import canonical_url
 from lightmeter.manifest.item import Item

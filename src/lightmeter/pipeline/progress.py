@@ -7,7 +7,7 @@ from typing import Literal
 
 __all__ = ["Phase", "Progress"]
 
-Phase = Literal["planning", "starting", "collecting", "running", "draining", "exporting", "done"]
+Phase = Literal["planning", "starting", "collecting", "reconciling", "running", "draining", "exporting", "done"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,262 @@
+"""Rows as a plan leaves them: written once, duplicates found on the way; priced anew, and read back for a plan file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import apsw
+
+__all__ = [
+    "EarlierAnswer",
+    "PlannedFinding",
+    "PlannedRow",
+    "Reused",
+    "add_rows",
+    "forget_reused",
+    "has_reused",
+    "planned_rows",
+    "restore_rows",
+    "reuse",
+    "set_frames",
+]
+
+_REUSE_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS earlier (
+    earlier_id INTEGER PRIMARY KEY,
+    sha256 TEXT NOT NULL UNIQUE,       -- of the answer's bytes
+    request_id TEXT,
+    answered_at REAL NOT NULL,
+    raw BLOB NOT NULL                  -- zstd, as in answers
+) STRICT;
+CREATE TABLE IF NOT EXISTS reused (
+    seq INTEGER PRIMARY KEY REFERENCES items,
+    earlier_id INTEGER NOT NULL REFERENCES earlier
+) STRICT;
+CREATE INDEX IF NOT EXISTS reused_by_earlier ON reused (earlier_id);
+"""
+"""Answers that earlier runs paid for, and the rows of this run that are answered with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFinding:
+    """One finding of a pre-check, ready to be stored; `facts` is JSON."""
+
+    name: str
+    severity: str
+    message: str
+    value: float | None
+    facts: str
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierAnswer:
+    """An answer of an earlier run: the SHA-256 of its bytes, its own facts, and the bytes, packed."""
+
+    sha256: str
+    request_id: str | None
+    answered_at: float
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """A row that an earlier answer answers: where its asset is in it, and what it is called there."""
+
+    seq: int
+    asset: int
+    name: str | None
+    answer: EarlierAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """A manifest row as the plan leaves it: to be sent (`pending`), or not, with a reason.
+
+    `frames_low` to `frames_high` (None: no bound) pictures will be charged for it. `extra` is JSON. `identity` is None
+    for rows that cannot be an asset. `duplicate_of` is found by the journal, unless the row comes from a plan file.
+    """
+
+    seq: int
+    item_id: str
+    url: str
+    path: str | None
+    identity: str | None
+    kind: str | None
+    extra: str
+    own_id: bool
+    status: str = "pending"
+    reason: str | None = None
+    error: str | None = None
+    frames_low: int = 0
+    frames_high: int | None = 0
+    width: int | None = None
+    height: int | None = None
+    duration_s: float | None = None
+    content_sha256: str | None = None
+    findings: tuple[PlannedFinding, ...] = ()
+    duplicate_of: str | None = None
+
+
+_INSERT: Final = """
+INSERT INTO items (seq, item_id, url, path, identity, kind, extra, status, reason, error, duplicate_of,
+                   frames_low, frames_high, width, height, duration_s, content_sha256)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+_INSERT_FINDING: Final = "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)"
+
+_KNOWN: Final = """
+SELECT EXISTS (SELECT 1 FROM items WHERE item_id = ?1),
+       (SELECT item_id FROM items WHERE identity = ?2 AND status NOT IN ('duplicate', 'skipped') LIMIT 1),
+       (SELECT item_id FROM items WHERE content_sha256 = ?3 AND status NOT IN ('duplicate', 'skipped') LIMIT 1)
+"""
+
+
+def add_rows(rows: Sequence[PlannedRow]) -> Callable[[apsw.Connection], None]:
+    """Write rows; the journal knows all earlier ones, so it finds duplicates and repeated ids."""
+
+    def change(db: apsw.Connection) -> None:
+        for row in rows:
+            _add(db, row)
+
+    return change
+
+
+def _add(db: apsw.Connection, row: PlannedRow) -> None:
+    status, reason, error, original = row.status, row.reason, row.error, None
+    item_id = row.item_id
+    ((repeated, same_place, same_content),) = db.execute(_KNOWN, (item_id, row.identity, row.content_sha256))
+    if repeated:
+        item_id = _free_id(db, row)
+        if row.own_id and status == "pending":
+            status, reason, error = "skipped", "id_repeated", f"The id {row.item_id!r} stands in an earlier row."
+    if status == "pending":
+        original = same_place or same_content
+        if original is not None:
+            status, reason = "duplicate", "same_asset"
+    frames = (row.frames_low, row.frames_high) if status == "pending" else (0, 0)
+    _insert(db, row, (item_id, status, reason, error, original), frames)
+
+
+def _free_id(db: apsw.Connection, row: PlannedRow) -> str:
+    """An id for a row whose own is taken: with its number, and once more where somebody's id looks like that."""
+    item_id = row.item_id
+    while True:
+        item_id = f"{item_id}#{row.seq}"
+        if not db.execute("SELECT 1 FROM items WHERE item_id = ?", (item_id,)).fetchone():
+            return item_id
+
+
+def _insert(
+    db: apsw.Connection, row: PlannedRow, stands: tuple[str, str, str | None, str | None, str | None], frames: Any
+) -> None:
+    item_id, status, reason, error, original = stands
+    names = (row.seq, item_id, row.url, row.path, row.identity, row.kind, row.extra)
+    facts = (row.width, row.height, row.duration_s, row.content_sha256)
+    db.execute(_INSERT, (*names, status, reason, error, original, *frames, *facts))
+    for found in row.findings:
+        values = (row.seq, found.name, found.severity, found.message, found.value, found.facts)
+        db.execute(_INSERT_FINDING, values)
+
+
+def restore_rows(rows: Sequence[PlannedRow]) -> Callable[[apsw.Connection], None]:
+    """Write rows exactly as they are, with ids and duplicates as an earlier plan found them."""
+
+    def change(db: apsw.Connection) -> None:
+        for row in rows:
+            stands = (row.item_id, row.status, row.reason, row.error, row.duplicate_of)
+            _insert(db, row, stands, (row.frames_low, row.frames_high))
+
+    return change
+
+
+_ROWS: Final = """
+SELECT seq, item_id, url, path, identity, kind, extra, 0, status, reason, error, frames_low, frames_high,
+       width, height, duration_s, content_sha256, duplicate_of FROM items ORDER BY seq
+"""
+
+_FINDINGS: Final = "SELECT seq, name, severity, message, value, facts FROM findings ORDER BY seq, rowid"
+
+_REUSED: Final = """
+SELECT r.seq, i.asset, i.name, e.sha256 FROM reused r JOIN items i USING (seq) JOIN earlier e USING (earlier_id)
+ORDER BY r.seq
+"""
+
+
+def planned_rows(db: apsw.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
+    """All rows in order, each with the (asset, name, sha256) of the earlier answer that it is answered with, if any."""
+    findings: Iterator[Any] = iter(db.execute(_FINDINGS))
+    reused: Iterator[Any] = iter(db.execute(_REUSED)) if has_reused(db) else iter(())
+    found, answered = next(findings, None), next(reused, None)
+    values: Any
+    for values in db.execute(_ROWS):
+        seq, facts, answer = values[0], [], None
+        while found is not None and found[0] == seq:
+            facts.append(PlannedFinding(*found[1:]))
+            found = next(findings, None)
+        if answered is not None and answered[0] == seq:
+            answer, answered = answered[1:], next(reused, None)
+        yield PlannedRow(*(*values[:-1], tuple(facts), values[-1])), answer
+
+
+def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> Callable[[apsw.Connection], None]:
+    """Give rows that are to be paid for, or are answered by earlier answers, new counts of pictures.
+
+    Args:
+        groups: (kind, whole seconds, at least, at most) for each kind and length there is.
+    """
+
+    def change(db: apsw.Connection) -> None:
+        db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
+        try:
+            db.executemany("INSERT INTO lengths VALUES (?, ?, ?, ?)", groups)
+            db.execute(
+                "UPDATE items SET frames_low = low, frames_high = high FROM lengths "
+                "WHERE items.kind IS lengths.kind AND CAST(items.duration_s AS INTEGER) IS lengths.seconds "
+                "AND status IN ('pending', 'over_budget', 'ok')"
+            )
+        finally:
+            db.execute("DROP TABLE lengths")
+
+    return change
+
+
+def reuse(found: Sequence[Reused]) -> Callable[[apsw.Connection], None]:
+    """Answer rows that wait with earlier answers: they are ok, and cost nothing."""
+
+    def change(db: apsw.Connection) -> None:
+        db.execute(_REUSE_TABLES)
+        for one in found:
+            answer = one.answer
+            values = (answer.sha256, answer.request_id, answer.answered_at, answer.raw)
+            db.execute(
+                "INSERT INTO earlier (sha256, request_id, answered_at, raw) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                values,
+            )
+            db.execute(
+                "INSERT INTO reused SELECT ?, earlier_id FROM earlier WHERE sha256 = ?", (one.seq, answer.sha256)
+            )
+            db.execute(
+                "UPDATE items SET status = 'ok', reason = 'cached', asset = ?, name = ? WHERE seq = ?",
+                (one.asset, one.name, one.seq),
+            )
+
+    return change
+
+
+def forget_reused(db: apsw.Connection) -> None:
+    """Let the rows that earlier answers answered wait again: something else is asked now."""
+    if has_reused(db):
+        db.execute(
+            "UPDATE items SET status = 'pending', reason = NULL, asset = NULL, name = NULL "
+            "WHERE seq IN (SELECT seq FROM reused)"
+        )
+        db.execute("DELETE FROM reused")
+        db.execute("DELETE FROM earlier")
+
+
+def has_reused(db: apsw.Connection) -> bool:
+    """Whether this journal has the tables of earlier answers: only one that used some has."""
+    return db.table_exists("main", "reused")
