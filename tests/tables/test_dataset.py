@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -58,14 +59,53 @@ def test_a_failed_writer_changes_nothing(tmp_path):
 
 
 def test_one_part_replaces_all_parts_and_what_a_killed_writer_left(tmp_path):
-    """After an export a table is its one part: nothing is counted twice, and no litter stays."""
+    """After an export a table is its one part, under a name that no older part had, and no litter stays."""
     save(tmp_path, "old")
     folder = Dataset(tmp_path).table_folder("tags")
     pq.write_table(tags("older"), folder / "part-00001.parquet")
-    (folder / ".part-00000.parquet.12ab.tmp").write_bytes(b"half")
+    (tmp_path / ".staging-12ab" / "tags").mkdir(parents=True)
     save(tmp_path, "new")
     assert seen(tmp_path) == ["new"]
-    assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]
+    assert [path.name for path in folder.iterdir()] == ["part-00002.parquet"]
+    assert list(tmp_path.glob(".staging-*")) == []
+
+
+def test_a_run_is_added_beside_others_and_replaces_only_itself(tmp_path):
+    """A part with a new run stands beside the others; written again it takes its own place, and no other's."""
+    dataset = Dataset(tmp_path)
+    for run, name in (("a", "1"), ("b", "2"), ("b", "3"), ("a", "4")):
+        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, beside=True) as writers:
+            writers["tags"].write(tags(name))
+    assert seen(tmp_path) == ["4", "3"]
+    assert [list(part.runs) for part in dataset.describe("tags")] == [["a"], ["b"]]
+
+
+def test_several_tables_change_only_when_all_are_whole(tmp_path):
+    """When the second table cannot be written, the first one stays as it was."""
+    save(tmp_path, "old")
+    dataset = Dataset(tmp_path)
+
+    def break_off():
+        with dataset.locked(), dataset.replacing({"tags": TAGS, "nsfw": schema("nsfw")}, {}) as writers:
+            writers["tags"].write(tags("new"))
+            writers["nsfw"].write(tags("no such column"))
+
+    with pytest.raises(ValueError, match="no column"):
+        break_off()
+    assert seen(tmp_path) == ["old"]
+    assert dataset.parts("nsfw") == []
+
+
+def test_the_list_of_parts_says_what_the_footers_say(tmp_path):
+    """`tables/parts.json` names every part with its rows, size and runs."""
+    with Dataset(tmp_path).writer("tags", TAGS, {"runs": {"r": "mark"}}) as part:
+        part.write(tags("a", "b"))
+    listed = json.loads((tmp_path / "tables" / "parts.json").read_text(encoding="utf-8"))
+    (path,) = Dataset(tmp_path).parts("tags")
+    assert listed["tables"]["tags"] == [
+        {"part": path.name, "rows": 2, "size_bytes": path.stat().st_size, "runs": ["r"]}
+    ]
+    assert listed["tables"]["nsfw"] == []
 
 
 def test_what_was_written_is_read_with_its_schema_and_lineage(tmp_path):

@@ -22,6 +22,7 @@ VERBS: Final = {
     "status": "Where every row of a run stands.",
     "statement": "Where every credit of a run went.",
     "rebuild": "Write the tables again from the journal, with no request.",
+    "compact": "Few large table files from many small ones.",
     "sql": "Ask the tables, in SQL.",
     "credits": "The balance of the account.",
     "serve": "Start the analysis service.",

@@ -1,76 +1,54 @@
-"""The tables on disk: `tables/<table>/part-*.parquet`, each replaced whole.
+"""The tables on disk: `tables/<table>/part-*.parquet`, right at every instant for readers that only list and open.
 
-An export streams a table into one part under a name that no `*.parquet` glob meets, and then renames it: a reader
-sees the old part or the new one. Row counts, schema version and lineage stand in the footer.
+A reader lists a folder first and opens what it found later, one file after the other. So there are three ways to
+change a table, and no other:
+
+- **replace** a part by one that holds the same runs, or the only part by any: one rename over its name. Whoever listed
+  before opens the old file or the new one, and either is right beside the other parts.
+- **add** a part with runs that no other part has: one rename to a new name. It is listed or it is not.
+- **merge** parts: a folder with one new part, whose name was never used, changes places with the table's folder in one
+  step (`exchange.py`). Whoever listed before and opens after gets FileNotFoundError and lists again; since no name is
+  used twice, nobody opens a file that he did not mean.
+
+New parts are written to a hidden staging folder beside `tables/`, and moved only when those of all tables are whole and
+on disk: facts first, `assets` last. What a writer that was killed left is removed by the next one.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Iterator, Mapping
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lightmeter import atomic
+from lightmeter.tables.exchange import exchange
+from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWriter, describe
+from lightmeter.tables.schema import SCHEMA_VERSION, TABLES
 from lightmeter.tables.schema import schema as schema_of
 
-__all__ = ["LINEAGE_KEY", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
+__all__ = ["LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
 
-LINEAGE_KEY: Final = b"lightmeter.lineage"
+T = TypeVar("T")
 
-ROW_GROUP_ROWS: Final = 128 * 1024
-"""Rows gathered before they are written: small groups compress badly and are slow to scan, large ones cost memory."""
+PARTS_FILE: Final = "parts.json"
+"""The parts of all tables as they were after the last change; the footers are the truth."""
 
-_FIRST_PART: Final = "part-00000.parquet"
-
-
-class PartWriter:
-    """Streams tables of one schema into one Parquet file."""
-
-    def __init__(self, file: pq.ParquetWriter, schema: pa.Schema) -> None:
-        self._file = file
-        self._schema = schema
-        self._waiting: list[pa.Table] = []
-        self._waiting_rows = 0
-        self.rows = 0
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows; columns of the schema that `table` lacks are null.
-
-        Raises:
-            ValueError: A column that the schema does not have, or whose type does not fit.
-        """
-        conformed = self._conform(table)
-        self._waiting.append(conformed)
-        self._waiting_rows += conformed.num_rows
-        self.rows += conformed.num_rows
-        if self._waiting_rows >= ROW_GROUP_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what waits as row groups."""
-        if self._waiting_rows:
-            # A little more than a group stays one: a tail of a few rows would be a group of its own.
-            self._file.write_table(pa.concat_tables(self._waiting), row_group_size=2 * ROW_GROUP_ROWS)
-        self._waiting, self._waiting_rows = [], 0
-
-    def _conform(self, table: pa.Table) -> pa.Table:
-        unknown = set(table.column_names) - set(self._schema.names)
-        if unknown:
-            raise ValueError(f"the schema has no column {', '.join(sorted(unknown))}")
-        if table.schema.equals(self._schema):
-            return table.replace_schema_metadata(None)
-        columns: list[Any] = [
-            table.column(field.name) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
-            for field in self._schema
-        ]
-        arrays = zip(columns, self._schema.types, strict=True)
-        return pa.Table.from_arrays([column.cast(of) for column, of in arrays], names=self._schema.names)
+_LOCK: Final = ".tables.lock"
+_STAGING: Final = ".staging-"
+_NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
+_LISTINGS: Final = 20
+"""How often a reader lists again when parts were merged between its listing and its opening."""
 
 
 class Dataset:
@@ -91,6 +69,10 @@ class Dataset:
         """The parts of a table as a reader's glob finds them, in order."""
         return sorted(self.table_folder(table).glob("*.parquet"))
 
+    def describe(self, table: str) -> list[Part]:
+        """What the footers of a table's parts say."""
+        return _as_listed(lambda: [describe(path) for path in self.parts(table)])
+
     @contextmanager
     def writer(
         self, table: str, schema: pa.Schema, metadata: Mapping[str, Any] = MappingProxyType({})
@@ -99,19 +81,85 @@ class Dataset:
 
         When the block raises, nothing has changed. `metadata` is the lineage: it goes into the footer as JSON.
         """
+        with self.locked(), self.replacing({table: schema}, metadata) as writers:
+            yield writers[table]
+
+    @contextmanager
+    def replacing(
+        self, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any], *, beside: bool = False
+    ) -> Iterator[dict[str, PartWriter]]:
+        """Write tables anew; when the block ends well, the new parts take the place of the old ones.
+
+        Call it under `locked`.
+
+        Args:
+            schemas: Table → its schema.
+            lineage: For the footers; under `runs`, the runs whose rows are written.
+            beside: Keep the parts of other runs: the new part replaces that of the very same runs, or is added.
+
+        Raises:
+            UsageError: A table has several parts, and the file system cannot swap folders.
+        """
+        staging = self.out / f"{_STAGING}{token_hex(4)}"
+        writers: dict[str, PartWriter] = {}
+        try:
+            moves = {table: self._move(table, lineage, beside=beside) for table in schemas}
+            for table, schema in schemas.items():
+                (staging / table).mkdir(parents=True)
+                writers[table] = PartWriter(staging / table / moves[table].name, schema, lineage)
+            yield writers
+            for table, writer in writers.items():
+                writer.close()
+                _sync(staging / table)
+            for table in sorted(schemas, key=TABLES.index, reverse=True):
+                self._commit(table, staging / table, moves[table])
+            self._list_parts()
+        finally:
+            for writer in writers.values():
+                writer.abandon()
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def _move(self, table: str, lineage: Mapping[str, Any], *, beside: bool) -> _Move:
+        parts = self.parts(table)
+        if beside:
+            same = [part.path.name for part in self.describe(table) if part.runs.keys() == lineage["runs"].keys()]
+            return _Move(same[0] if same else _unused(parts), merges=False)
+        return _Move(_unused(parts), merges=True) if len(parts) > 1 else _Move(_name_of(parts), merges=False)
+
+    def _commit(self, table: str, staged: Path, move: _Move) -> None:
         folder = self.table_folder(table)
         folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
-        footer = {**(schema.metadata or {}), LINEAGE_KEY: json.dumps(dict(metadata), sort_keys=True).encode()}
-        with atomic.replacing(folder / _FIRST_PART) as temporary:
-            with pq.ParquetWriter(temporary, schema.with_metadata(footer), compression="zstd") as file:
-                part = PartWriter(file, schema)
-                yield part
-                part.flush()
-            # Before the rename: a reader in between misses rows that can be made again, and never counts one twice.
-            for older in self.parts(table):
-                if older.name != _FIRST_PART:
-                    older.unlink(missing_ok=True)
+        if move.merges:
+            exchange(staged, folder)
+        else:
+            (staged / move.name).replace(folder / move.name)
+            atomic.fsync_folder(folder)
+        atomic.fsync_folder(folder.parent)
+
+    def _list_parts(self) -> None:
+        """Write `tables/parts.json`, for people and programs that rather read one file than all footers."""
+        tables = {
+            table: [
+                {"part": part.path.name, "rows": part.rows, "size_bytes": part.size_bytes, "runs": sorted(part.runs)}
+                for part in self.describe(table)
+            ]
+            for table in TABLES
+        }
+        listed = {"schema_version": SCHEMA_VERSION, "tables": tables}
+        atomic.write_text(self.out / "tables" / PARTS_FILE, json.dumps(listed, indent=1) + "\n")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other writers of these tables waiting; the system lets go when the process dies.
+
+        What a writer that was killed left behind is removed first.
+        """
+        self.out.mkdir(parents=True, exist_ok=True)
+        with (self.out / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for left in self.out.glob(f"{_STAGING}*"):
+                shutil.rmtree(left)
+            yield
 
     def read(self, table: str) -> pa.Table:
         """A whole table; empty, with the right columns, where nothing was written yet.
@@ -120,20 +168,51 @@ class Dataset:
             UsageError: There is no such table.
         """
         empty = schema_of(table).empty_table()
-        parts = [pq.ParquetFile(part).read() for part in self.parts(table)]
-        return pa.concat_tables(parts, promote_options="permissive") if parts else empty
+        # All are opened before any is read: an open file stays what it was, whatever happens to its name.
+        files = _as_listed(lambda: [pq.ParquetFile(part) for part in self.parts(table)])
+        tables = []
+        for file in files:
+            with file:
+                tables.append(file.read())
+        return pa.concat_tables(tables, promote_options="permissive") if tables else empty
 
     def lineage(self, table: str) -> dict[str, Any] | None:
-        """What the footer of the table's first part says about its origin; None where there is no part."""
-        parts = self.parts(table)
-        if not parts:
-            return None
-        stored = (pq.read_schema(parts[0]).metadata or {}).get(LINEAGE_KEY)
-        lineage: dict[str, Any] = json.loads(stored) if stored else {}
-        return lineage
+        """What the footer of the table's last part says about its origin; None where there is no part."""
+        parts = self.describe(table)
+        return dict(parts[-1].lineage) if parts else None
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what a writer that was killed left behind; the journal's lock keeps two writers apart."""
-    for left in folder.glob(".*.parquet.*.tmp"):
-        left.unlink(missing_ok=True)
+def _as_listed(look: Callable[[], T]) -> T:
+    """What `look` makes of a listing, made again when a part was gone before it was opened."""
+    for _ in range(_LISTINGS - 1):
+        try:
+            return look()
+        except FileNotFoundError:
+            continue
+    return look()
+
+
+class _Move(NamedTuple):
+    """How a new part gets into its folder: under which name, and whether in exchange for all that is there."""
+
+    name: str
+    merges: bool
+
+
+def _name_of(parts: list[Path]) -> str:
+    """The name of the only part there is, or of the first."""
+    return parts[0].name if parts else _unused(parts)
+
+
+def _unused(parts: list[Path]) -> str:
+    """A name that no part of the table has or had: its number is above all others."""
+    numbers = [int(found[1]) for part in parts if (found := _NUMBERED.fullmatch(part.name))]
+    return f"part-{max(numbers, default=-1) + 1:05}.parquet"
+
+
+def _sync(folder: Path) -> None:
+    """Everything in the folder, and the folder, on disk."""
+    for path in folder.iterdir():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    atomic.fsync_folder(folder)

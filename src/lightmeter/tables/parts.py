@@ -1,0 +1,124 @@
+"""One part of a table: a Parquet file whose row groups are large and whose footer says what is in it.
+
+The footer holds the schema's version, the lineage, and the runs whose rows the part has: the file itself is the truth,
+and is renamed into place with it, so that no crash can part the two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["LINEAGE_KEY", "ROW_GROUP_ROWS", "Part", "PartWriter", "describe"]
+
+LINEAGE_KEY: Final = b"lightmeter.lineage"
+
+ROW_GROUP_ROWS: Final = 128 * 1024
+"""Rows gathered before they are written: small groups compress badly and are slow to scan, large ones cost memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a part's footer says.
+
+    Attributes:
+        path: The file.
+        rows: Rows in it.
+        groups: Row groups they are in.
+        size_bytes: Of the file.
+        lineage: Where the rows come from; empty where another program wrote the file.
+    """
+
+    path: Path
+    rows: int
+    groups: int
+    size_bytes: int
+    lineage: Mapping[str, Any]
+
+    @property
+    def runs(self) -> dict[str, str]:
+        """The runs whose rows are in it, each with the mark of its journal when it was written."""
+        return dict(self.lineage.get("runs", {}))
+
+
+def describe(path: Path) -> Part:
+    """Read a part's footer.
+
+    Raises:
+        FileNotFoundError: It was replaced meanwhile.
+    """
+    with pq.ParquetFile(path) as file:
+        footer = file.metadata
+        stored = (footer.metadata or {}).get(LINEAGE_KEY)
+        return Part(
+            path, footer.num_rows, footer.num_row_groups, path.stat().st_size, json.loads(stored) if stored else {}
+        )
+
+
+class PartWriter:
+    """Streams tables of one schema into one Parquet file.
+
+    Args:
+        path: The file, made anew.
+        schema: Of all rows.
+        lineage: Goes into the footer as JSON.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, lineage: Mapping[str, Any]) -> None:
+        footer = {**(schema.metadata or {}), LINEAGE_KEY: json.dumps(dict(lineage), sort_keys=True).encode()}
+        self._file = pq.ParquetWriter(path, schema.with_metadata(footer), compression="zstd")
+        self._schema = schema
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows; columns of the schema that `table` lacks are null.
+
+        Raises:
+            ValueError: A column that the schema does not have, or whose type does not fit.
+        """
+        conformed = self._conform(table)
+        self._waiting.append(conformed)
+        self._waiting_rows += conformed.num_rows
+        self.rows += conformed.num_rows
+        if self._waiting_rows >= ROW_GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits as row groups."""
+        if self._waiting_rows:
+            # A little more than a group stays one: a tail of a few rows would be a group of its own.
+            self._file.write_table(pa.concat_tables(self._waiting), row_group_size=2 * ROW_GROUP_ROWS)
+        self._waiting, self._waiting_rows = [], 0
+
+    def close(self) -> None:
+        """Write what waits, and the footer."""
+        self.flush()
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Let go of the file as it is; it is no part."""
+        self._waiting = []
+        with suppress(OSError):  # the disk may be full: nothing is lost by that here
+            self._file.close()
+
+    def _conform(self, table: pa.Table) -> pa.Table:
+        unknown = set(table.column_names) - set(self._schema.names)
+        if unknown:
+            raise ValueError(f"the schema has no column {', '.join(sorted(unknown))}")
+        if table.schema.equals(self._schema):
+            return table.replace_schema_metadata(None)
+        columns: list[Any] = [
+            table.column(field.name) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+            for field in self._schema
+        ]
+        arrays = zip(columns, self._schema.types, strict=True)
+        return pa.Table.from_arrays([column.cast(of) for column, of in arrays], names=self._schema.names)

@@ -1,0 +1,144 @@
+"""Few large parts from many small ones: the same rows at every instant, for readers that only list and open."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lightmeter.errors import UsageError
+from lightmeter.tables import Dataset, schema
+from lightmeter.tables.compaction import compact
+from lightmeter.tables.exchange import exchange
+
+TAGS = schema("tags")
+ROWS = 10
+CYCLES = 40
+
+
+def add(out: Path, run: str) -> None:
+    """A part of `ROWS` rows of one run."""
+    columns = {field.name: pa.nulls(ROWS, field.type) for field in TAGS}
+    rows = pa.table({**columns, "run_id": pa.array([run] * ROWS)}, schema=TAGS)
+    dataset = Dataset(out)
+    with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: run}}, beside=True) as writers:
+        writers["tags"].write(rows)
+
+
+def test_many_parts_become_one_with_the_same_rows_and_runs(tmp_path):
+    """No row is added or lost, the runs of all parts stand in the footer, and a second compaction changes nothing."""
+    for run in "abc":
+        add(tmp_path, run)
+    dataset = Dataset(tmp_path)
+    before = dataset.read("tags")
+    (said,) = [one for one in compact(dataset) if one.table == "tags"]
+    assert (said.parts_before, said.parts_after, said.rows) == (3, 1, 3 * ROWS)
+    assert dataset.read("tags").equals(before)
+    (part,) = dataset.describe("tags")
+    assert part.runs == {"a": "a", "b": "b", "c": "c"}
+    assert pq.read_schema(part.path).metadata[b"lightmeter.table"] == b"tags"
+    assert all(one.parts_before == one.parts_after for one in compact(dataset))
+    assert dataset.parts("tags") == [part.path]
+
+
+def test_parts_of_older_schemas_fit_together(tmp_path):
+    """A part that lacks a column, as an older version wrote it, gets nulls there."""
+    add(tmp_path, "a")
+    dataset = Dataset(tmp_path)
+    pq.write_table(pa.table({"item_id": ["old"]}), dataset.table_folder("tags") / "part-00001.parquet")
+    compact(dataset)
+    (path,) = dataset.parts("tags")
+    assert pq.ParquetFile(path).read().column("item_id").to_pylist() == [None] * ROWS + ["old"]
+
+
+def counted(folder: Path, rng: random.Random) -> int | None:
+    """Rows of all parts, listed first and opened later in any order; None where a part was gone by then."""
+    listed = list(folder.glob("*.parquet"))
+    rng.shuffle(listed)
+    try:
+        return sum(pq.ParquetFile(path).metadata.num_rows for path in listed)
+    except FileNotFoundError:
+        return None
+
+
+def asked(folder: Path) -> int | None:
+    """As `counted`, by DuckDB's own glob."""
+    try:
+        with duckdb.connect() as db:
+            return len(db.read_parquet(f"{folder}/*.parquet"))
+    except duckdb.IOException:
+        return None
+
+
+@pytest.mark.parametrize("reader", ["listing", "duckdb"])
+def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, reader):
+    """While parts are added and merged, every count is one that was true while the reader looked."""
+    folder = Dataset(tmp_path).table_folder("tags")
+    add(tmp_path, "first")
+    finished, done = [0, 1], threading.Event()  # parts that were certainly there, parts that may be there
+    wrong, right = [], [0]
+
+    def read():
+        rng = random.Random(1)  # noqa: S311 (the same orders from run to run)
+        while not done.is_set() or not right[0]:
+            least = finished[0]
+            rows = counted(folder, rng) if reader == "listing" else asked(folder)
+            if rows is not None and not least * ROWS <= rows <= finished[1] * ROWS:
+                wrong.append((least, rows, finished[1]))
+            right[0] += rows is not None
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    finished[0] = 1
+    for cycle in range(CYCLES):
+        finished[1] += 1
+        add(tmp_path, f"run {cycle}")
+        finished[0] += 1
+        if cycle % 2:
+            compact(Dataset(tmp_path))
+    done.set()
+    thread.join()
+    assert wrong == []
+    assert right[0] > 0
+
+
+def test_our_own_reader_lists_again_when_parts_were_merged(tmp_path):
+    """`Dataset.read` gives all rows whatever happens to the parts between its listing and its opening."""
+
+    class Late(Dataset):
+        merged = False
+
+        def parts(self, table):
+            listed = super().parts(table)
+            if not self.merged:
+                self.merged = True
+                compact(Dataset(self.out))
+            return listed
+
+    for run in "ab":
+        add(tmp_path, run)
+    assert Late(tmp_path).read("tags").num_rows == 2 * ROWS
+
+
+def test_folders_change_places(tmp_path):
+    """Each name is the other folder afterwards; where one is missing nothing happens."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    exchange(tmp_path / "one", tmp_path / "other")
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["other"]
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "one", tmp_path / "none")
+
+
+def test_a_file_system_that_cannot_swap_says_what_to_do(tmp_path):
+    """Where there is no such call nothing is merged, and the message says how to get one part all the same."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    with pytest.raises(UsageError, match="cannot swap"):
+        exchange(tmp_path, inside)  # refused by the system with the same error
