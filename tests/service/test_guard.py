@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest
 from hypothesis import given
@@ -31,6 +31,17 @@ SPECIAL = {
 }
 PUBLIC = "8.8.8.8 1.1.1.1 93.184.216.34 168.63.129.17 223.255.255.255 2606:4700:4700::1111 2a00:1450:4001:81b::200e"
 
+IANA = """
+    0.0.0.0/8 0.0.0.0/32 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
+    192.0.0.0/29 192.0.0.8/32 192.0.0.9/32 192.0.0.10/32 192.0.0.170/32 192.0.0.171/32 192.0.2.0/24
+    192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.88.99.2/32 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15
+    198.51.100.0/24 203.0.113.0/24 240.0.0.0/4 255.255.255.255/32 ::1/128 ::/128 ::ffff:0:0/96 64:ff9b::/96
+    64:ff9b:1::/48 100::/64 100:0:0:1::/64 2001::/23 2001::/32 2001:1::1/128 2001:1::2/128 2001:1::3/128
+    2001:2::/48 2001:3::/32 2001:4:112::/48 2001:10::/28 2001:20::/28 2001:30::/28 2001:db8::/32 2002::/16
+    2620:4f:8000::/48 3fff::/20 5f00::/16 fc00::/7 fe80::/10 224.0.0.0/4 ff00::/8
+"""
+"""Both registries of special purpose, row by row, and multicast."""
+
 v4 = st.integers(0, 2**32 - 1).map(IPv4Address)
 v6 = st.integers(0, 2**128 - 1).map(IPv6Address)
 inside_a_block = st.sampled_from(BLOCKED).flatmap(
@@ -49,6 +60,13 @@ def test_special_addresses_are_blocked_by_name(address, name):
     """Metadata services, host agents and tunnels: each lies in a block that says what it is."""
     assert name in block_of(ip_address(address)).name
     assert not is_public(address)
+
+
+@pytest.mark.parametrize("block", IANA.split())
+def test_every_row_of_the_registries_is_blocked(block):
+    """Whole, by one of our blocks, also where the registry calls a part of it globally reachable."""
+    network = ip_network(block)
+    assert any(network.version == each.network.version and network.subnet_of(each.network) for each in BLOCKED)
 
 
 @pytest.mark.parametrize("address", PUBLIC.split())

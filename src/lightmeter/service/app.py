@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from aiohttp import web
+from aiohttp.abc import AbstractResolver
 
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import SettingsError
@@ -61,6 +62,8 @@ class ServiceConfig:
         accounts: Credits by key: each key opens an account of its own, made with so many credits if it is missing.
         allow_private: Fetch from private addresses too.
         fetch_limits: How far a fetch may go.
+        resolver: Makes what looks up the names of hosts; the system's resolver unless given. What it answers
+            is not trusted: it is judged when it is dialled.
         workers: Assets that are decoded and looked at at once.
         limits: How much is taken on and remembered.
         rounding: Where charges are rounded up to whole credits.
@@ -78,6 +81,7 @@ class ServiceConfig:
     accounts: Mapping[str, int] = field(default_factory=dict, repr=False)
     allow_private: bool = False
     fetch_limits: FetchLimits = field(default_factory=FetchLimits)
+    resolver: Callable[[], AbstractResolver] | None = None
     workers: int = DEFAULT_WORKERS
     limits: WorkerLimits = field(default_factory=WorkerLimits)
     rounding: Rounding = Rounding.IMAGE
@@ -161,7 +165,9 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
     metrics = Metrics()
     store = await asyncio.to_thread(Store, config.database, exclusive=True)
     stack.callback(store.close)
-    fetcher = await stack.enter_async_context(Fetcher(allow_private=config.allow_private, limits=config.fetch_limits))
+    resolver = None if config.resolver is None else config.resolver()
+    fetcher = Fetcher(allow_private=config.allow_private, limits=config.fetch_limits, resolver=resolver)
+    await stack.enter_async_context(fetcher)
     worker = Worker(
         backends, fetcher, tariff, config.workers, limits=config.limits, metrics=metrics, clock=config.clock
     )
