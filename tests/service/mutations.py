@@ -34,7 +34,8 @@ LIGHTMETER = Path(sys.executable).with_name("lightmeter")
 JSON = {"Content-Type": "application/json"}
 AT_ONCE = 4
 WARM_UP = 24
-"""Assets before memory is looked at: thread stacks and caches fill in the beginning."""
+"""Videos before memory is looked at, and as many large pictures: thread stacks, caches and the blocks that are kept for
+pictures fill in the beginning."""
 
 
 def _saved(form: str, **options) -> bytes:
@@ -307,11 +308,12 @@ async def survive(files: list[tuple[str, bytes]], folder: Path) -> Survived:
     served, survived = Served(folder), Survived(len(files))
     await served.begin()
     try:
-        key = await open_account(served.database, "mutations", 10 * len(files))
+        key = await open_account(served.database, "mutations", 10 * (WARM_UP + len(files)))
         headers = {"X-API-Key": f"Token {key}"}
         async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=120)) as session:
-            for _ in range(WARM_UP):
+            for number in range(WARM_UP):
                 await _answer(session, served.base_url, "a.avi", (folder / "tiny.avi").read_bytes())
+                await _answer(session, served.base_url, "a.jpg", tiny_jpeg(number, width=2600, height=2000))
         await asyncio.sleep(0.2)
         before, begun = served.descriptors(), time.perf_counter()
         gate = asyncio.Semaphore(AT_ONCE)

@@ -15,10 +15,11 @@ import pytest
 from PIL import Image
 
 from lightmeter.errors import BrokenMedia, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.facts import SNIFF_BYTES
 from lightmeter.media.video import DecoderLimits
+from lightmeter.media.views import Square, Whole
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
-from lightmeter.service.assets.darkroom import MOST_SIDE, Darkroom, DecodingLimits
+from lightmeter.service.assets.darkroom import Darkroom, DecodingLimits
+from lightmeter.service.assets.film import Film
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
@@ -34,26 +35,26 @@ def decoders() -> list[int]:
     return found
 
 
-def written(folder: Path, content: bytes) -> Path:
-    """A file with this content."""
-    path = folder / f"asset-{len(list(folder.iterdir()))}"
-    path.write_bytes(content)
-    return path
+WHOLE = Whole(1024)
+VIEWS = frozenset({WHOLE})
 
 
-async def developed(darkroom: Darkroom, path: Path, interval_s: int = 1, max_frames: int = 3) -> list:
-    """All that comes of a file."""
-    with path.open("rb") as file:
-        head = file.read(SNIFF_BYTES)
-    return [pictures async for pictures in darkroom.pictures(path, head, interval_s, max_frames)]
+async def watched(darkroom: Darkroom, path: Path, interval_s: int = 1, max_frames: int = 3, views=VIEWS) -> list:
+    """All that comes of a video."""
+    return [pictures async for pictures in darkroom.video(path, views, interval_s, max_frames)]
+
+
+async def developed(darkroom: Darkroom, content: bytes, views=VIEWS):
+    """What comes of an image."""
+    return await darkroom.image(Film.of(content), views)
 
 
 async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
     """`max_frames` 0 is every capture, in slices, and counted alike before."""
     path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 9) for seed in range(1500)], fps=1)
     darkroom = Darkroom(DecodingLimits(slice_frames=400))
-    slices = await developed(darkroom, path, max_frames=0)
-    assert [len(pictures.rgb) for pictures in slices] == [400, 400, 400, 301]
+    slices = await watched(darkroom, path, max_frames=0)
+    assert [len(pictures.seen[WHOLE]) for pictures in slices] == [400, 400, 400, 301]
     times = [time_s for pictures in slices for time_s in pictures.times_s]
     assert times == [float(second) for second in range(len(times))]
     assert len(times) == await darkroom.frames_of(path, 1, 0) == 1501
@@ -66,7 +67,7 @@ async def test_no_more_decoders_than_allowed(tmp_path):
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
     darkroom = Darkroom(DecodingLimits(decoders=2, slice_frames=1))
     most = 0
-    videos = asyncio.gather(*(developed(darkroom, path) for _ in range(6)))
+    videos = asyncio.gather(*(watched(darkroom, path) for _ in range(6)))
     while not videos.done():
         most = max(most, len(decoders()))
         await asyncio.sleep(0.005)
@@ -81,39 +82,37 @@ async def test_a_crashed_decoder_harms_no_other(tmp_path):
     victim = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(width=640, height=480)] * 1500, fps=1)
     other = tiny_video(tmp_path / "tiny.avi", frames=25)
     darkroom = Darkroom(DecodingLimits(decoders=8, slice_frames=1500))
-    crashing = asyncio.create_task(developed(darkroom, victim, max_frames=0))
+    crashing = asyncio.create_task(watched(darkroom, victim, max_frames=0))
     while not (pids := decoders()):  # noqa: ASYNC110 (the kernel tells of processes in no other way)
         await asyncio.sleep(0.01)
-    others = asyncio.gather(*(developed(darkroom, other) for _ in range(4)))
+    others = asyncio.gather(*(watched(darkroom, other) for _ in range(4)))
     os.kill(pids[0], signal.SIGSEGV)
     with pytest.raises(BrokenMedia, match="SIGSEGV"):
         await crashing
-    assert [len(slices[0].rgb) for slices in await others] == [3] * 4
+    assert [len(slices[0].seen[WHOLE]) for slices in await others] == [3] * 4
 
 
 async def test_limits_reach_the_decoder(tmp_path):
     """What the configuration allows is what each decoder gets."""
     path = tiny_video(tmp_path / "tiny.avi", frames=5)
     darkroom = Darkroom(DecodingLimits(video=DecoderLimits(max_pixels=1000)))
-    for looking in (darkroom.frames_of(path, 1, 3), developed(darkroom, path)):
+    for looking in (darkroom.frames_of(path, 1, 3), watched(darkroom, path)):
         with pytest.raises(MediaTooLarge, match="64 x 48"):
             await looking
 
 
-async def test_pictures_wait_for_room(tmp_path):
+async def test_pictures_wait_for_room():
     """Pixels in flight are bounded: with room for one, many still get their turn, and a larger one goes alone."""
-    darkroom = Darkroom(DecodingLimits(pixels_in_flight=64 * 48))
-    paths = [
-        written(tmp_path, tiny_jpeg(seed, width=64 * size, height=48)) for seed, size in enumerate([1, 3, 1, 2] * 5)
-    ]
-    found = await asyncio.gather(*(developed(darkroom, path) for path in paths))
-    assert [pictures[0].width for pictures in found] == [64, 192, 64, 128] * 5
+    darkroom = Darkroom(DecodingLimits(threads=2, pixels_in_flight=2 * 64 * 48))
+    contents = [tiny_jpeg(seed, width=64 * size, height=48) for seed, size in enumerate([1, 3, 1, 2] * 5)]
+    found = await asyncio.gather(*(developed(darkroom, content) for content in contents))
+    assert [pictures.width for pictures in found] == [64, 192, 64, 128] * 5
 
 
-async def test_room_is_given_back_by_whoever_leaves(tmp_path):
+async def test_room_is_given_back_by_whoever_leaves():
     """Cancelled and broken pictures keep no room: what comes after them is decoded."""
-    darkroom = Darkroom(DecodingLimits(pixels_in_flight=64 * 48))
-    good, torn = written(tmp_path, tiny_jpeg()), written(tmp_path, tiny_jpeg()[:700])
+    darkroom = Darkroom(DecodingLimits(threads=2, pixels_in_flight=64 * 48))
+    good, torn = tiny_jpeg(), tiny_jpeg()[:700]
     for _ in range(5):
         waiting = [asyncio.create_task(developed(darkroom, good)) for _ in range(4)]
         await asyncio.sleep(0)
@@ -122,16 +121,37 @@ async def test_room_is_given_back_by_whoever_leaves(tmp_path):
         await asyncio.gather(*waiting, return_exceptions=True)
         with pytest.raises(BrokenMedia):
             await developed(darkroom, torn)
-    assert len(await developed(darkroom, good)) == 1
+    assert (await developed(darkroom, good)).width == 64
 
 
-async def test_large_pictures_come_out_small(tmp_path):
+async def test_large_pictures_come_out_small():
     """Measured as they are, decoded to what back ends use."""
     stream = BytesIO()
     Image.fromarray(np.zeros((3000, 5000, 3), np.uint8)).save(stream, "PNG")
-    (pictures,) = await developed(Darkroom(), written(tmp_path, stream.getvalue()))
+    pictures = await developed(Darkroom(), stream.getvalue())
     assert (pictures.width, pictures.height) == (5000, 3000)
-    assert max(pictures.rgb[0].shape) == MOST_SIDE
+    assert max(pictures.seen[WHOLE][0].shape) == WHOLE.most_side
+
+
+async def test_nobody_sees_less_because_others_look():
+    """A view is the same alone as beside others, of images and of frames; nobody can write to what others see."""
+    square = Square(32, 0.5)
+    content = tiny_jpeg(5, width=640, height=480)
+    darkroom = Darkroom()
+    alone = await developed(darkroom, content, frozenset({square}))
+    together = await developed(darkroom, content, frozenset({square, WHOLE}))
+    assert set(alone.seen) == {square}
+    assert np.array_equal(alone.seen[square][0], together.seen[square][0])
+    assert not any(rgb.flags.writeable for pictures in together.seen.values() for rgb in pictures)
+
+
+async def test_frames_are_cut_like_images(tmp_path):
+    """Each frame of a video comes as it is looked at, and in the order of time."""
+    path = tiny_video(tmp_path / "tiny.avi", frames=25)
+    square = Square(16)
+    (pictures,) = await watched(Darkroom(), path, views=frozenset({square, WHOLE}))
+    assert [rgb.shape for rgb in pictures.seen[square]] == [(16, 16, 3)] * len(pictures.times_s)
+    assert [rgb.shape for rgb in pictures.seen[WHOLE]] == [(48, 64, 3)] * len(pictures.times_s)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +164,7 @@ async def test_large_pictures_come_out_small(tmp_path):
     ],
     ids=["pdf", "empty", "large", "torn"],
 )
-async def test_what_cannot_be_used_says_why(tmp_path, content, error):
+async def test_what_cannot_be_used_says_why(content, error):
     """Unknown, empty, too large, torn."""
     with pytest.raises(error):
-        await developed(Darkroom(), written(tmp_path, content))
+        await developed(Darkroom(), content)

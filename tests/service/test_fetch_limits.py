@@ -47,7 +47,7 @@ async def host(*pieces: bytes, every_s: float = 0.0, forever: bytes = b""):
 async def fetched(url: str, limits: FetchLimits = SMALL) -> bytes:
     """What a fetch from one's own machine brings."""
     async with Fetcher(allow_private=True, limits=limits) as fetcher, fetcher.fetch(url) as found:
-        return found.path.read_bytes()
+        return found.content()
 
 
 def resident() -> int:

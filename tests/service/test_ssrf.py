@@ -99,7 +99,7 @@ async def outcome(fetcher: Fetcher, url: str) -> BaseException | bytes:
     """What came of a URL."""
     try:
         async with fetcher.fetch(url) as found:
-            return found.path.read_bytes()
+            return found.content()
     except FetchError as error:
         return error
 
@@ -192,6 +192,41 @@ async def test_a_name_that_changes_its_mind_is_refused(canary):
         last = await outcome(fetcher, f"http://rebind.test:{canary.port}/")
     assert isinstance(last, ForbiddenAddress)
     assert canary.connections == []
+
+
+class Rebinding(Names):
+    """Says that a name is public when it is asked first, and ever after that it is this machine."""
+
+    async def resolve(self, host, port=0, family=socket.AF_INET):
+        """A public address that nobody has, then loopback."""
+        if host == "rebind.test":
+            self.answers = {**self.answers, host: ["127.0.0.1"] if host in self.asked else ["203.0.113.1"]}
+        return await super().resolve(host, port, family)
+
+
+async def test_a_strict_service_follows_no_name_inside(starting, calling, canary):
+    """Through the whole service: each name is looked up, its address refused in a sentence, and never dialled."""
+    names = Rebinding(NAMES)
+    limits = FetchLimits(ports=PORTS | {canary.port}, connect_s=0.5)
+    service = await starting(allow_private=False, fetch_limits=limits, resolver=lambda: names)
+    caller = await calling(service)
+    urls = [f"http://{name}:{canary.port}/x.png" for name in NAMES]
+    done = await caller.finished(await caller.ask(url=urls, feature="colors"))
+    assert done["all"] == {"assets": [], "errors": [f"{url}: the address is not public" for url in urls]}
+    rebound = f"http://rebind.test:{canary.port}/"
+    for number in range(3):
+        answered = await caller.ask(url=f"{rebound}{number}.png", feature="colors")
+        assert "the address is not public" in answered.body["all"]["errors"][0]
+    assert set(NAMES) | {"rebind.test"} == set(names.asked)
+    assert (canary.connections, await caller.balance()) == ([], 1000)
+
+
+async def test_a_service_that_may_go_inside_is_met(starting, calling, canary):
+    """The same names and the same canary, allowed: that nothing came before means something."""
+    service = await starting(resolver=lambda: Names({"inside.test": ["127.0.0.1"]}))
+    answered = await (await calling(service)).ask(url=f"http://inside.test:{canary.port}/x.png")
+    assert answered.body["all"]["assets"] == []
+    assert len(canary.connections) == 1
 
 
 async def test_a_strict_service_meets_nobody_inside(starting, calling, canary):

@@ -7,20 +7,21 @@ bombs, so whatever it would warn of is refused; `warnings.catch_warnings` is avo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError, features
+from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError, _imaging, features
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.facts import IMAGE_FORMATS, ImageFacts, sniff
 from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
+from lightmeter.media.views import View, cut
 
-__all__ = ["MAX_PIXELS", "encode_jpeg", "is_blank", "load_rgb", "read_facts", "thumbnail"]
+__all__ = ["MAX_PIXELS", "encode_jpeg", "is_blank", "keep_blocks", "load_rgb", "load_views", "read_facts", "thumbnail"]
 
 MAX_PIXELS: Final = 50_000_000
 """Largest picture that is decoded: 150 MB as RGB."""
@@ -42,6 +43,9 @@ _SIDEWAYS: Final = frozenset({5, 6, 7, 8})
 _SHRUNK_FIRST: Final = frozenset({"L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"})
 """Modes that can be shrunk as they are: a large picture then lies in memory once, not three times."""
 _BAND_ROWS: Final = 256
+
+_AMPLE_SIDE: Final = 1024
+"""Pixels that views are cut from, along the shorter side, of pictures that have more: four times what a model sees."""
 
 _BLANK_LEVELS: Final = 12
 _BLANK_SHARE: Final = 0.001
@@ -80,9 +84,7 @@ def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | No
         MediaTooLarge: more than `max_pixels`.
     """
     with _opened(content) as picture:
-        width, height = picture.size
-        if width * height > max_pixels:
-            raise MediaTooLarge(f"The picture has {width} x {height} pixels; the limit is {max_pixels:,}.")
+        _refuse_more(picture, max_pixels)
         turn = _UPRIGHT.get(_orientation(picture))
         if max_side is not None:
             picture.draft(None, (max_side, max_side))
@@ -93,6 +95,34 @@ def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | No
         if max_side is not None:
             flat.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
         return np.array(flat if turn is None else flat.transpose(turn))
+
+
+def load_views(content: bytes, views: Iterable[View], *, max_pixels: int = MAX_PIXELS) -> dict[View, NDArray[np.uint8]]:
+    """Decode a picture once, as `load_rgb` does, and cut views out of it: height x width x 3, not to be written to.
+
+    A large picture is decoded at a fraction of its size, by whole numbers, so that its shorter side keeps at least 1024
+    pixels. By how much depends on the picture alone: a view is the same whatever else is cut from it.
+
+    Raises:
+        UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
+    """
+    with _opened(content) as picture:
+        _refuse_more(picture, max_pixels)
+        turn = _UPRIGHT.get(_orientation(picture))
+        picture.draft(None, (_AMPLE_SIDE, _AMPLE_SIDE))
+        picture.load()
+        ample: Image.Image = picture
+        spare = min(picture.size) // _AMPLE_SIDE
+        if spare > 1 and picture.mode in _SHRUNK_FIRST and "transparency" not in picture.info:
+            ample = picture.reduce(spare)
+        flat = _flatten(ample)
+        return {view: cut(flat, view, turn) for view in views}
+
+
+def _refuse_more(picture: Image.Image, max_pixels: int) -> None:
+    width, height = picture.size
+    if width * height > max_pixels:
+        raise MediaTooLarge(f"The picture has {width} x {height} pixels; the limit is {max_pixels:,}.")
 
 
 @contextmanager
@@ -168,7 +198,7 @@ def _flatten(picture: Image.Image) -> Image.Image:
         return flat
     if picture.mode == "CMYK":
         return _cmyk(picture)
-    return picture.convert("RGB")
+    return picture if picture.mode == "RGB" else picture.convert("RGB")  # which would copy it
 
 
 def _shallow(picture: Image.Image) -> Image.Image:
@@ -193,6 +223,12 @@ def _cmyk(picture: Image.Image) -> Image.Image:
         if converted is not None:
             return converted
     return picture.convert("RGB")
+
+
+def keep_blocks(count: int, size_bytes: int) -> None:
+    """Have Pillow put pictures into blocks of that size, and keep so many of them for the next picture."""
+    _imaging.set_block_size(size_bytes)
+    _imaging.set_blocks_max(count)
 
 
 def encode_jpeg(rgb: NDArray[np.uint8], quality: int = 90) -> bytes:

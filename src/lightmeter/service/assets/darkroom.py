@@ -1,35 +1,41 @@
 """Where assets are decoded, within bounds that hold over all requests.
 
 Images are decoded in threads, only so many pixels at a time; videos in processes of their own, only so many at a time
-and each with limits of its own (`media.dialogue`). What comes out is small: pictures no larger than any back end uses,
+and each with limits of its own (`media.dialogue`). What comes out is small: the views that back ends have of a picture,
 and of a video one slice after another, so that a video of any length passes through bounded memory.
+
+Each picture is decoded once, and each view is cut from what was decoded: what one back end gets does not depend on
+which others are asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
 from lightmeter.media.facts import ImageFacts, MediaKind, VideoFacts, sniff
-from lightmeter.media.image import load_rgb, read_facts
+from lightmeter.media.image import load_views, read_facts
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, Frame, iter_video, probe_video
-from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
-from lightmeter.service.assets.allocator import give_back_large_blocks
+from lightmeter.media.views import View, view_of
+from lightmeter.service.assets.allocator import keep_small_blocks
+from lightmeter.service.assets.film import Film
+from lightmeter.service.backends.base import MOST_SIDE
 
-__all__ = ["MOST_SIDE", "Darkroom", "DecodingLimits", "Pictures"]
+__all__ = ["Darkroom", "DecodingLimits", "Pictures", "Seen"]
 
-MOST_SIDE: Final = 1024
-"""Pixels of the longer side that back ends get: more than any of them uses, and cheap to decode."""
+Seen: TypeAlias = Mapping[View, tuple[NDArray[np.uint8], ...]]
+"""The pictures of an asset, each height x width x 3 and not to be written to, by how they are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class DecodingLimits:
 
     Attributes:
         decoders: Processes that decode videos at once.
+        threads: That decode images at once.
         pixels_in_flight: Of images that are decoded at once; a single larger one is decoded alone. A pixel takes up to
             10 bytes while it is decoded: measured, a palette with transparency takes most.
         slice_frames: Frames of one video that are in memory at once, each up to 3 MB.
@@ -45,6 +52,7 @@ class DecodingLimits:
     """
 
     decoders: int = os.cpu_count() or 1
+    threads: int = 2 * (os.cpu_count() or 1)
     pixels_in_flight: int = 64_000_000
     slice_frames: int = 32
     video: DecoderLimits = field(default_factory=DecoderLimits)
@@ -62,7 +70,7 @@ class Pictures:
         width, height: Of the original, upright, in pixels.
         duration_s: Of a video, as a whole.
         times_s: When each picture was captured, from the start of the video; None for an image.
-        rgb: The pictures, each height x width x 3.
+        seen: The pictures.
     """
 
     kind: MediaKind
@@ -70,7 +78,7 @@ class Pictures:
     height: int
     duration_s: float | None
     times_s: tuple[float, ...] | None
-    rgb: tuple[NDArray[np.uint8], ...]
+    seen: Seen
 
 
 class _Budget:
@@ -102,16 +110,40 @@ class Darkroom:
     """Decodes the assets of one process."""
 
     def __init__(self, limits: DecodingLimits = _LIMITS) -> None:
-        give_back_large_blocks()
+        keep_small_blocks()
         self._limits = limits
         self._decoders = asyncio.Semaphore(limits.decoders)
         self._pixels = _Budget(limits.pixels_in_flight)
+        self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="lightmeter-darkroom")
+        # Room that each thread has for a picture whose size is not known yet: most are decoded in the same go.
+        self._usual = max(1, limits.pixels_in_flight // limits.threads)
 
-    async def frames_of(self, path: Path, interval_s: int, max_frames: int) -> int:
-        """How many frames `pictures` would capture of a video; `max_frames` 0 means all.
+    def close(self) -> None:
+        """End the threads when they have done what they are at."""
+        self._threads.shutdown(cancel_futures=True)
+
+    async def image(self, film: Film, views: frozenset[View]) -> Pictures:
+        """Decode an image, and cut views out of it.
 
         Raises:
-            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: as `pictures`.
+            UnsupportedMedia, BrokenMedia, MediaTooLarge: it cannot be used, and why.
+        """
+        if sniff(film.head) is None:
+            raise UnsupportedMedia("not an image or a video of a known format")
+        run = asyncio.get_running_loop().run_in_executor
+        async with self._pixels.taking(self._usual):
+            facts, cut = await run(self._threads, _developed, film, views, self._usual)
+        if cut is None:
+            async with self._pixels.taking(facts.width * facts.height):
+                facts, cut = await run(self._threads, _developed, film, views, None)
+        seen = {view: (rgb,) for view, rgb in (cut or {}).items()}
+        return Pictures("image", facts.width, facts.height, None, None, seen)
+
+    async def frames_of(self, path: Path, interval_s: int, max_frames: int) -> int:
+        """How many frames `video` would capture; `max_frames` 0 means all.
+
+        Raises:
+            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: as `video`.
         """
         async with self._decoders:
             facts = await probe_video(path, limits=self._limits.video)
@@ -120,32 +152,26 @@ class Darkroom:
             raise MediaTooLarge(f"The video's {count} frames are more than {MAX_CAPTURES}.")
         return count
 
-    async def pictures(
-        self, path: Path, head: bytes, interval_s: int, max_frames: int
+    async def video(
+        self, path: Path, views: frozenset[View], interval_s: int, max_frames: int
     ) -> AsyncGenerator[Pictures, None]:
-        """Decode the file at `path`, whose first bytes are `head`.
+        """Decode the video at `path`, slice by slice, and cut views out of its frames.
 
         Nothing is open, and no other decoding kept waiting, while the caller looks at what it was given.
 
         Args:
             path: The file; it must stay as it is until the end.
-            head: At least its first `SNIFF_BYTES`.
-            interval_s: Seconds between captures of a video.
-            max_frames: Most captures of a video; 0 means all.
+            views: What is wanted of each frame.
+            interval_s: Seconds between captures.
+            max_frames: Most captures; 0 means all.
 
         Yields:
-            An image once; a video slice by slice.
+            Slices, in order.
 
         Raises:
-            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: it cannot be used, and why; of a video, also
-                after some slices.
+            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: it cannot be used, and why; also after some
+                slices.
         """
-        known = sniff(head)
-        if known is None:
-            raise UnsupportedMedia("not an image or a video of a known format")
-        if known[0] == "image":
-            yield await self._image(path)
-            return
         slices = iter_video(
             path,
             interval_s=interval_s,
@@ -155,29 +181,33 @@ class Darkroom:
             limits=self._limits.video,
         )
         async with aclosing(slices):
-            while (more := await self._next(slices)) is not None:
+            while (more := await self._next(slices, views)) is not None:
                 yield more
                 del more  # the next slice must not lie in memory beside this one
 
-    async def _next(self, slices: AsyncIterator[tuple[VideoFacts, list[Frame]]]) -> Pictures | None:
+    async def _next(
+        self, slices: AsyncIterator[tuple[VideoFacts, list[Frame]]], views: frozenset[View]
+    ) -> Pictures | None:
         async with self._decoders:
             try:
                 facts, frames = await anext(slices)
             except StopAsyncIteration:
                 return None
         times = tuple(frame.time_s for frame in frames)
-        rgb = tuple(frame.rgb for frame in frames)
-        return Pictures("video", facts.width, facts.height, facts.duration_s, times, rgb)
-
-    async def _image(self, path: Path) -> Pictures:
-        content, facts = await asyncio.to_thread(_measured, path)
-        async with self._pixels.taking(facts.width * facts.height):
-            rgb = await asyncio.to_thread(load_rgb, content, max_side=MOST_SIDE)
-        return Pictures("image", facts.width, facts.height, None, None, (rgb,))
+        seen = await asyncio.get_running_loop().run_in_executor(self._threads, _seen, frames, views)
+        return Pictures("video", facts.width, facts.height, facts.duration_s, times, seen)
 
 
-def _measured(path: Path) -> tuple[bytes, ImageFacts]:
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise MediaTooLarge(FILE_TOO_LARGE)
-    content = path.read_bytes()
-    return content, read_facts(content)
+def _developed(
+    film: Film, views: frozenset[View], most_pixels: int | None
+) -> tuple[ImageFacts, dict[View, NDArray[np.uint8]] | None]:
+    """The measures of an image, and its views unless it has more pixels than there is room for."""
+    content = film.content()
+    facts = read_facts(content)
+    if most_pixels is not None and facts.width * facts.height > most_pixels:
+        return facts, None
+    return facts, load_views(content, views)
+
+
+def _seen(frames: Sequence[Frame], views: frozenset[View]) -> Seen:
+    return {view: tuple(view_of(frame.rgb, view) for frame in frames) for view in views}

@@ -16,8 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urljoin
@@ -27,11 +25,12 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
-from lightmeter.media.facts import SNIFF_BYTES, sniff
+from lightmeter.media.facts import sniff
 from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
+from lightmeter.service.assets.film import Exposure, Film
 from lightmeter.service.assets.guard import PORTS, is_public, refuse_url
 
-__all__ = ["FetchLimits", "Fetched", "Fetcher"]
+__all__ = ["FetchLimits", "Fetcher"]
 
 MOST_REDIRECTS: Final = 3
 CHUNK_BYTES: Final = 256 * 1024
@@ -77,15 +76,6 @@ class FetchLimits:
 _LIMITS: Final = FetchLimits()
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A file that was fetched: where it lies, how large it is, and its first bytes."""
-
-    path: Path
-    size_bytes: int
-    head: bytes
-
-
 class _Names(AbstractResolver):
     """Looks names up in threads of its own: names that are slow on purpose must not stop all other work in threads."""
 
@@ -109,7 +99,7 @@ class _Names(AbstractResolver):
 
 
 class Fetcher:
-    """Fetches URLs into files that last as long as the block of `fetch`.
+    """Fetches URLs; what is large lies in a file, which lasts as long as the block of `fetch`.
 
     Args:
         allow_private: Also fetch from private addresses and other ports: for one's own machine.
@@ -156,27 +146,27 @@ class Fetcher:
         return socket.socket(family=family, type=kind, proto=protocol)
 
     @asynccontextmanager
-    async def fetch(self, url: str) -> AsyncIterator[Fetched]:
-        """Fetch `url` into a temporary file.
+    async def fetch(self, url: str) -> AsyncIterator[Film]:
+        """Fetch `url`, into a temporary file if it is large.
 
         Raises:
             ForbiddenAddress: it must not be fetched.
             FetchError: it cannot be fetched.
             MediaTooLarge: more than the limits allow.
         """
-        with TemporaryDirectory(prefix="lightmeter-fetch-") as folder:
+        with Exposure() as exposure:
             try:
                 async with asyncio.timeout(self._limits.total_s):
-                    fetched = await self._follow(url, Path(folder) / "fetched")
+                    film = await self._follow(url, exposure)
             except aiohttp.ClientConnectorError as error:
                 if isinstance(error.os_error, _NotPublic):
                     raise ForbiddenAddress("the address is not public") from error
                 raise FetchError(_reason(error)) from error
             except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
                 raise FetchError(_reason(error)) from error
-            yield fetched
+            yield film
 
-    async def _follow(self, text: str, target: Path) -> Fetched:
+    async def _follow(self, text: str, exposure: Exposure) -> Film:
         assert self._session is not None  # noqa: S101 (entered before use)
         for _ in range(MOST_REDIRECTS + 1):
             refused = refuse_url(text, allow_private=self._allow_private, ports=self._limits.ports)
@@ -190,22 +180,17 @@ class Fetcher:
                     continue
                 if answer.status != 200:  # noqa: PLR2004 (the one status with a body worth having)
                     raise FetchError(f"HTTP {answer.status}")
-                return await self._save(answer, target)
+                return await self._save(answer, exposure)
         raise FetchError(f"more than {MOST_REDIRECTS} redirects")
 
-    async def _save(self, answer: aiohttp.ClientResponse, target: Path) -> Fetched:
-        size, head = 0, b""
-        with target.open("wb") as file:
-            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-                size += len(chunk)
-                if len(head) < SNIFF_BYTES:
-                    head += chunk[: SNIFF_BYTES - len(head)]
-                if size > self._limits.most_image_bytes and not _is_video(head):
-                    raise MediaTooLarge(FILE_TOO_LARGE)
-                if size > self._limits.most_video_bytes:
-                    raise MediaTooLarge(f"more than {self._limits.most_video_bytes // 1024**2} MB")
-                file.write(chunk)
-        return Fetched(target, size, head)
+    async def _save(self, answer: aiohttp.ClientResponse, exposure: Exposure) -> Film:
+        async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+            exposure.add(chunk)
+            if exposure.size_bytes > self._limits.most_image_bytes and not _is_video(exposure.head):
+                raise MediaTooLarge(FILE_TOO_LARGE)
+            if exposure.size_bytes > self._limits.most_video_bytes:
+                raise MediaTooLarge(f"more than {self._limits.most_video_bytes // 1024**2} MB")
+        return exposure.film()
 
 
 def _is_video(head: bytes) -> bool:

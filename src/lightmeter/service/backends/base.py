@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lightmeter.media.views import View, Whole
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import DEFAULT_ROLE
 
-__all__ = ["RGB", "AnalysisOptions", "Backend", "BackendTraits", "traits_of"]
+__all__ = ["MOST_SIDE", "RGB", "AnalysisOptions", "Backend", "BackendTraits", "traits_of"]
 
 RGB: TypeAlias = NDArray[np.uint8]
-"""A picture: height by width by 3, red green blue, 0 to 255, upright (EXIF orientation applied)."""
+"""A picture: height by width by 3, red green blue, 0 to 255, upright (EXIF orientation applied), for reading only."""
+
+MOST_SIDE: Final = 1024
+"""Pixels of the longer side that a back end gets which does not say what it looks at."""
+
+WHOLE: Final = Whole(MOST_SIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +47,12 @@ class BackendTraits:
         calls_at_once: Threads that may be inside `analyze` at the same time.
         pictures_a_call: As many as it gains from getting at once, as on a graphics card. Nobody waits for them to
             come together: what waits already is taken.
+        view: What it looks at: pictures come as that. Saying so saves copies of whole pictures.
     """
 
     calls_at_once: int = 1
     pictures_a_call: int = 1
+    view: View = WHOLE
 
 
 @runtime_checkable

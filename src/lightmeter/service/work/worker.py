@@ -6,21 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from hashlib import file_digest, sha256
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 
 import orjson
 
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
-from lightmeter.media.facts import SNIFF_BYTES, sniff
+from lightmeter.media.facts import sniff
+from lightmeter.media.views import View
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.service.assets.darkroom import Darkroom, DecodingLimits, Pictures
-from lightmeter.service.assets.fetch import Fetched, Fetcher
-from lightmeter.service.backends.base import AnalysisOptions, Backend
+from lightmeter.service.assets.fetch import Fetcher
+from lightmeter.service.assets.film import Film
+from lightmeter.service.backends.base import AnalysisOptions, Backend, traits_of
 from lightmeter.service.books.credits import Tariff
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.work.cache import DEFAULT_CACHE_BYTES, Answers, Content
@@ -121,6 +120,7 @@ class _Errand:
     desk: Desk
     share: asyncio.Semaphore
     questions: Mapping[str, Question]
+    views: frozenset[View]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,7 @@ class Worker:
         clock: Clock | None = None,
     ) -> None:
         self._backends = backends
+        self._views = {name: traits_of(backend).view for name, backend in backends.items()}
         self._fetcher = fetcher
         self._tariff = tariff
         self._metrics = metrics or Metrics()
@@ -179,6 +180,7 @@ class Worker:
 
     def close(self) -> None:
         """End the threads."""
+        self._darkroom.close()
         self._inference.close()
 
     def admit(self, pictures: int, elsewhere: int = 0) -> Place:
@@ -201,7 +203,8 @@ class Worker:
         """Look at every asset of an order."""
         request = order.request
         sources: list[str | bytes] = [*request.url, *order.uploads]
-        errand = _Errand(order, desk, asyncio.Semaphore(ASSETS_OF_A_REQUEST), self._questions(request))
+        views = frozenset(self._views[name] for name in request.backend)
+        errand = _Errand(order, desk, asyncio.Semaphore(ASSETS_OF_A_REQUEST), self._questions(request), views)
         assets = map(_Asset, sources, order.names, order.held_pictures)
         looked = await _together([self._one(errand, asset) for asset in assets])
         found = [one.asset for one in looked if one.asset is not None]
@@ -229,52 +232,53 @@ class Worker:
 
     async def _asset(self, errand: _Errand, asset: _Asset) -> _Looked:
         order = errand.order
-        async with self._file(asset.source) as (file, digest):
-            known = sniff(file.head)
+        async with self._film(asset.source) as film:
+            known = sniff(film.head)
             is_video = known is not None and known[0] == "video"
             if is_video:
                 errand.desk.on_video()
             sampled = (order.request.capture_interval, order.most_frames) if is_video else (0, 0)
-            content = None if self._answers is None else Content(digest, *sampled)
+            content = None if self._answers is None else Content(await film.digest(), *sampled)
             seen = self._recall(content, errand)
             if seen is not None and is_video and len(seen.shape.times_s or ()) > asset.held:
                 await errand.desk.hold_more(len(seen.shape.times_s or ()) - asset.held)
             if seen is None:
                 async with self._room.place(errand):
-                    seen = await self._look(errand, asset, file, is_video)
+                    seen = await (self._watch if is_video else self._look)(errand, asset, film)
                 self._remember(content, errand, seen)
         if len(seen.shape.times_s or ()) > FRAMES_AT_ONCE:
             return await asyncio.to_thread(self._looked, errand, asset.name, seen)
         return self._looked(errand, asset.name, seen)
 
     @asynccontextmanager
-    async def _file(self, source: str | bytes) -> AsyncIterator[tuple[Fetched, bytes]]:
-        """An asset as a file, with the digest of its content (empty if nothing is remembered)."""
+    async def _film(self, source: str | bytes) -> AsyncIterator[Film]:
+        if isinstance(source, bytes):
+            yield Film.of(source)
+            return
         async with AsyncExitStack() as stack:
-            if isinstance(source, str):
-                with self._metrics.timed("fetch"):
-                    fetched = await stack.enter_async_context(self._fetcher.fetch(source))
-                digest = b"" if self._answers is None else await asyncio.to_thread(_digest, fetched.path)
-            else:
-                folder = stack.enter_context(TemporaryDirectory(prefix="lightmeter-upload-"))
-                path = Path(folder) / "uploaded"
-                digest = await asyncio.to_thread(_written, path, source)  # in one go: each change of threads costs
-                fetched = Fetched(path, len(source), source[:SNIFF_BYTES])
-            yield fetched, digest
+            with self._metrics.timed("fetch"):
+                film = await stack.enter_async_context(self._fetcher.fetch(source))
+            yield film
 
-    async def _look(self, errand: _Errand, asset: _Asset, file: Fetched, is_video: bool) -> Seen:  # noqa: FBT001 (known to the one caller)
+    async def _look(self, errand: _Errand, _: _Asset, film: Film) -> Seen:
+        """Look at an image."""
+        with self._metrics.timed("decode"):
+            pictures = await self._darkroom.image(film, errand.views)
+        return Seen(shape_of(pictures), await self._ask_all(pictures, errand))
+
+    async def _watch(self, errand: _Errand, asset: _Asset, film: Film) -> Seen:
+        """Look at the frames of a video."""
         interval_s, most = errand.order.request.capture_interval, errand.order.most_frames
-        if is_video and (not most or asset.held < most):  # its name told too little to hold for all of it
-            most = await self._darkroom.frames_of(file.path, interval_s, most)
-            if most > asset.held:
-                await errand.desk.hold_more(most - asset.held)
         seen = None
-        async with aclosing(self._darkroom.pictures(file.path, file.head, interval_s, most)) as slices:
-            while (pictures := await self._decoded(slices)) is not None:
-                seen = joined(seen, shape_of(pictures), await self._ask_all(pictures, errand))
-                if pictures.times_s is None:
-                    break
-                del pictures  # the next slice of a video must not lie in memory beside this one
+        async with film.as_file() as path:
+            if not most or asset.held < most:  # its name told too little to hold for all of it
+                most = await self._darkroom.frames_of(path, interval_s, most)
+                if most > asset.held:
+                    await errand.desk.hold_more(most - asset.held)
+            async with aclosing(self._darkroom.video(path, errand.views, interval_s, most)) as slices:
+                while (pictures := await self._decoded(slices)) is not None:
+                    seen = joined(seen, shape_of(pictures), await self._ask_all(pictures, errand))
+                    del pictures  # the next slice must not lie in memory beside this one
         if seen is None:
             raise BrokenMedia("there is no picture in it")
         return seen
@@ -291,7 +295,7 @@ class Worker:
         self, backend: str, question: Question, pictures: Pictures, errand: _Errand
     ) -> tuple[str, list[Entries] | BackendError]:
         try:
-            return backend, await self._inference.ask(backend, pictures.rgb, question, errand)
+            return backend, await self._inference.ask(backend, pictures.seen[self._views[backend]], question, errand)
         except BackendError as error:
             return backend, error
 
@@ -331,16 +335,6 @@ class Worker:
             self._metrics.looked_at(backend, errand.questions[backend].features, count)
         frames = [merged([entries[index] for entries in found.values()]) for index in range(count)]
         return _Looked(as_json(name, seen.shape, frames, errand.order.request), tuple(found), count, errors)
-
-
-def _digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").digest()
-
-
-def _written(path: Path, content: bytes) -> bytes:
-    path.write_bytes(content)
-    return sha256(content).digest()
 
 
 async def _together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -1,0 +1,109 @@
+"""What a model looks at of a picture, said so that it can be cut out while the picture is being decoded.
+
+A model sees some hundred pixels a side. Handing it the whole picture means that megabytes are copied three times (out
+of the decoder, into an array, back into a picture that can be resampled) for what could have been cut from the decoded
+picture at once. So whoever looks says in a value what it wants to see, and only that becomes an array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+__all__ = ["Square", "Stretched", "View", "Whole", "cut", "view_of"]
+
+_GAP: Final = 2.0
+"""What is more than four times the size wanted is first averaged down to twice that: much quicker, and not seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All of the picture, shrunk so that neither side is longer.
+
+    Attributes:
+        most_side: Pixels, 1 or more.
+    """
+
+    most_side: int
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """The middle of the picture, resampled bicubically; a smaller picture is enlarged.
+
+    Attributes:
+        side: Pixels of each side of what is seen.
+        share: Of the picture's shorter side, above 0, at most 1.
+    """
+
+    side: int
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stretched:
+    """All of the picture, pulled into a square, resampled bilinearly.
+
+    Attributes:
+        side: Pixels of each side of what is seen.
+    """
+
+    side: int
+
+
+View: TypeAlias = Whole | Square | Stretched
+
+
+def cut(picture: Image.Image, view: View, turn: Image.Transpose | None = None) -> NDArray[np.uint8]:
+    """What is seen of a decoded RGB picture: height x width x 3, not to be written to.
+
+    Args:
+        picture: It stays as it is.
+        view: What is wanted of it.
+        turn: Applied to what was cut out, which is less than the picture; the middle stays the middle.
+    """
+    seen = _seen(picture, view)
+    return np.asarray(seen if turn is None else seen.transpose(turn))
+
+
+def _seen(picture: Image.Image, view: View) -> Image.Image:
+    match view:
+        case Whole(most_side):
+            return _within(picture, most_side)
+        case Square(side, share):
+            width, height = picture.size
+            edge = min(width, height) * share
+            left, top = (width - edge) / 2, (height - edge) / 2
+            box = (left, top, left + edge, top + edge)
+            return picture.resize((side, side), Image.Resampling.BICUBIC, box=box, reducing_gap=_GAP)
+        case Stretched(side):
+            return picture.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=_GAP)
+
+
+def _within(picture: Image.Image, most_side: int) -> Image.Image:
+    longer = max(picture.size)
+    if longer <= most_side:
+        return picture
+    width, height = (max(1, round(side * most_side / longer)) for side in picture.size)
+    # Hamming: as sharp as bicubic when a picture is shrunk, at half the work.
+    return picture.resize((width, height), Image.Resampling.HAMMING, reducing_gap=_GAP)
+
+
+def view_of(rgb: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
+    """What is seen of a picture that is an array already; one that is as small as the view is taken for one.
+
+    Args:
+        rgb: Height x width x 3.
+        view: What is wanted of it.
+
+    Returns:
+        A new array, or the picture itself.
+    """
+    height, width = rgb.shape[:2]
+    if max(height, width) <= view.most_side if isinstance(view, Whole) else height == width == view.side:
+        return rgb
+    return cut(Image.fromarray(np.ascontiguousarray(rgb)), view)

@@ -1,0 +1,63 @@
+"""Assets before they are developed: small ones in memory, large ones in a file that does not stay."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.errors import MediaTooLarge
+from lightmeter.media.facts import SNIFF_BYTES
+from lightmeter.models.vocabulary import MAX_FILE_BYTES
+from lightmeter.service.assets.film import IN_MEMORY_BYTES, Exposure, Film
+
+
+@given(st.lists(st.binary(max_size=100), max_size=20))
+def test_pieces_make_the_whole(pieces):
+    """However an asset comes apart on its way, it is the same: content, size and first bytes."""
+    with Exposure() as exposure:
+        for piece in pieces:
+            exposure.add(piece)
+        film = exposure.film()
+        whole = b"".join(pieces)
+        assert (film.content(), film.size_bytes, film.head) == (whole, len(whole), whole[:SNIFF_BYTES])
+
+
+@pytest.mark.parametrize("size", [0, 1, IN_MEMORY_BYTES, IN_MEMORY_BYTES + 1, 3 * IN_MEMORY_BYTES])
+async def test_wherever_it_lies_it_is_the_same(size):
+    """In memory or in a file: the digest, the content, and a file for whoever needs one."""
+    content = bytes(range(251)) * (size // 251 + 1)
+    content = content[:size]
+    with Exposure() as exposure:
+        for first in range(0, size, 300_000):
+            exposure.add(content[first : first + 300_000])
+        film = exposure.film()
+        for one in (film, Film.of(content)):
+            assert await one.digest() == sha256(content).digest()
+            assert one.content() == content
+            async with one.as_file() as path:
+                assert path.read_bytes() == content
+        assert isinstance(film.held, Path) == (size > IN_MEMORY_BYTES)
+
+
+async def test_nothing_stays_on_disk():
+    """Files end with their blocks, those of assets that never came whole too."""
+    with Exposure() as exposure:
+        exposure.add(bytes(IN_MEMORY_BYTES + 1))
+        large = exposure.film().held
+        assert isinstance(large, Path)
+    with Exposure() as torn:
+        torn.add(bytes(IN_MEMORY_BYTES + 1))
+    async with Film.of(b"small").as_file() as small:
+        assert small.exists()
+    assert not large.parent.exists()
+    assert not small.parent.exists()
+
+
+def test_more_than_an_image_may_have_is_not_read():
+    """The size is looked at first: the file does not even have to be there."""
+    with pytest.raises(MediaTooLarge):
+        Film(Path("nowhere"), MAX_FILE_BYTES + 1, b"").content()
