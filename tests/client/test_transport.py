@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from lightmeter.client.transport import Timeouts, Transport, normal_base_url
-from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable
+from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 
 from .conftest import http, read_request, saying
 
@@ -297,3 +297,41 @@ def test_keys_that_are_none(key):
 def test_the_key_is_masked():
     """The key is in no representation."""
     assert KEY not in repr(vars(Transport("http://localhost", KEY)))
+
+
+async def test_a_query_that_the_service_would_not_read_is_not_sent(serving):
+    """Above 2048 characters a GET is refused here, with POST as the way out."""
+    async with serving(saying()) as heard, Transport(heard.base_url) as transport:
+        with pytest.raises(UsageError, match="2048") as caught:
+            await transport.send("GET", "/api/fetch", params={"url": "http://x/" + "a" * 2048})
+        assert "POST" in caught.value.hint
+    assert heard.requests == []
+
+
+async def test_a_proxy_is_used_only_when_it_is_asked_for(serving, monkeypatch):
+    """The environment's proxy is ignored unless the word `environment` is given, and NO_PROXY is heeded then."""
+    async with serving(saying(http(200, {"by": "proxy"}), http(200, {"by": "proxy"}))) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.base_url)
+        monkeypatch.setenv("http_proxy", proxy.base_url)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        for asked in (proxy.base_url, "environment"):
+            async with Transport("http://service.invalid", "key", proxy=asked) as transport:
+                answer = await transport.send("POST", "/api/fetch", body=b"{}")
+            assert b"proxy" in answer.body
+        assert [request.split(b"\r\n")[0] for request in proxy.requests] == [
+            b"POST http://service.invalid/api/fetch HTTP/1.1"
+        ] * 2
+        monkeypatch.setenv("no_proxy", "service.invalid")
+        for asked in (None, "environment"):
+            async with Transport("http://service.invalid", proxy=asked) as transport:
+                with pytest.raises(Unreachable):
+                    await transport.send("GET", "/api/credits")
+
+
+@pytest.mark.parametrize("proxy", ["", "proxy:8080", "ftp://proxy", "http://", "http://user:secret@"])
+def test_a_proxy_that_cannot_be_one_is_named_without_its_password(proxy):
+    """A wrong setting is told at once, and never shows what may be secret."""
+    with pytest.raises(SettingsError, match="proxy") as caught:
+        Transport("http://service.example", proxy=proxy)
+    assert "secret" not in str(caught.value)

@@ -1,5 +1,6 @@
 """Talks to any service of the wire contract."""
 
+from lightmeter.client.bodies import Bodies
 from lightmeter.client.client import Client
 from lightmeter.client.pace import Pace
 from lightmeter.client.polling import PollSchedule
@@ -8,6 +9,7 @@ from lightmeter.client.retry import Judgement, Verdict, judge_poll, judge_submis
 from lightmeter.client.transport import Timeouts, Transport
 
 __all__ = [
+    "Bodies",
     "Client",
     "Judgement",
     "Pace",

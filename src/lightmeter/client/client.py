@@ -68,9 +68,10 @@ class Client:
         timeouts: How long to wait for a single HTTP exchange.
         clock: Time and sleep; the machine's when not given.
         connections: Most connections open at once.
+        proxy: As for `Transport`: none unless it is asked for.
 
     Raises:
-        SettingsError: the base URL or the key cannot be used.
+        SettingsError: the base URL, the key or the proxy cannot be used.
 
     Example:
         >>> async with Client("http://127.0.0.1:8080", key) as client:  # doctest: +SKIP
@@ -85,8 +86,9 @@ class Client:
         timeouts: Timeouts | None = None,
         clock: Clock | None = None,
         connections: int = 64,
+        proxy: str | None = None,
     ) -> None:
-        self._transport = Transport(base_url, api_key, timeouts, connections)
+        self._transport = Transport(base_url, api_key, timeouts, connections, proxy=proxy)
         self._clock = clock or SystemClock()
 
     def __repr__(self) -> str:
@@ -107,12 +109,12 @@ class Client:
         await self._transport.__aexit__(kind, error, trace)
 
     async def submit(
-        self, request: AnalyzeRequest, *, idempotency_key: str | None = None
+        self, request: AnalyzeRequest | bytes, *, idempotency_key: str | None = None
     ) -> tuple[RawAnswer, Judgement]:
         """Send one analyze request, once; it may be charged.
 
         Args:
-            request: What to analyse.
+            request: What to analyse; or its body, as `Bodies` makes it.
             idempotency_key: Sent as the header Idempotency-Key. No service of the contract need honour it: only
                 where one is known to, the same request under the same key may be sent twice and is charged once.
 
@@ -122,7 +124,8 @@ class Client:
             OutcomeUnknown: it was sent, or may have been, and no whole answer came.
         """
         headers = {} if idempotency_key is None else {_IDEMPOTENCY_HEADER: idempotency_key}
-        raw = await self._transport.send("POST", _FETCH, body=await _json(request), headers=headers)
+        body = request if isinstance(request, bytes) else await _json(request)
+        raw = await self._transport.send("POST", _FETCH, body=body, headers=headers)
         return raw, judge_submission(raw, now=self._clock.now())
 
     async def poll(self, request_id: str) -> tuple[RawAnswer, Judgement]:

@@ -110,6 +110,7 @@ class Judgement:
             none.
         retry_after_s: Seconds the service asks to wait, 0 or more; None when it does not say.
         request_id: What to poll; None when the answer names none.
+        data: The JSON object in it, so that nobody reads it twice; None when there is none.
     """
 
     verdict: Verdict
@@ -117,6 +118,7 @@ class Judgement:
     error: str | None = None
     retry_after_s: float | None = None
     request_id: str | None = None
+    data: dict[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def answer(self) -> Answer | None:
@@ -191,6 +193,8 @@ def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
     service's. RFC 9110 §10.2.3.
     """
     text = raw.headers.get("retry-after", "").strip()
+    if not text:
+        return None
     if _SECONDS.fullmatch(text):
         return float(text)
     until = _date(text)
@@ -258,7 +262,7 @@ def _judged(verdict: Verdict, reading: _Reading, raw: RawAnswer) -> Judgement:
     if error is None and verdict not in _SILENT:
         said = text_of(raw.body)
         error = f"HTTP {raw.status}: {said}" if said else f"HTTP {raw.status} without a body"
-    return Judgement(verdict, raw.body, error, reading.retry_after_s, reading.request_id)
+    return Judgement(verdict, raw.body, error, reading.retry_after_s, reading.request_id, reading.data)
 
 
 def _read(raw: RawAnswer, now: float | None) -> _Reading:

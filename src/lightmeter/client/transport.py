@@ -2,8 +2,8 @@
 
 The contract has no idempotency key, so two failures must never be mixed up: *nothing was sent* (safe to send again)
 and
-*something was sent* (it may have been charged). Hence no retry of a POST, no redirect, no proxy or netrc
-taken from the environment, no cookies; the key goes to the configured address and nowhere else.
+*something was sent* (it may have been charged). Hence no retry of a POST, no redirect, no netrc,
+no cookies, and no proxy that was not asked for; the key goes to the configured address and nowhere else.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace, TracebackType
 from typing import Final, Self
+from urllib.parse import urlencode
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
 from lightmeter.client.raw import RawAnswer
-from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable
-from lightmeter.models.vocabulary import AUTH_HEADER
+from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
+from lightmeter.models.vocabulary import AUTH_HEADER, MAX_QUERY_CHARS
 
-__all__ = ["MAX_ANSWER_BYTES", "RawAnswer", "Timeouts", "Transport", "normal_base_url"]
+__all__ = ["ENVIRONMENT", "MAX_ANSWER_BYTES", "RawAnswer", "Timeouts", "Transport", "normal_base_url"]
+
+ENVIRONMENT: Final = "environment"
+"""The word for the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """Largest answer that is read: some 6 KB an asset are usual, so this is thousands of assets in one answer."""
@@ -37,6 +42,7 @@ _KEEP_ALIVE_S = 1.5
 _STREAMED_BODY_BYTES = 1024 * 1024
 
 _READ_BYTES = 256 * 1024
+_JSON_HEADERS: Final = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +88,10 @@ class Transport:
         timeouts: How long to wait.
         connections: Most connections open at once; requests beyond wait for one before anything is sent.
         max_answer_bytes: Largest answer that is read, after content decoding.
+        proxy: Address of an HTTP proxy, or `ENVIRONMENT`; None means none, whatever the environment says.
 
     Raises:
-        SettingsError: the base URL or the key cannot be used.
+        SettingsError: the base URL, the key or the proxy cannot be used.
     """
 
     def __init__(
@@ -95,6 +102,7 @@ class Transport:
         connections: int = 64,
         *,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        proxy: str | None = None,
     ) -> None:
         self.base_url: Final = normal_base_url(base_url)
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
@@ -102,6 +110,8 @@ class Transport:
         self._timeouts = timeouts or Timeouts()
         self._connections = connections
         self._max_answer_bytes = max_answer_bytes
+        self._proxy = None if proxy is None else _proxy_url(proxy, URL(self.base_url))
+        self._addresses: dict[str, URL] = {}
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -118,7 +128,8 @@ class Transport:
                 sock_read=self._timeouts.read_s,
             ),
             trace_configs=[_tracing()],
-            trust_env=False,
+            trust_env=False,  # it would read netrc too
+            proxy=self._proxy,
             auto_decompress=True,
         )
         return self
@@ -149,6 +160,7 @@ class Transport:
             headers: Headers beside the standing ones.
 
         Raises:
+            UsageError: the query is longer than the service reads; nothing was sent. A POST has no such limit.
             Unreachable: no connection was made, so nothing was sent.
             OutcomeUnknown: anything else that is not a whole answer: closed, too slow, too long, garbled.
             RuntimeError: used outside `async with`: a bug of the caller.
@@ -156,15 +168,15 @@ class Transport:
         session = self._session
         if session is None:
             raise RuntimeError("The transport is not open: use `async with`.")
-        content_type = {} if body is None else {"Content-Type": "application/json"}
+        _check_query(params)
         sending = _Sending()
         try:
             async with session.request(
                 method,
-                URL(self.base_url + path, encoded=True),
+                self._address(path, body is not None),
                 params=params,
                 data=_payload(body),
-                headers={**content_type, **(headers or {})},
+                headers=headers if body is None else {**_JSON_HEADERS, **(headers or {})},
                 allow_redirects=False,
                 trace_request_ctx=sending,
             ) as response:
@@ -183,7 +195,18 @@ class Transport:
                 f"No whole answer to {method} {path}: {_reason(error)}.", hint="It may have been charged."
             ) from error
 
+    def _address(self, path: str, kept: bool) -> URL:  # noqa: FBT001 (private; paths with ids in them are not kept)
+        address = self._addresses.get(path)
+        if address is None:
+            address = URL(self.base_url + path, encoded=True)
+            if kept:
+                self._addresses[path] = address
+        return address
+
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        length = response.content_length
+        if length is not None and length <= _READ_BYTES and "Content-Encoding" not in response.headers:
+            return await response.read()
         content = bytearray()
         async for chunk in response.content.iter_chunked(_READ_BYTES):
             content += chunk
@@ -226,6 +249,33 @@ def _tracing() -> aiohttp.TraceConfig:
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
     return io.BytesIO(body) if body is not None and len(body) > _STREAMED_BODY_BYTES else body
+
+
+def _check_query(params: Mapping[str, str] | None) -> None:
+    """The contract answers longer ones with an error; a proxy on the way might cut them."""
+    if params and len(urlencode(params)) > MAX_QUERY_CHARS:
+        raise UsageError(
+            f"The query string is longer than the {MAX_QUERY_CHARS} characters that a service reads.",
+            hint="Send it as a POST.",
+        )
+
+
+def _proxy_url(proxy: str, service: URL) -> URL | None:
+    if proxy == ENVIRONMENT:
+        named = getproxies().get(service.scheme)
+        if named is None or proxy_bypass(service.host or ""):
+            return None
+        proxy = named
+    try:
+        url = URL(proxy.strip())
+    except ValueError:
+        url = URL()
+    if url.scheme not in {"http", "https"} or not url.host:  # (it may hold a password: it is not shown)
+        raise SettingsError(
+            "The proxy is no address that starts with http:// and a host.",
+            hint=f"Name one, or {ENVIRONMENT!r} for the one that the environment names.",
+        )
+    return url
 
 
 def _check_key(key: SecretStr | None) -> None:

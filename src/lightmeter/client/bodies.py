@@ -1,0 +1,52 @@
+"""Request bodies of one run, which differ in their assets alone: what they share is written as JSON once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from lightmeter.errors import UsageError
+from lightmeter.models.request import AnalyzeRequest
+
+__all__ = ["Bodies"]
+
+
+class Bodies:
+    """Makes bodies of POST /api/fetch.
+
+    Args:
+        shared: What all have in common: a request without URLs and files.
+    """
+
+    def __init__(self, shared: AnalyzeRequest) -> None:
+        wire = shared.to_wire()
+        for name in ("url", "file", "file_name"):
+            wire.pop(name, None)
+        self._tail = b"," + _json(wire)[1:] if wire else b"}"
+
+    def of_urls(self, urls: Sequence[str]) -> bytes:
+        """The body that asks for these addresses, at least one.
+
+        Raises:
+            UsageError: an address cannot be written as JSON.
+        """
+        return b'{"url":' + _json(urls[0] if len(urls) == 1 else list(urls)) + self._tail
+
+    def of_files(self, contents: Sequence[str], names: Sequence[str]) -> bytes:
+        """The body that carries these contents, as base64, at least one, with a name for each.
+
+        Raises:
+            UsageError: a name cannot be written as JSON.
+        """
+        one = len(contents) == 1
+        file = _json(contents[0] if one else list(contents))
+        name = _json(names[0] if one else list(names))
+        return b'{"file":' + file + b',"file_name":' + name + self._tail
+
+
+def _json(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:  # half a surrogate pair, as broken file names have
+        raise UsageError(f"The request cannot be written as JSON: {error}.") from error

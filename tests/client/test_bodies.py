@@ -1,0 +1,46 @@
+"""Bodies made of parts that are written once are the bodies of the same requests written whole."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.client.bodies import Bodies
+from lightmeter.errors import UsageError
+from lightmeter.models.request import AnalyzeRequest
+
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+options = st.fixed_dictionaries(
+    {},
+    optional={
+        "backend": st.lists(words, max_size=3),
+        "feature": st.lists(words, max_size=3),
+        "prompt": words,
+        "tag_score": st.floats(0, 1),
+        "max_frames": st.integers(0, 100),
+    },
+)
+
+
+@given(options, st.lists(words, min_size=1, max_size=4))
+def test_a_body_of_urls_is_the_request_as_it_would_be_written_whole(given_options, urls):
+    """One URL as a string, several as an array, and whatever was asked for beside them."""
+    whole = AnalyzeRequest(url=urls, **given_options).to_wire()
+    assert json.loads(Bodies(AnalyzeRequest(**given_options)).of_urls(urls)) == whole
+
+
+@given(options, st.lists(st.tuples(words, words), min_size=1, max_size=3))
+def test_a_body_of_files_is_the_request_as_it_would_be_written_whole(given_options, files):
+    """Contents and names stand in the same order."""
+    contents, names = [content for content, _ in files], [name for _, name in files]
+    whole = AnalyzeRequest(file=contents, file_name=names, **given_options).to_wire()
+    assert json.loads(Bodies(AnalyzeRequest(**given_options)).of_files(contents, names)) == whole
+
+
+def test_what_cannot_be_written_as_json_is_said_before_anything_is_sent():
+    """Half a surrogate pair, as broken file names have, is an error of the row."""
+    with pytest.raises(UsageError, match="JSON"):
+        Bodies(AnalyzeRequest()).of_files(["QQ=="], ["\ud800.jpg"])
