@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import apsw
 
 from lightmeter.errors import BudgetReached
+from lightmeter.journal.items import totals
 from lightmeter.journal.raw import pack
 from lightmeter.journal.state import HOLDING, Event, State, step
 
@@ -33,6 +34,7 @@ __all__ = [
     "receive",
     "resend",
     "settle",
+    "status_of",
     "take_back",
     "void",
 ]
@@ -83,6 +85,7 @@ class Outcome:
         rows: One for each row of the submission.
         reason: The word for rows without an asset.
         said: Whether the answer named `paid`; False: it is what was held, the most it can be.
+        clean: Whether the answer names no error: else `paid` may be less than the price.
     """
 
     paid: int
@@ -91,6 +94,12 @@ class Outcome:
     rows: tuple[Placed, ...]
     reason: str = "no_asset"
     said: bool = True
+    clean: bool = True
+
+    @property
+    def worth(self) -> int:
+        """What the charge tells, as the journal keeps it: 0 nothing, 1 what was charged, 2 the price too."""
+        return self.said + (self.said and self.clean)
 
 
 def put_meta(values: dict[str, str]) -> Callable[[apsw.Connection], None]:
@@ -134,16 +143,24 @@ def hold_and_send(rows: Sequence[int], hold: int, budget: int | None, at: float)
     """
 
     def change(db: apsw.Connection) -> int:
-        ((paid, held),) = db.execute("SELECT paid, held FROM money")
-        if budget is not None and paid + held + hold > budget:
-            raise BudgetReached(f"{hold} more credits could exceed the budget: {paid} paid, {held} held, of {budget}.")
+        held = step(State.PLANNED, Event.HOLD)
+        sent = step(held, Event.SEND)
+        db.execute(
+            "UPDATE money SET held = held + ?1 WHERE ?2 IS NULL OR paid + held + ?1 <= ?2",
+            (hold, budget),
+        )
+        if not db.changes():
+            paid, held_ = totals(db)
+            raise BudgetReached(f"{hold} more credits could exceed the budget: {paid} paid, {held_} held, of {budget}.")
         db.execute(
             "INSERT INTO submissions (state, hold, assets, sent_at, attempts) VALUES (?, ?, ?, ?, 1)",
-            (State.PLANNED, hold, len(rows), at),
+            (sent, hold, len(rows), at),
         )
         submission_id = db.last_insert_rowid()
-        move(db, submission_id, Event.HOLD, at)
-        move(db, submission_id, Event.SEND, at)
+        db.execute(
+            "INSERT INTO transitions VALUES (?1, ?2, ?3, ?4, NULL), (?1, ?5, ?6, ?4, NULL)",
+            (submission_id, Event.HOLD, held, at, Event.SEND, sent),
+        )
         db.executemany("UPDATE items SET submission_id = ? WHERE seq = ?", [(submission_id, seq) for seq in rows])
         return submission_id
 
@@ -190,19 +207,20 @@ def settle(
         db.execute(
             "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
             "WHERE submission_id = ?",
-            (outcome.paid, outcome.remaining, outcome.said, outcome.request_id, submission_id),
+            (outcome.paid, outcome.remaining, outcome.worth, outcome.request_id, submission_id),
         )
         db.execute("UPDATE money SET paid = paid + ?", (outcome.paid,))
         move(db, submission_id, Event.SETTLE, at, note)
         db.executemany(
             "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
-            [_as_status(placed, outcome.reason) for placed in outcome.rows],
+            [status_of(placed, outcome.reason) for placed in outcome.rows],
         )
 
     return change
 
 
-def _as_status(placed: Placed, reason: str) -> tuple[str | int | None, ...]:
+def status_of(placed: Placed, reason: str) -> tuple[str | int | None, ...]:
+    """A row's status, reason, error, asset and name, and its seq; `reason` is for rows without an asset."""
     if placed.error is None:
         return ("ok", None, None, placed.asset, placed.name, placed.seq)
     return ("failed", reason, placed.error, placed.asset, placed.name, placed.seq)
