@@ -9,29 +9,50 @@ from contextlib import aclosing, contextmanager
 from typing import Any
 
 from lightmeter.cli.show import Watch
+from lightmeter.errors import Interrupted
 from lightmeter.pipeline.progress import Progress
 
 __all__ = ["drive"]
 
 
-def drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]]) -> Any:
+def drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_once: bool = False) -> Any:
     """Run `steps(stop)` to its end, showing its progress; returns the last thing it yields.
 
     The first SIGINT or SIGTERM sets `stop`: nothing more is sent, what is in flight is waited for. A second SIGINT ends
     the process at once; what was in flight is then resolved by `lightmeter resume`.
+
+    Args:
+        steps: The work.
+        at_once: It sends nothing, so the first signal ends it.
+
+    Raises:
+        Interrupted: it was ended at once.
     """
-    return asyncio.run(_drive(steps))
+    return asyncio.run(_drive(steps, at_once=at_once))
 
 
-async def _drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]]) -> Any:
+async def _drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_once: bool) -> Any:
     stop = asyncio.Event()
-    last = None
     with Watch() as watch, _stopping_on_signals(stop, watch):
-        async with aclosing(steps(stop)) as each:
-            async for step in each:
-                if isinstance(step, Progress):
-                    watch.look(step)
-                last = step
+        if not at_once:
+            return await _watched(steps(stop), watch)
+        work, wished = asyncio.create_task(_watched(steps(stop), watch)), asyncio.create_task(stop.wait())
+        await asyncio.wait({work, wished}, return_when=asyncio.FIRST_COMPLETED)
+        wished.cancel()
+        if stop.is_set():
+            work.cancel()
+            await asyncio.wait({work})
+            raise Interrupted("Stopped by the user while planning: nothing was sent.")
+        return await work
+
+
+async def _watched(steps: AsyncGenerator[Any], watch: Watch) -> Any:
+    last = None
+    async with aclosing(steps) as each:
+        async for step in each:
+            if isinstance(step, Progress):
+                watch.look(step)
+            last = step
     return last
 
 

@@ -11,7 +11,7 @@ from lightmeter.cli.drive import drive
 from lightmeter.cli.options import analysis_options, given, json_option, pace_options
 from lightmeter.cli.show import print_json, show_plan
 from lightmeter.pipeline.options import make_options
-from lightmeter.pipeline.plan import planning
+from lightmeter.pipeline.planning import planning
 from lightmeter.settings import read_settings
 
 __all__ = ["command"]
@@ -22,7 +22,7 @@ __all__ = ["command"]
 @analysis_options
 @pace_options
 @click.option("--budget", metavar="CREDITS", type=int, help="The cap a run of this plan will have.")
-@click.option("--save", type=click.Path(path_type=Path), help="Write the plan here, as JSON.")
+@click.option("--save", type=click.Path(path_type=Path), help="Write the plan here, for run --plan.")
 @json_option
 def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:
     """Read MANIFEST, check every row, and say what analysing it would cost. Spends nothing.
@@ -31,13 +31,16 @@ def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> 
     standard input. Its column `url` or `path` says what to analyse; `id` and `kind` are optional; all other
     columns travel unchanged into the assets table.
 
+    A saved plan says what becomes of every row, why, and for how much; `run --plan` does exactly that, looks at
+    no row again, and refuses if the manifest changed. With many rows a second file is written beside it.
+
     \b
     Examples:
       lightmeter plan photos.csv --features tags,nsfw
       lightmeter plan photos.csv --features tags --budget 500 --save plan.json
       lightmeter run --plan plan.json --out out/
     """
-    made = drive(lambda _: planning(manifest, make_options(**given(options)), read_settings()))
+    made = drive(lambda _: planning(manifest, make_options(**given(options)), read_settings()), at_once=True)
     show_plan(made, err=as_json)
     if save is not None:
         made.save(save)

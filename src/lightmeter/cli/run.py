@@ -16,10 +16,11 @@ from lightmeter.cli.show import print_json, show_plan, show_summary
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.journal.store import journal_path
 from lightmeter.pipeline.api import resuming, running
-from lightmeter.pipeline.options import Options, make_options
-from lightmeter.pipeline.plan import Plan, planning, read_plan
+from lightmeter.pipeline.options import make_options
+from lightmeter.pipeline.plan import Plan
+from lightmeter.pipeline.planning import load_plan, planning
 from lightmeter.pipeline.result import Run, summarize
-from lightmeter.pipeline.session import changed_options, holds_run_of
+from lightmeter.pipeline.session import changed_options, holds_run_of, read_header
 from lightmeter.settings import read_settings
 
 __all__ = ["TRY_NEXT", "accounted_for", "command", "finish"]
@@ -55,16 +56,16 @@ def command(
       lightmeter run photos.csv --out out/ --features tags,colors,nsfw --budget 500
       lightmeter run --plan plan.json --out out/ --yes
     """
-    source, wanted, sha256 = _what(manifest, plan_file, given(options))
+    agreed = _agreed(manifest, plan_file, given(options))
+    wanted = agreed.options if agreed is not None else make_options(**given(options))
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
     with accounted_for(out, as_json=as_json):
-        if holds_run_of(out, source):
-            changes = changed_options(out, wanted, given(options))
+        if _holds(out, agreed, manifest):
+            changes = changed_options(out, wanted, None if agreed is not None else given(options))
             click.echo(f"{out} already holds this run: going on with it.", err=True)
             return finish(drive(lambda stop: resuming(out, stop=stop, **changes)), as_json=as_json)
-        plan: Plan = drive(lambda _: planning(source, wanted, read_settings()))
-        plan.must_be(sha256)
+        plan: Plan = agreed or drive(lambda _: planning(str(manifest), wanted, read_settings()), at_once=True)
         show_plan(plan, err=as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(f"Spend up to {_most(plan)} credits?", err=True):
             raise click.Abort
@@ -82,15 +83,22 @@ def accounted_for(out: Path, *, as_json: bool) -> Iterator[None]:
         raise
 
 
-def _what(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> tuple[str, Options, str | None]:
-    """The manifest, the options, and the hash it must have."""
+def _agreed(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> Plan | None:
+    """The plan that the file holds, or None if a manifest is to be planned."""
     if plan_file is None:
         if manifest is None:
             raise click.UsageError("Give a MANIFEST, or a plan file with --plan.")
-        return manifest, make_options(**options), None
+        return None
     if manifest is not None or options:
         raise click.UsageError("A plan file says everything: give neither MANIFEST nor other options with --plan.")
-    return read_plan(plan_file)
+    return load_plan(plan_file)
+
+
+def _holds(out: Path, agreed: Plan | None, manifest: str | None) -> bool:
+    """Whether the folder already holds a run of this manifest."""
+    if agreed is None:
+        return holds_run_of(out, str(manifest))
+    return journal_path(out).exists() and read_header(out).manifest_sha256 == agreed.manifest_sha256
 
 
 def _most(plan: Plan) -> str:

@@ -106,6 +106,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows, {plan.counts['pending']} to send to {where}")
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
     console.print(f"credits: [bold]{plan.credits}[/]{cap}")
+    if plan.counts["ok"]:
+        console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
     _show_reasons(console, list(plan.reasons))
     for sentence in plan.advice:
         console.print(f"  [dim]advice[/] {sentence}")

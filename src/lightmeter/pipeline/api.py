@@ -9,13 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from lightmeter.clock import SystemClock
 from lightmeter.errors import Interrupted
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.pipeline.export import export
 from lightmeter.pipeline.options import Options, PlanOptions, make_options
-from lightmeter.pipeline.plan import Plan, planning
+from lightmeter.pipeline.plan import Plan
+from lightmeter.pipeline.planning import load_plan, planning
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.result import Run, Summary, summarize
+from lightmeter.pipeline.reuse import keep_answers
 from lightmeter.pipeline.run import ALL_ROWS, Engine, Rows, open_engine
 from lightmeter.pipeline.session import (
     adopt,
@@ -25,9 +28,9 @@ from lightmeter.pipeline.session import (
     read_header,
     store_options,
 )
-from lightmeter.settings import read_settings
+from lightmeter.settings import Settings, read_settings
 
-__all__ = ["begin", "open", "plan", "resume", "resuming", "run", "running"]
+__all__ = ["begin", "begin_plan", "load_plan", "open", "plan", "resume", "resuming", "run", "running"]
 
 LOOK_EVERY_S = 0.25
 
@@ -87,12 +90,28 @@ async def begin(source: ManifestSource, out: Path | str, **options: Unpack[PlanO
     return summarize(folder)
 
 
+async def begin_plan(path: Path | str, out: Path | str) -> Summary:
+    """As `begin`, with a plan file: its rows as they were planned, or the run of this plan that the folder holds.
+
+    Raises:
+        As `load_plan`; SettingsError also if the folder holds another run; UsageError if consent is needed.
+    """
+    made = await asyncio.to_thread(load_plan, path)
+    made.must_not_need_consent()
+    folder = Path(out)
+    await asyncio.to_thread(adopt, made, folder)
+    changes = changed_options(folder, made.options)
+    await store_options(folder, read_header(folder).options.model_copy(update=changes))
+    return summarize(folder)
+
+
 async def resume(out: Path | str, **changes: Any) -> Run:
     """Go on after a stop, a crash or a raised budget.
 
     Args:
         out: The folder of the run.
-        changes: What may change between runs: budget, max_at_risk, batch_size, max_concurrency, base_url.
+        changes: What may change between runs: budget, max_at_risk, batch_size, max_concurrency, careful,
+            sole_spender, upload, table_format, base_url.
 
     Raises:
         JournalError: there is no run there, or another process is running it.
@@ -127,24 +146,35 @@ async def running(
 
 
 async def resuming(
-    out: Path | str, *, stop: asyncio.Event | None = None, rows: Rows = ALL_ROWS, tables: bool = True, **changes: Any
+    out: Path | str,
+    *,
+    stop: asyncio.Event | None = None,
+    rows: Rows = ALL_ROWS,
+    tables: bool = True,
+    **changes: Any,
 ) -> AsyncGenerator[Progress | Run]:
     """As `resume`, yielding progress, and the run last; `rows` and `tables` cut it into the shards of a flow."""
-    folder = Path(out)
+    folder, settings = Path(out), read_settings()
     options = read_header(folder).options
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
-    async with aclosing(_work(folder, options, stop, rows)) as steps:
+    async with aclosing(_work(folder, options, stop, rows, settings)) as steps:
         async for step in steps:
-            if isinstance(step, Run) and tables:
-                await asyncio.to_thread(export, folder)
+            if isinstance(step, Run):
+                await asyncio.to_thread(_keep, folder, options, settings)
+                if tables:
+                    await asyncio.to_thread(export, folder)
             yield step
 
 
+def _keep(folder: Path, options: Options, settings: Settings) -> None:
+    keep_answers(folder, read_header(folder).run_id, options, settings, SystemClock().now())
+
+
 async def _work(
-    folder: Path, options: Options, stop: asyncio.Event | None, rows: Rows = ALL_ROWS
+    folder: Path, options: Options, stop: asyncio.Event | None, rows: Rows, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
-    async with open_session(folder, read_settings(), options) as session, open_engine(session, rows) as engine:
+    async with open_session(folder, settings, options) as session, open_engine(session, rows) as engine:
         work = asyncio.create_task(_all_of_it(engine))
         try:
             while not work.done():

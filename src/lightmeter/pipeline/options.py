@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
@@ -18,7 +18,10 @@ from lightmeter.models.vocabulary import (
     ROLES,
 )
 
-__all__ = ["Options", "PlanOptions", "make_options"]
+__all__ = ["ASKED", "Options", "PlanOptions", "make_options"]
+
+ASKED: Final = ("features", "backends", "role", "language", "prompt", "tag_score", "capture_interval", "max_frames")
+"""Options that decide what an answer holds and costs; the others say how much, how fast and where to."""
 
 
 class PlanOptions(TypedDict, total=False):

@@ -1,52 +1,40 @@
-"""Plan: read the manifest, look at each row, say what it would cost. Spends nothing.
+"""A plan: what a run would do with each row, and what it would cost. A value; nothing here spends.
 
-The plan is kept as a journal in a temporary folder, so that a million rows need no memory; `run` adopts it.
+Its rows are a journal in a temporary folder, so that a million of them need no memory; `run` adopts it. How a plan is
+made from a manifest or from a plan file is in `planning`, how it looks as a file in `planfile`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import shutil
 import tempfile
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
-from itertools import islice
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack, cast
 
-import orjson
+import apsw
 
 from lightmeter import __version__
-from lightmeter.atomic import write_text
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.errors import PlanChanged, SettingsError, UsageError
-from lightmeter.journal.changes import put_meta
+from lightmeter.journal.changes import get_meta, put_meta
 from lightmeter.journal.items import count_by_status, pending_frames, reasons
-from lightmeter.journal.planned import PlannedFinding, PlannedRow, add_rows
-from lightmeter.journal.store import Journal, reading
-from lightmeter.manifest.canonical import canonical_url
-from lightmeter.manifest.item import Item
-from lightmeter.manifest.readers import ManifestReader, ManifestSource
-from lightmeter.media.facts import kind_from_name
+from lightmeter.journal.planned import forget_reused, planned_rows, set_frames
+from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
+from lightmeter.media.facts import MediaKind
 from lightmeter.pipeline.embedded import EMBEDDED_BACKENDS, is_embedded
-from lightmeter.pipeline.options import Options, make_options
-from lightmeter.pipeline.progress import Progress
-from lightmeter.prechecks.check import Checked, Checker
+from lightmeter.pipeline.options import ASKED, Options, PlanOptions, make_options
+from lightmeter.pipeline.planfile import PLAN_VERSION, write_saved
+from lightmeter.pipeline.reuse import reuse_answers
 from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
-from lightmeter.pricing.rates import RateTable, default_rates, per_image
-from lightmeter.settings import Settings
+from lightmeter.pricing.rates import RateTable, default_rates, pairs, per_image
+from lightmeter.settings import Settings, read_settings
 
-__all__ = ["PLAN_VERSION", "Plan", "Reason", "planning", "rates_for", "read_plan"]
-
-PLAN_VERSION: Final = 1
-CHUNK: Final = 256
-"""Rows read, checked and written together."""
-
-CHECKS_AT_ONCE: Final = 16
+__all__ = ["Plan", "Reason", "fresh_run_id", "plan_in", "price_of", "rates_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +52,21 @@ class Plan:
     """What a run would do and cost.
 
     Attributes:
-        run_id: Names the run in every table.
+        run_id: Names the plan, and the first run made of it.
         manifest: Name of the manifest.
         manifest_sha256: Of its bytes.
         rows: All rows.
-        counts: Rows by status: `pending` ones would be sent.
+        counts: Rows by status: `pending` ones would be sent, `ok` ones are answered by an earlier run's answers.
         reasons: Why the others would not.
         credits: What it would cost; `high` is None when max_frames is 0 and a duration is unknown.
+        saved: What the rows that earlier answers answer would have cost.
         price_per_image_milli: Millicredits an image or frame, before rounding.
         options: What was asked for.
         base_url: The service, or None for the embedded one.
         advice: What adding or dropping a back end or feature would change.
         needs_consent: What a run would do silently and therefore refuses without a yes.
+        folder: Where its rows are, as long as the plan is there.
+        kept: What the folder lives as long as: plans that differ in their budget alone share it.
     """
 
     run_id: str
@@ -85,15 +76,17 @@ class Plan:
     counts: dict[str, int]
     reasons: tuple[Reason, ...]
     credits: CreditRange
+    saved: CreditRange
     price_per_image_milli: int
     options: Options
     base_url: str | None
     advice: tuple[str, ...]
     needs_consent: tuple[str, ...]
     folder: Path = field(repr=False, compare=False)
+    kept: object = field(repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain JSON values: what `plan.json` holds."""
+        """The plan as plain JSON values, without its rows: what `plan --json` prints and `plan.json` begins with."""
         return {
             "plan_version": PLAN_VERSION,
             "lightmeter": __version__,
@@ -103,6 +96,7 @@ class Plan:
             "counts": self.counts,
             "reasons": [asdict(reason) for reason in self.reasons],
             "credits": {"low": self.credits.low, "high": self.credits.high, "budget": self.options.budget},
+            "saved": {"cache": {"low": self.saved.low, "high": self.saved.high}},
             "price_per_image_millicredits": self.price_per_image_milli,
             "base_url": self.base_url,
             "options": self.options.model_dump(mode="json"),
@@ -111,10 +105,44 @@ class Plan:
         }
 
     def save(self, path: Path | str) -> Path:
-        """Write the plan as JSON, whole or not at all; returns the path."""
+        """Write the plan as a file that `run --plan` and `load_plan` take; returns its path.
+
+        With many rows a second file is written beside it: see `planfile`.
+        """
         target = Path(path)
-        write_text(target, json.dumps(self.to_dict(), indent=2) + "\n")
+        with reading(self.folder) as db:
+            meta = get_meta(db)
+            head = self.to_dict()
+            head["manifest"] |= {"path": meta.get("manifest_path"), "columns": json.loads(meta["extra_types"])}
+            head |= {"planned_at": meta["planned_at"], "prices_millicredits": json.loads(meta["prices"])}
+            write_saved(target, head, planned_rows(db))
         return target
+
+    def with_options(self, **changes: Unpack[PlanOptions]) -> Plan:
+        """The same rows, asked something else: priced anew, with no row looked at again.
+
+        Where more than the budget and the pace changes, a copy of the rows is made: some seconds for a million.
+
+        Raises:
+            SettingsError: an option is wrong; the message names it.
+            UsageError: pre-checks are wanted that this plan was made without.
+        """
+        options = make_options(**{**self.options.model_dump(), **changes})
+        if options.precheck and not self.options.precheck:
+            raise UsageError("This plan was made without looking at its rows.", hint="Plan the manifest anew.")
+        settings = read_settings()
+        if not _asks_otherwise(self.options, options):
+            return replace(self, options=options, needs_consent=_consent_needed(options, settings))
+        return _replanned(self, options, settings, SystemClock())
+
+    def must_not_need_consent(self) -> None:
+        """Check that nothing would be spent silently.
+
+        Raises:
+            UsageError: something would, as `needs_consent` says.
+        """
+        if self.needs_consent:
+            raise UsageError(" ".join(self.needs_consent), hint="Name back ends and a frame limit, or say yes: --yes")
 
     def must_be(self, sha256: str | None) -> None:
         """Check that the manifest is the one that was planned before; None means nothing was.
@@ -128,51 +156,95 @@ class Plan:
                 hint="Plan it again: lightmeter plan MANIFEST --save FILE",
             )
 
-    def must_not_need_consent(self) -> None:
-        """Check that nothing would be spent silently.
-
-        Raises:
-            UsageError: something would, as `needs_consent` says.
-        """
-        if self.needs_consent:
-            raise UsageError(" ".join(self.needs_consent), hint="Name back ends and a frame limit, or say yes: --yes")
-
     def __str__(self) -> str:
         lines = [f"{self.manifest}: {self.rows} rows, {self.counts['pending']} to send, {self.credits}"]
+        if self.counts["ok"]:
+            lines.append(f"  {self.counts['ok']} rows are answered by earlier runs, which saves {self.saved}")
         lines += [
             f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in self.reasons
         ]
         if self.options.budget is not None:
             lines.append(f"  budget {self.options.budget} credits (hard cap)")
+        lines += [f"  advice: {sentence}" for sentence in self.advice]
+        lines += [f"  needs your yes: {sentence}" for sentence in self.needs_consent]
         return "\n".join(lines)
-
-
-def read_plan(path: Path) -> tuple[str, Options, str]:
-    """A saved plan, as (manifest, options, the manifest's sha256).
-
-    Raises:
-        SettingsError: the file is no plan of this version, or one of rows that were only in memory.
-    """
-    try:
-        saved = json.loads(path.read_bytes())
-        version, manifest = saved["plan_version"], saved["manifest"]
-        name, sha256 = manifest["name"], manifest["sha256"]
-        options = make_options(**saved["options"])
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror or error}.") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise SettingsError(
-            f"{path} is no plan file: {error}.", hint="Make one: lightmeter plan MANIFEST --save FILE"
-        ) from error
-    if version != PLAN_VERSION:
-        raise SettingsError(f"{path} has plan version {version}, this lightmeter reads version {PLAN_VERSION}.")
-    return name, options, sha256
 
 
 def rates_for(options: Options, settings: Settings) -> RateTable:
     """The price table a run with these options is planned with: the embedded service has its own defaults."""
     rates = default_rates()
     return rates.with_defaults(EMBEDDED_BACKENDS) if is_embedded(options, settings) else rates
+
+
+def price_of(options: Options, settings: Settings) -> dict[str, str]:
+    """What the journal keeps of prices: millicredits a picture, and of each back end and feature in it.
+
+    Raises:
+        SettingsError: an option cannot be priced, or the embedded service has nothing of what is asked for.
+    """
+    rates, prompt_chars = rates_for(options, settings), len(options.prompt or "")
+    prices = {
+        f"{backend} {feature}": per_image(rates, [backend], [feature], prompt_chars)
+        for backend, feature in pairs(rates, options.backends, options.features)
+    }
+    if is_embedded(options, settings) and not prices:
+        raise SettingsError(
+            f"The embedded service offers none of: {', '.join(options.features)}.",
+            hint="It has colors, tags and nsfw; for more, name a service with --base-url.",
+        )
+    return {"price_per_image_milli": str(sum(prices.values())), "prices": json.dumps(prices)}
+
+
+def fresh_run_id(clock: Clock) -> str:
+    """A name for a run: when, and something that no other run has."""
+    return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def plan_in(folder: Path, options: Options, settings: Settings) -> Plan:
+    """The plan whose rows are the journal in `folder`; the folder goes when the plan does.
+
+    Raises:
+        JournalError: there is no journal.
+    """
+    with reading(folder) as db:
+        meta, counts = get_meta(db), count_by_status(db)
+        low, high = pending_frames(db)
+        why = tuple(Reason(*row) for row in reasons(db))
+        reused = _reused_frames(db)
+    price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings)
+    # The embedded service's defaults are ours and no secret: they are as good as named.
+    named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
+    kept = _Kept()
+    weakref.finalize(kept, shutil.rmtree, folder, ignore_errors=True)
+    return Plan(
+        run_id=meta["run_id"],
+        manifest=meta["manifest"],
+        manifest_sha256=meta["manifest_sha256"],
+        rows=sum(counts.values()),
+        counts=counts,
+        reasons=why,
+        credits=price_range(price, FrameRange(low, high)),
+        saved=price_range(price, reused),
+        price_per_image_milli=price,
+        options=options,
+        base_url=options.base_url or settings.base_url,
+        advice=tuple(advice(rates, named, options.features)),
+        needs_consent=_consent_needed(options, settings),
+        folder=folder,
+        kept=kept,
+    )
+
+
+class _Kept:
+    """What a plan's folder lives as long as."""
+
+
+def _reused_frames(db: apsw.Connection) -> FrameRange:
+    ((low, high, unbounded),) = db.execute(
+        "SELECT coalesce(sum(frames_low), 0), coalesce(sum(frames_high), 0), count(*) - count(frames_high) "
+        "FROM items WHERE status = 'ok' AND reason = 'cached'"
+    )
+    return FrameRange(low, None if unbounded else high)
 
 
 def _consent_needed(options: Options, settings: Settings) -> tuple[str, ...]:
@@ -186,140 +258,45 @@ def _consent_needed(options: Options, settings: Settings) -> tuple[str, ...]:
     return tuple(needed)
 
 
-async def planning(
-    source: ManifestSource, options: Options, settings: Settings, clock: Clock | None = None
-) -> AsyncGenerator[Progress | Plan]:
-    """Plan; yields progress while it reads, and the plan last.
+_LENGTHS: Final = """
+SELECT DISTINCT kind, CAST(duration_s AS INTEGER) FROM items WHERE status NOT IN ('skipped', 'duplicate')
+"""
 
-    Raises:
-        ManifestError: the manifest cannot be read at all.
-        SettingsError: an option cannot be priced.
-    """
-    clock = clock or SystemClock()
-    rates = rates_for(options, settings)
-    price = per_image(rates, options.backends, options.features, len(options.prompt or ""))
-    if is_embedded(options, settings) and not price:
-        raise SettingsError(
-            f"The embedded service offers none of: {', '.join(options.features)}.",
-            hint="It has colors, tags and nsfw; for more, name a service with --base-url.",
-        )
-    reader = ManifestReader(source)
+
+def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
+    """A copy of the plan's rows, counted, priced and looked up as `options` ask."""
+    prices = price_of(options, settings)
     folder = Path(tempfile.mkdtemp(prefix="lightmeter-plan-"))
-    began = clock.monotonic()
     try:
+        copy_journal(journal_path(plan.folder), journal_path(folder))
         with Journal(folder) as journal:
-            async for rows in _write_rows(reader, options, journal):
-                seconds = clock.monotonic() - began
-                yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
-            now = utc_from_timestamp(clock.now())
-            meta = {
-                "run_id": f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
-                "manifest": reader.name,
-                "manifest_sha256": reader.sha256,
-                "extra_types": json.dumps(reader.extra_types),
-                "options": options.model_dump_json(),
-                "price_per_image_milli": str(price),
-                "lightmeter": __version__,
-                "planned_at": f"{now:%Y-%m-%dT%H:%M:%SZ}",
-            }
-            await journal.write(put_meta(meta))
-        plan = _summed_up(folder, meta, options, settings)
+            journal.submit(forget_reused).result()
+            if _counts_frames_otherwise(plan.options, options):
+                journal.submit(set_frames(_lengths(folder, options))).result()
+            meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
+            journal.submit(put_meta(meta)).result()
+            reuse_answers(journal, options, settings, clock.now())
+        return plan_in(folder, options, settings)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    weakref.finalize(plan, shutil.rmtree, folder, ignore_errors=True)
-    yield plan
 
 
-def _summed_up(folder: Path, meta: dict[str, str], options: Options, settings: Settings) -> Plan:
+def _asks_otherwise(before: Options, now: Options) -> bool:
+    """Whether rows could stand or cost otherwise, and not only the budget and the pace are others."""
+    return any(getattr(before, name) != getattr(now, name) for name in (*ASKED, "base_url", "reuse"))
+
+
+def _counts_frames_otherwise(before: Options, now: Options) -> bool:
+    return (before.capture_interval, before.max_frames) != (now.capture_interval, now.max_frames)
+
+
+def _lengths(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
+    """Pictures of each kind and length there is; captures are whole seconds apart, so fractions do not count."""
     with reading(folder) as db:
-        counts = count_by_status(db)
-        low, high = pending_frames(db)
-        why = tuple(Reason(*row) for row in reasons(db))
-    price = int(meta["price_per_image_milli"])
-    rates = rates_for(options, settings)
-    # The embedded service's defaults are ours and no secret: they are as good as named.
-    named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
-    return Plan(
-        run_id=meta["run_id"],
-        manifest=meta["manifest"],
-        manifest_sha256=meta["manifest_sha256"],
-        rows=sum(counts.values()),
-        counts=counts,
-        reasons=why,
-        credits=price_range(price, FrameRange(low, high)),
-        price_per_image_milli=price,
-        options=options,
-        base_url=options.base_url or settings.base_url,
-        advice=tuple(advice(rates, named, options.features)),
-        needs_consent=_consent_needed(options, settings),
-        folder=folder,
-    )
-
-
-async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
-    """Read, check and write rows chunk by chunk; yields how many there are so far."""
-    items: Iterator[Item] = await asyncio.to_thread(iter, reader)
-    done = 0
-    async with AsyncExitStack() as stack:
-        checker = await stack.enter_async_context(_checker(options)) if options.precheck else None
-        while chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK))):
-            checked = await _check_all(checker, chunk)
-            rows = [_row(item, seen, options) for item, seen in zip(chunk, checked, strict=True)]
-            await journal.write(add_rows(rows))
-            done += len(rows)
-            yield done
-
-
-def _checker(options: Options) -> Checker:
-    return Checker(
-        capture_interval_s=options.capture_interval, max_frames=options.max_frames, concurrency=CHECKS_AT_ONCE
-    )
-
-
-async def _check_all(checker: Checker | None, chunk: list[Item]) -> list[Checked | None]:
-    if checker is None:
-        return [None] * len(chunk)
-
-    async def check(item: Item) -> Checked | None:
-        return None if item.problem else await checker.check(item)
-
-    return list(await asyncio.gather(*(check(item) for item in chunk)))
-
-
-def _row(item: Item, checked: Checked | None, options: Options) -> PlannedRow:
-    extra = orjson.dumps(item.extra).decode()
-    identity = None if item.problem else (item.path or canonical_url(item.url))
-    # What was seen in the content wins over what the manifest says: the price follows what is sent.
-    kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
-    duration = checked.duration_s if checked else None
-    frames = frames_of(kind, duration, options.capture_interval, options.max_frames)
-    status, reason, error = "pending", None, None
-    if item.problem:
-        status, reason, error = "skipped", "bad_row", item.problem
-    elif checked is not None and checked.fatal is not None:
-        status, reason, error = "skipped", checked.fatal.check, checked.fatal.message
-    findings = tuple(
-        PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
-        for found in (checked.findings if checked else ())
-    )
-    return PlannedRow(
-        seq=item.seq,
-        item_id=item.item_id,
-        url=item.url,
-        path=item.path,
-        identity=identity,
-        kind=kind,
-        extra=extra,
-        own_id=item.has_own_id,
-        status=status,
-        reason=reason,
-        error=error,
-        frames_low=frames.low,
-        frames_high=frames.high,
-        width=checked.width if checked else None,
-        height=checked.height if checked else None,
-        duration_s=duration,
-        content_sha256=checked.content_sha256 if checked else None,
-        findings=findings,
-    )
+        found = list(db.execute(_LENGTHS))
+    counted = []
+    for kind, seconds in found:
+        frames = frames_of(cast("MediaKind | None", kind), seconds, options.capture_interval, options.max_frames)
+        counted.append((kind, seconds, frames.low, frames.high))
+    return counted

@@ -1,0 +1,265 @@
+"""How a plan is made: from a manifest, row by row, or from a plan file, exactly as it was agreed to. Spends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from lightmeter import __version__
+from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
+from lightmeter.errors import PlanChanged, SettingsError
+from lightmeter.journal.changes import put_meta
+from lightmeter.journal.planned import PlannedFinding, PlannedRow, add_rows, restore_rows, reuse
+from lightmeter.journal.store import Journal
+from lightmeter.manifest.canonical import canonical_url
+from lightmeter.manifest.item import Item
+from lightmeter.manifest.readers import ManifestReader, ManifestSource
+from lightmeter.manifest.sources import HashingReader, Location, open_raw
+from lightmeter.media.facts import kind_from_name
+from lightmeter.pipeline.options import Options, make_options
+from lightmeter.pipeline.plan import Plan, fresh_run_id, plan_in, price_of
+from lightmeter.pipeline.planfile import SavedPlan, read_saved
+from lightmeter.pipeline.progress import Progress
+from lightmeter.pipeline.reuse import answers_of, reuse_answers
+from lightmeter.prechecks.check import Checked, Checker
+from lightmeter.pricing.estimate import frames_of
+from lightmeter.settings import Settings, read_settings
+
+__all__ = ["load_plan", "planning"]
+
+CHUNK: Final = 256
+"""Rows read, checked and written together."""
+
+CHECKS_AT_ONCE: Final = 16
+
+_PLAN_AGAIN: Final = "Plan again: lightmeter plan MANIFEST --save FILE"
+
+
+async def planning(
+    source: ManifestSource, options: Options, settings: Settings, clock: Clock | None = None
+) -> AsyncGenerator[Progress | Plan]:
+    """Plan; yields progress while it reads, and the plan last.
+
+    Raises:
+        ManifestError: the manifest cannot be read at all.
+        SettingsError: an option cannot be priced.
+    """
+    clock = clock or SystemClock()
+    prices = price_of(options, settings)
+    reader = ManifestReader(source)
+    folder = Path(tempfile.mkdtemp(prefix="lightmeter-plan-"))
+    began = clock.monotonic()
+    try:
+        with Journal(folder) as journal:
+            async for rows in _write_rows(reader, options, journal):
+                seconds = clock.monotonic() - began
+                yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
+            meta = {
+                "run_id": fresh_run_id(clock),
+                "manifest": reader.name,
+                "manifest_sha256": reader.sha256,
+                "extra_types": json.dumps(reader.extra_types),
+                "options": options.model_dump_json(),
+                "lightmeter": __version__,
+                "planned_at": f"{utc_from_timestamp(clock.now()):%Y-%m-%dT%H:%M:%SZ}",
+                **prices,
+                **_where(source),
+            }
+            await journal.write(put_meta(meta))
+            await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
+        plan = plan_in(folder, options, settings)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    yield plan
+
+
+def _where(source: ManifestSource) -> dict[str, str]:
+    """Where the manifest can be found again; nothing for what is only in memory, or was read from standard input."""
+    if not isinstance(source, str | Path):
+        return {}
+    location = Location(source)
+    if location.is_stdin:
+        return {}
+    return {"manifest_path": location.text if location.path is None else str(location.path.absolute())}
+
+
+async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
+    """Read, check and write rows chunk by chunk, one being written while the next is read; yields how many so far."""
+    items: Iterator[Item] = await asyncio.to_thread(iter, reader)
+    done, writing = 0, None
+    async with AsyncExitStack() as stack:
+        checker = await stack.enter_async_context(_checker(options)) if options.precheck else None
+        while chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK))):
+            checked = await _check_all(checker, chunk)
+            rows = [_row(item, seen, options) for item, seen in zip(chunk, checked, strict=True)]
+            await _written(writing)
+            writing = journal.submit(add_rows(rows))
+            done += len(rows)
+            yield done
+        await _written(writing)
+
+
+async def _written(writing: Future[None] | None) -> None:
+    if writing is not None:
+        await asyncio.wrap_future(writing)
+
+
+def _checker(options: Options) -> Checker:
+    return Checker(
+        capture_interval_s=options.capture_interval, max_frames=options.max_frames, concurrency=CHECKS_AT_ONCE
+    )
+
+
+async def _check_all(checker: Checker | None, chunk: list[Item]) -> list[Checked | None]:
+    if checker is None:
+        return [None] * len(chunk)
+
+    async def check(item: Item) -> Checked | None:
+        return None if item.problem else await checker.check(item)
+
+    return list(await asyncio.gather(*(check(item) for item in chunk)))
+
+
+def _row(item: Item, checked: Checked | None, options: Options) -> PlannedRow:
+    # What was seen in the content wins over what the manifest says: the price follows what is sent.
+    kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
+    duration = checked.duration_s if checked else None
+    frames = frames_of(kind, duration, options.capture_interval, options.max_frames)
+    status, reason, error = "pending", None, None
+    if item.problem:
+        status, reason, error = "skipped", "bad_row", item.problem
+    elif checked is not None and checked.fatal is not None:
+        status, reason, error = "skipped", checked.fatal.check, checked.fatal.message
+    return PlannedRow(
+        seq=item.seq,
+        item_id=item.item_id,
+        url=item.url,
+        path=item.path,
+        identity=None if item.problem else (item.path or canonical_url(item.url)),
+        kind=kind,
+        extra=orjson.dumps(item.extra).decode(),
+        own_id=item.has_own_id,
+        status=status,
+        reason=reason,
+        error=error,
+        frames_low=frames.low,
+        frames_high=frames.high,
+        width=checked.width if checked else None,
+        height=checked.height if checked else None,
+        duration_s=duration,
+        content_sha256=checked.content_sha256 if checked else None,
+        findings=_findings(checked),
+    )
+
+
+def _findings(checked: Checked | None) -> tuple[PlannedFinding, ...]:
+    return tuple(
+        PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
+        for found in (checked.findings if checked else ())
+    )
+
+
+def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
+    """A saved plan, as it was agreed to: no row is looked at again.
+
+    Whatever would make it another plan is refused: a manifest that changed, rows that are not those that were saved,
+    another service, other prices, or answers of earlier runs that are gone. A manifest that was in memory, or came
+    from standard input, cannot be read again: the rows in the file are it.
+
+    Args:
+        path: The plan file.
+        settings: The user's; read when not given.
+
+    Raises:
+        SettingsError: the file is no plan file of this version.
+        ManifestError: the manifest is no longer there.
+        PlanChanged: something changed since it was planned; the message says what.
+    """
+    settings = settings or read_settings()
+    saved = read_saved(Path(path))
+    try:
+        options = _same_service(saved, make_options(**saved.head["options"]), settings)
+        _same_manifest(saved)
+        meta = _same_prices(saved, price_of(options, settings))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingsError(f"{path} is no plan file: {error!r}.", hint=_PLAN_AGAIN) from error
+    folder = Path(tempfile.mkdtemp(prefix="lightmeter-plan-"))
+    try:
+        with Journal(folder) as journal:
+            _restore(saved, journal, settings)
+            journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()
+        return plan_in(folder, options, settings)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _restore(saved: SavedPlan, journal: Journal, settings: Settings) -> None:
+    """Write the rows as they were planned."""
+    rows, done = saved.read_rows(), 0
+    while chunk := list(islice(rows, CHUNK)):
+        journal.submit(restore_rows([row for row, _ in chunk])).result()
+        wanted = [(row.seq, answer) for row, answer in chunk if answer is not None]
+        if wanted:
+            journal.submit(reuse(answers_of(settings, wanted))).result()
+        done += len(chunk)
+    if done != saved.rows:
+        raise PlanChanged(f"{saved.path} says {saved.rows} rows, and has {done}.", hint=_PLAN_AGAIN)
+
+
+def _same_service(saved: SavedPlan, options: Options, settings: Settings) -> Options:
+    """The options with the service that was planned for named in them, wherever it was named then."""
+    planned, now = saved.head["base_url"], options.base_url or settings.base_url
+    if planned is None and now is not None:
+        raise PlanChanged(
+            f"It was planned for the embedded service, and the settings now name {now}.",
+            hint="Unset LIGHTMETER_BASE_URL, or plan again.",
+        )
+    return options.model_copy(update={"base_url": planned})
+
+
+def _same_manifest(saved: SavedPlan) -> None:
+    manifest = saved.head["manifest"]
+    name, place = manifest["name"], manifest["path"]
+    if place is None:
+        return
+    beside = saved.path.parent / Path(name).name
+    moved = "://" not in place and not Path(place).exists() and beside.exists()
+    location = Location(beside if moved else place if "://" in place else Path(place))
+    with open_raw(location) as opened:
+        found = HashingReader(opened).finish()
+    if found != manifest["sha256"]:
+        raise PlanChanged(f"{name} changed since it was planned.", hint=_PLAN_AGAIN)
+
+
+def _same_prices(saved: SavedPlan, prices: dict[str, str]) -> dict[str, str]:
+    """What the journal keeps of the plan as a whole."""
+    head: dict[str, Any] = saved.head
+    planned, now = head["price_per_image_millicredits"], int(prices["price_per_image_milli"])
+    if planned != now:
+        raise PlanChanged(
+            f"A picture was planned at {planned} millicredits, and the price table now says {now}.", hint=_PLAN_AGAIN
+        )
+    manifest = head["manifest"]
+    where = {} if manifest["path"] is None else {"manifest_path": manifest["path"]}
+    return {
+        "run_id": head["run_id"],
+        "manifest": manifest["name"],
+        "manifest_sha256": manifest["sha256"],
+        "extra_types": json.dumps(manifest["columns"]),
+        "lightmeter": head["lightmeter"],
+        "planned_at": head["planned_at"],
+        **prices,
+        **where,
+    }

@@ -1,0 +1,210 @@
+"""A plan file is done exactly, or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lightmeter as lm
+from lightmeter.errors import LightmeterError, ManifestError, PlanChanged, SettingsError
+from lightmeter.journal.planned import PlannedFinding, PlannedRow, planned_rows
+from lightmeter.journal.store import reading
+from lightmeter.pipeline.planfile import MOST_INSIDE, read_saved, write_saved
+from lightmeter.testing import tiny_jpeg, tiny_video
+
+ASKED = {"features": ["tags", "colors"], "budget": 7}
+
+
+@pytest.fixture(autouse=True)
+def _no_service(monkeypatch, tmp_path, cache):
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    """Two pictures, one of them twice, a clip, a file that is not there, and no address at all."""
+    (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
+    (tmp_path / "b.jpg").write_bytes(tiny_jpeg(2))
+    tiny_video(tmp_path / "c.avi", frames=25, fps=10)
+    path = tmp_path / "m.csv"
+    path.write_text("id,path,price\n1,a.jpg,2.5\n2,b.jpg,\n2,a.jpg,1\n3,c.avi,1\n4,gone.jpg,1\n5,a.jpg,0\n6,,\n")
+    return path
+
+
+@pytest.fixture
+def many(tmp_path):
+    """More rows than stand inside plan.json."""
+    path = tmp_path / "many.txt"
+    path.write_text("".join(f"https://example.org/{n}.jpg\n" for n in range(MOST_INSIDE + 1)))
+    return path
+
+
+def rows_of(plan):
+    with reading(plan.folder) as db:
+        return list(planned_rows(db))
+
+
+async def test_a_saved_plan_is_the_plan(manifest, tmp_path):
+    """Loaded again, a plan has the same rows, reasons, range and options, with nothing looked at again."""
+    plan = await lm.plan(manifest, **ASKED)
+    plan.save(tmp_path / "plan.json")
+    (tmp_path / "b.jpg").unlink()  # what was planned counts, not what a second look would find
+    loaded = lm.load_plan(tmp_path / "plan.json")
+    assert rows_of(loaded) == rows_of(plan)
+    assert loaded == plan
+    assert loaded.counts == {**dict.fromkeys(plan.counts, 0), "pending": 3, "skipped": 3, "duplicate": 1}
+
+
+async def test_a_person_can_read_it(manifest, tmp_path):
+    """plan.json says rows by outcome with reasons, options, range, cap, manifest and version, and each row."""
+    plan = await lm.plan(manifest, **ASKED)
+    told = json.loads(plan.save(tmp_path / "plan.json").read_text())
+    assert told["plan_version"] == 2
+    assert told["manifest"]["sha256"] == plan.manifest_sha256
+    assert told["credits"] == {"low": plan.credits.low, "high": plan.credits.high, "budget": 7}
+    assert told["options"]["features"] == ["tags", "colors"]
+    assert {(why["status"], why["reason"]) for why in told["reasons"]} == {
+        *{("duplicate", "same_asset"), ("skipped", "bad_row"), ("skipped", "file"), ("skipped", "id_repeated")}
+    }
+    assert [row["status"] for row in told["listed"]] == [
+        *("pending", "pending", "skipped", "pending", "skipped", "duplicate", "skipped")
+    ]
+    assert told["listed"][0]["columns"] == {"price": "2.5"}
+    assert told["listed"][3]["pictures"] == [3, 3]
+
+
+async def test_many_rows_stand_beside_it(many, tmp_path):
+    """A long plan is two files: counts and examples to read, and all rows, named with their hash."""
+    plan = await lm.plan(many, precheck=False, **ASKED)
+    told = json.loads(plan.save(tmp_path / "plan.json").read_text())
+    assert "listed" not in told
+    with gzip.open(tmp_path / told["rows_file"]["name"]) as lines:
+        assert sum(1 for _ in lines) == MOST_INSIDE + 1
+    assert rows_of(lm.load_plan(tmp_path / "plan.json")) == rows_of(plan)
+
+
+async def test_rows_that_were_touched_are_refused(manifest, many, tmp_path):
+    """A row that somebody changed, inside or beside, makes it another plan; so does a missing file of rows."""
+    path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "few.json")
+    path.write_text(path.read_text().replace('"status":"duplicate"', '"status":"pending"'))
+    with pytest.raises(PlanChanged, match="not those that were planned"):
+        lm.load_plan(path)
+    path = (await lm.plan(many, precheck=False, **ASKED)).save(tmp_path / "many.json")
+    beside = tmp_path / "many.rows.jsonl.gz"
+    beside.write_bytes(gzip.compress(gzip.decompress(beside.read_bytes())[:-100]))
+    with pytest.raises(PlanChanged, match="not those that were planned"):
+        lm.load_plan(path)
+    beside.unlink()
+    with pytest.raises(PlanChanged, match="side by side"):
+        raise_hint(path)
+
+
+def raise_hint(path):
+    """Load, with the hint as the message."""
+    try:
+        lm.load_plan(path)
+    except LightmeterError as error:
+        raise type(error)(error.hint) from error
+
+
+async def test_a_manifest_that_changed_is_refused(manifest, tmp_path):
+    """Another byte in the manifest, or none any more, and the plan is not done."""
+    path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
+    manifest.write_text(manifest.read_text() + "7,b.jpg,1\n")
+    with pytest.raises(PlanChanged, match=r"m\.csv changed since it was planned"):
+        lm.load_plan(path)
+    manifest.unlink()
+    with pytest.raises(ManifestError):
+        lm.load_plan(path)
+
+
+async def test_files_that_moved_together_are_found(manifest, tmp_path):
+    """A plan that was moved with its manifest finds it beside itself."""
+    plan = await lm.plan(manifest, **ASKED)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    plan.save(moved / "plan.json")
+    manifest.rename(moved / "m.csv")
+    assert lm.load_plan(moved / "plan.json") == plan
+
+
+async def test_another_service_or_price_is_refused(manifest, tmp_path, monkeypatch):
+    """What was agreed to for the embedded service, or at a price, is not spent elsewhere, or for another."""
+    path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
+    monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://api.example.com")
+    with pytest.raises(PlanChanged, match="embedded service"):
+        lm.load_plan(path)
+    monkeypatch.delenv("LIGHTMETER_BASE_URL")
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({**told, "options": {**told["options"], "features": ["tags"]}}))
+    with pytest.raises(PlanChanged, match=r"planned at 350 millicredits.* now says 150"):
+        lm.load_plan(path)
+
+
+async def test_the_service_that_was_planned_for_is_kept(monkeypatch, tmp_path):
+    """A service that the settings named then is the one a loaded plan goes to, whatever they name now."""
+    monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://one.example.com")
+    plan = await lm.plan(["https://example.org/a.jpg"], precheck=False, features="tags", backends="clarifai")
+    path = plan.save(tmp_path / "plan.json")
+    monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://two.example.com")
+    assert lm.load_plan(path).options.base_url == "https://one.example.com"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"plan_version": 2}', '{"plan_version": 1, "rows": 1}', "\xff"])
+def test_what_is_no_plan_is_said(tmp_path, text):
+    """A file that is no plan, or one of another version, is one clear sentence."""
+    path = tmp_path / "plan.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(SettingsError, match="plan"):
+        lm.load_plan(path)
+
+
+async def test_run_of_a_loaded_plan_looks_at_nothing_again(manifest, tmp_path):
+    """A loaded plan is run as it was planned: rows it skipped stay skipped, though their files are there now."""
+    path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
+    (tmp_path / "gone.jpg").write_bytes(tiny_jpeg(9))
+    run = await lm.run(lm.load_plan(path), tmp_path / "out")
+    assert run.summary().counts == {**dict.fromkeys(run.summary().counts, 0), "ok": 3, "skipped": 3, "duplicate": 1}
+    assert run.summary().paid == 5
+    assert rows_of(lm.load_plan(tmp_path / "out" / "plan.json")) == rows_of(lm.load_plan(path))
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+FINDINGS = st.builds(
+    PlannedFinding,
+    TEXT,
+    TEXT,
+    TEXT,
+    st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    st.just('{"a":[1,"ü"]}'),
+)
+ROWS = st.lists(
+    st.builds(
+        PlannedRow,
+        *(st.integers(0, 2**40), TEXT, TEXT, st.none() | TEXT, st.none() | TEXT, st.none() | TEXT),
+        st.sampled_from(["{}", '{"a":1,"b":[2.5,null]}']),
+        st.just(False),  # noqa: FBT003 (positional, as the class has it)
+        status=st.sampled_from(["pending", "skipped", "duplicate"]),
+        reason=st.none() | TEXT,
+        frames_high=st.none() | st.integers(0, 9),
+        duration_s=st.none() | st.floats(0, 1e6),
+        findings=st.lists(FINDINGS, max_size=2).map(tuple),
+        duplicate_of=st.none() | TEXT,
+    ),
+    max_size=5,
+)
+
+
+@given(rows=ROWS, repeat=st.sampled_from([1, MOST_INSIDE]))
+def test_rows_come_back_as_they_were(tmp_path_factory, rows, repeat):
+    """Whatever a row holds, it is read back from a file exactly, inside or beside."""
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    saved = [(row, None) for row in rows] * repeat
+    write_saved(path, {"plan_version": 2, "rows": len(saved)}, saved)
+    assert list(read_saved(path).read_rows()) == saved
