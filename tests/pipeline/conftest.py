@@ -18,6 +18,7 @@ import lightmeter as lm
 def try_out(tmp_path, monkeypatch):
     """Run a list of URLs against a script; returns (the run, the service's books)."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")  # what these services charge, they charge at once
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
 
     async def run(script, rows=6, **options):

@@ -8,6 +8,8 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import AccessDenied
+from lightmeter.journal.proofs import proofs_of
+from lightmeter.journal.store import reading
 
 
 def once(*words: str):
@@ -23,15 +25,28 @@ async def test_a_throttled_row_is_sent_again_and_paid_once(try_out):
     assert run.summary().paid == 6
 
 
-@pytest.mark.parametrize("word", ["drop", "charge and drop", "break"])
-async def test_a_lost_answer_is_in_doubt_and_never_sent_again(try_out, word):
-    """Nobody can say whether it was charged: its row is held, in this run and in the next."""
+@pytest.mark.parametrize("word", ["drop", "break"])
+async def test_what_the_balance_proves_unpaid_is_sent_again(try_out, word):
+    """Nothing is missing from the account: the lost request was not charged, and its row is paid for once."""
     run, service = await try_out(once(word), max_concurrency=1)
+    summary = run.summary()
+    assert (summary.counts["ok"], summary.paid, summary.held, run.exit_code) == (6, 6, 0, 0)
+    assert (service.posts, len(service.charged)) == (7, 6)
+    with reading(run.folder) as db:
+        (proof,) = proofs_of(db)
+    assert (proof["missing"], proof["verdicts"][0]["done"]) == (0, "prove_unpaid")
+
+
+async def test_what_may_have_been_charged_is_in_doubt_and_never_sent_again(try_out):
+    """Something is missing, and others may have spent it: the row is held, in this run and in the next."""
+    run, service = await try_out(once("charge and drop"), max_concurrency=1)
     summary = run.summary()
     assert (summary.counts["ok"], summary.counts["in_doubt"]) == (5, 1)
     assert (summary.paid, summary.held, run.exit_code) == (5, 1, 1)
     assert service.posts == 6
     assert "in_doubt" in set(run.assets["status"])
+    again, service = await try_out(once(), max_concurrency=1)
+    assert (service.posts, again.summary().counts) == (0, summary.counts)
 
 
 async def test_a_refused_row_fails_and_costs_nothing(try_out):

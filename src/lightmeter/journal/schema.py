@@ -112,7 +112,7 @@ CREATE TABLE submissions (
     attempts INTEGER NOT NULL DEFAULT 0,
     polls INTEGER NOT NULL DEFAULT 0,
     error TEXT,
-    said INTEGER NOT NULL DEFAULT 1    -- 0: the answer did not name its charge, the hold was taken for it
+    said INTEGER NOT NULL DEFAULT 1    -- 0: the answer names no charge, the hold was taken; 2: it names no error either
 ) STRICT;
 CREATE INDEX submissions_by_state ON submissions (state);
 

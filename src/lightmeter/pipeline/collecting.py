@@ -10,10 +10,10 @@ from lightmeter.client.polling import PollSchedule
 from lightmeter.client.retry import Judgement, Verdict
 from lightmeter.client.transport import RawAnswer
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
-from lightmeter.journal.changes import Received, lose
+from lightmeter.journal.changes import Received
 from lightmeter.journal.state import Event
 from lightmeter.models.vocabulary import VIDEO_SUFFIXES
-from lightmeter.pipeline.sending import Acked, Sender
+from lightmeter.pipeline.bookkeeping import Acked, Books
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.standing import Standing
 
@@ -36,14 +36,14 @@ class _Due:
 class Collector:
     """Polls acknowledged submissions until each has its answer, or none can be had."""
 
-    def __init__(self, session: Session, standing: Standing, schedule: PollSchedule) -> None:
+    def __init__(self, session: Session, standing: Standing, books: Books, schedule: PollSchedule) -> None:
         self._session = session
         self._standing = standing
+        self._books = books
         self._schedule = schedule
         self._heap: list[_Due] = []
         self._woken = asyncio.Event()
         self._room = asyncio.Semaphore(POLLS_AT_ONCE)
-        self.sender: Sender | None = None
 
     def add(self, acked: Acked, place: int | None = None) -> None:
         """Take over one acknowledged submission; `place` is its number among those an earlier process left."""
@@ -97,8 +97,7 @@ class Collector:
         if verdict in {Verdict.ANSWERED, Verdict.FAILED}:
             self._schedule.on_done(*_class_of(due.acked), due.pending_s, self._age_s(due))
             received = Received(raw.body, raw.status, self._session.clock.now(), due.polls)
-            assert self.sender is not None  # noqa: S101 (the engine has made both before anything is sent)
-            await self.sender.keep(due.acked.sent, received, Event.COLLECT)
+            await self._books.keep(due.acked.sent, received, Event.COLLECT)
             self._standing.polled -= 1
             self._standing.changed.set()
         elif verdict is Verdict.DENIED:
@@ -120,10 +119,9 @@ class Collector:
             self._wait(due, least_s)
 
     async def _lost(self, due: _Due, why: str) -> None:
-        sent = due.acked.sent
-        await self._session.journal.write(lose(sent.submission_id, why, self._session.clock.now()))
+        await self._books.lose(due.acked.sent, why)
         self._standing.polled -= 1
-        self._standing.moved("pending", "in_doubt", len(sent.rows))
+        self._standing.changed.set()
 
 
 def _class_of(acked: Acked) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """The engine: what is pending becomes answers, never over budget, never twice.
 
-First it collects what was acknowledged before a stop, then it settles what was left open, and only then it spends.
+First it collects what was acknowledged before a stop, then it finds out what became of what was lost, and only then it
+spends.
 """
 
 from __future__ import annotations
@@ -10,27 +11,34 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from lightmeter.client.pace import Pace
 from lightmeter.client.polling import PollSchedule
-from lightmeter.errors import AccessDenied, BudgetReached, OutOfCredits, Unreachable
-from lightmeter.journal.changes import clear_over_budget, lose, mark_over_budget, put_meta, resend
+from lightmeter.errors import AccessDenied, BudgetReached, OutcomeUnknown, OutOfCredits, Unreachable
+from lightmeter.journal.changes import clear_over_budget, mark_over_budget, put_meta
 from lightmeter.journal.items import Pending, count_by_status, pending_rows, totals
+from lightmeter.journal.proofs import release
 from lightmeter.journal.state import State
 from lightmeter.journal.store import reading
-from lightmeter.journal.submissions import Submitted, answer_of, submissions_in
 from lightmeter.pipeline.batching import Batch, batches
+from lightmeter.pipeline.bookkeeping import Books
 from lightmeter.pipeline.collecting import Collector
+from lightmeter.pipeline.prices import Prices, learned
 from lightmeter.pipeline.progress import Progress
-from lightmeter.pipeline.sending import Acked, Sender, Sent, sent_name
+from lightmeter.pipeline.reconciling import Reconciler
+from lightmeter.pipeline.recovery import take_up
+from lightmeter.pipeline.sending import Sender
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.standing import Standing
-from lightmeter.pricing.rates import Rounding, request_price
 
 __all__ = ["ALL_ROWS", "Engine", "Rows", "open_engine"]
 
 MOST_RESENDS = 2
+
+_LATER: Final = "Go on later: lightmeter resume DIR"
 
 Rows = tuple[int, int]
 """A range of rows, first ≤ seq ≤ last."""
@@ -41,18 +49,21 @@ ALL_ROWS: Rows = (0, 1 << 62)
 class Engine:
     """Runs what is pending in an open session. Made by `open_engine`."""
 
-    def __init__(self, session: Session, standing: Standing, rows: Rows) -> None:
+    def __init__(self, session: Session, standing: Standing, prices: Prices, rows: Rows, pay_again: int = 0) -> None:
         self._rows = rows
+        self._pay_again = pay_again
         self.session = session
         self.standing = standing
+        self._prices = prices
         self._pace = Pace(
             session.header.options.max_concurrency,
             watch_latency=not session.endpoint.embedded,
             jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
         )
-        self._collector = Collector(session, standing, PollSchedule())
-        self._sender = Sender(session, standing, self._pace, self._collector.add)
-        self._collector.sender = self._sender
+        self._books = Books(session, standing, prices, session.key)
+        self._collector = Collector(session, standing, self._books, PollSchedule())
+        self._sender = Sender(session, standing, self._books, self._pace, self._collector.add)
+        self.reconciler = Reconciler(session, standing, self._books, self._sender)
         self._sending: set[asyncio.Task[None]] = set()
 
     @property
@@ -72,33 +83,42 @@ class Engine:
     async def recover(self) -> None:
         """What an earlier process left: answers not read, requests acknowledged, requests whose end is unknown."""
         self.standing.phase = "collecting"
-        with reading(self.session.out) as db:
-            left = list(submissions_in(db, set(State) - {State.PLANNED, State.SETTLED, State.VOIDED}))
-            unread = [(one, answer_of(db, one.submission_id)) for one in left if one.state in _UNREAD]
-        for one, raw in unread:
-            await self._sender.settle(_sent(one), raw or b"")
-        for place, one in enumerate(left):
-            if one.state is State.ACKED and one.request_id is not None:
-                self._collector.add(Acked(_sent(one), one.request_id, one.acked_at or 0.0), place)
-            elif one.state is State.SENT:
-                await self._forget(one)
-        await self._resend_lost()
+        await take_up(self.session, self._books, self._collector)
+        if self.standing.lost or (self.standing.counts["in_doubt"] and self.session.header.options.sole_spender):
+            await self._resolve()
+        if self._pay_again and not self.standing.stopping.is_set():
+            now = self.session.clock.now()
+            await self.session.journal.write(release(self._pay_again, now))
+            with reading(self.session.out) as db:
+                self.standing.counts = Counter(count_by_status(db))
 
-    async def _forget(self, one: Submitted) -> None:
-        why = "The process ended before the answer came."
-        await self.session.journal.write(lose(one.submission_id, why, self.session.clock.now()))
-        self.standing.moved("pending", "in_doubt", len(one.rows))
-
-    async def _resend_lost(self) -> None:
-        """The embedded service honours idempotency keys: there a lost request is asked for again, and paid once."""
+    async def _resolve(self) -> int:
+        """Find out what became of lost requests, once nothing else is going on; returns how many rows wait again."""
         if not self.session.endpoint.embedded:
-            return
-        with reading(self.session.out) as db:
-            lost = list(submissions_in(db, {State.UNCERTAIN}))
-        for one in lost:
-            await self.session.journal.write(resend(one.submission_id, self.session.clock.now()))
-            self.standing.moved("in_doubt", "pending", len(one.rows))
-            await self._sender.resend(_sent(one), [(url, path) for _, url, path in one.rows])
+            await self._collected()
+        if self._cannot_poll():
+            return 0
+        return await self.reconciler.resolve()
+
+    async def _collected(self) -> None:
+        """Wait until nothing is polled for any more, as far as that can end.
+
+        Raises:
+            BaseException: what ended the polling that no service can cause, such as a full disk.
+        """
+        while self.standing.polled and not self._cannot_poll():
+            self.standing.changed.clear()
+            await self.standing.changed.wait()
+        if self.standing.crash is not None:
+            raise self.standing.crash
+
+    def polling_ended(self, task: asyncio.Task[None]) -> None:
+        """To be told when polling ends: by itself it never does."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            self.standing.crash = self.standing.crash or error
+            self.standing.stop()
 
     async def settled(self) -> None:
         """Returns when no request is in flight any more, whatever became of it."""
@@ -124,11 +144,12 @@ class Engine:
             rest = (row for row in pending_rows(db, first, last) if row.seq not in self._sender.alone)
             for group, size in ((rest, options.batch_size), (iter(alone), 1)):
                 for batch in batches(group, size, self._price):
-                    if not await self._admitted(batch):
+                    admitted = await self._admitted(batch)
+                    if admitted is None:
                         if self.standing.stopping.is_set():
                             return sent
                         continue
-                    self._launch(batch)
+                    self._launch(admitted)
                     sent += 1
         return sent
 
@@ -150,26 +171,44 @@ class Engine:
             self.standing.stop()
 
     def _price(self, row: Pending) -> int:
-        """Most a row can cost, in whole credits; a row without a bound is held for what it costs at least."""
-        pictures = max(1, row.frames_high or 1)
-        return request_price(self.session.header.price_per_image_milli, (pictures,), Rounding.IMAGE)
+        return self._prices.most([row])
 
-    async def _admitted(self, batch: Batch) -> bool:
-        """Wait until the batch may leave; False if it never may: the run stops, or the budget cannot hold it."""
+    async def _admitted(self, batch: Batch) -> Batch | None:
+        """Wait until the batch may leave; None if it never may: the run stops, or the budget cannot hold it."""
         standing, clock = self.standing, self.session.clock
         while not standing.stopping.is_set():
+            batch = replace(batch, hold=self._prices.most(batch.rows))  # it may be known better by now
             wait_s: float | None = self._pace.wait_s(clock.monotonic(), len(self._sending))
-            if not standing.fits_budget(batch.hold):
+            if not standing.fits_budget(batch.hold) or standing.key_spent:
                 if not self._sending and not standing.polled:
-                    return False
+                    return None
                 wait_s = None  # a charge below its hold may make room
+            elif self._alone(batch) and (self._sending or (standing.polled and not self._prices.known(batch.rows))):
+                wait_s = None
+            elif self._alone(batch) and standing.lost and not self.session.endpoint.embedded:
+                await self._resolve()  # before the next one leaves: then what became of it can be told
+                if standing.lost:
+                    standing.stop(OutcomeUnknown("What became of a lost request cannot be told now.", hint=_LATER))
+                continue
             elif not wait_s and self._risk_allows(batch):
-                return True
+                return batch
             standing.changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s or None):
                     await standing.changed.wait()
-        return False
+        return None
+
+    def _alone(self, batch: Batch) -> bool:
+        """Whether this one leaves with no other in flight: then what becomes of it can always be told.
+
+        So go the first of each kind, whose price nobody knows yet, and the last that the budget holds.
+        """
+        options = self.session.header.options
+        if self.session.endpoint.embedded:  # what is lost there is asked for again, and its prices are our own
+            return options.careful
+        free = self.standing.free
+        ending = free is not None and free < batch.hold * options.max_concurrency
+        return options.careful or ending or not self._prices.known(batch.rows)
 
     def _risk_allows(self, batch: Batch) -> bool:
         """Always lets one request through: otherwise a cap below one price would wait for ever."""
@@ -190,44 +229,48 @@ class Engine:
         """Wait for what is in flight and for what is being polled, as far as that can end; write down how it ended."""
         self.standing.phase = "draining"
         await self._drain_sending()
-        while self.standing.polled and not self._cannot_poll():
-            self.standing.changed.clear()
-            await self.standing.changed.wait()
+        await self._collected()
         for _ in range(MOST_RESENDS):
-            if self.standing.counts["in_doubt"] and not self._cannot_poll():
-                await self._resend_lost()
+            if self.session.endpoint.embedded and self.standing.counts["in_doubt"] and not self._cannot_poll():
+                await self._resolve()
+        while self.standing.lost and not self.session.endpoint.embedded and await self._resolve():
+            await self.spend()
+            self.standing.phase = "draining"
+            await self._collected()
         await self._mark_rest()
         with reading(self.session.out) as db:
             self.standing.counts = Counter(count_by_status(db))
 
     def _cannot_poll(self) -> bool:
-        return self.standing.interrupted or isinstance(self.standing.fatal, AccessDenied | Unreachable)
+        standing = self.standing
+        hopeless = isinstance(standing.fatal, AccessDenied | Unreachable) or standing.crash is not None
+        return standing.interrupted or hopeless
 
     async def _mark_rest(self) -> None:
-        """Rows that still wait though nobody stopped the run: the budget, or the account, did not reach for them."""
+        """Rows that still wait though nobody stopped the run: a budget, or the account, did not reach for them."""
         no_credits = isinstance(self.standing.fatal, OutOfCredits)
         if self.standing.stopping.is_set() and not no_credits:
             return
-        change = mark_over_budget("no_credits" if no_credits else "budget", *self._rows)
-        marked = await self.session.journal.write(change)
-        if marked and not no_credits:
+        key = self.session.key if self.standing.key_spent else None
+        reason = "no_credits" if no_credits else "budget" if key is None else "key_budget"
+        marked = await self.session.journal.write(mark_over_budget(reason, *self._rows))
+        if marked and key is not None:
+            self.standing.fatal = BudgetReached(
+                f"The budget of the key, {key.credits} credits a {key.length}, does not reach for {marked} rows.",
+                hint="Go on later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR",
+            )
+        elif marked and not no_credits:
             self.standing.fatal = BudgetReached(
                 f"The budget of {self.standing.budget} credits does not reach for {marked} rows.",
                 hint="Go on with more: lightmeter resume DIR --budget CREDITS",
             )
 
 
-_UNREAD = frozenset({State.ANSWERED, State.POLLED})
-
-
-def _sent(one: Submitted) -> Sent:
-    rows = tuple((seq, sent_name(url, path)) for seq, url, path in one.rows)
-    return Sent(one.submission_id, one.hold, rows)
-
-
 @asynccontextmanager
-async def open_engine(session: Session, rows: Rows = ALL_ROWS) -> AsyncIterator[Engine]:
+async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
     """An engine for a range of rows, whose polling runs as long as the block lasts.
+
+    `pay_again` allows so many credits for sending again what may have been paid for already.
 
     Raises:
         AccessDenied: the key is wrong; asked first, because asking is free.
@@ -243,17 +286,20 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS) -> AsyncIterator[
     with reading(session.out) as db:
         counts = Counter(count_by_status(db))
         paid, held = totals(db)
-    standing = Standing(counts, paid, held, began, session.header.options.budget)
-    engine = Engine(session, standing, rows)
+        prices = Prices(learned(db, session.header), trusted=session.endpoint.embedded)
+        ((lost,),) = db.execute("SELECT count(*) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
+    standing = Standing(counts, paid, held, began, session.header.options.budget, lost=lost)
+    engine = Engine(session, standing, prices, rows, pay_again)
+    await engine.reconciler.open_window(balance)
     polling = asyncio.create_task(engine.collector.serve())
+    polling.add_done_callback(engine.polling_ended)
     try:
         yield engine
     finally:
         engine.stop()
         await asyncio.shield(engine.settled())
         polling.cancel()
-        with suppress(asyncio.CancelledError):
-            await polling
+        await asyncio.wait({polling})
         seconds = session.header.seconds + session.clock.monotonic() - began
         meta = {"seconds": f"{seconds:.3f}"}
         with suppress(Exception):  # (the balance afterwards is worth having, never worth failing for)

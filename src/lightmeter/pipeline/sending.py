@@ -1,14 +1,8 @@
-"""One request, from the decision to send it to the credit it cost: the only place that spends.
-
-The order is the whole point: what could be paid for is on disk before the first byte leaves, and what came back is on
-disk before anything looks at it.
-"""
+"""One request, from the decision to send it to its answer: the only place that spends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from lightmeter.client.pace import Pace, quota_of
 from lightmeter.client.retry import Judgement, Verdict
@@ -16,55 +10,25 @@ from lightmeter.client.transport import RawAnswer
 from lightmeter.client.uploads import encode_files
 from lightmeter.errors import (
     AccessDenied,
-    BudgetReached,
     MediaTooLarge,
     OutcomeUnknown,
     OutOfCredits,
     Unreachable,
     UsageError,
 )
-from lightmeter.journal.changes import (
-    Received,
-    Refusal,
-    acknowledge,
-    fail_row,
-    hold_and_send,
-    lose,
-    receive,
-    settle,
-    take_back,
-    void,
-)
+from lightmeter.journal.changes import Received, Refusal
 from lightmeter.journal.items import Pending
 from lightmeter.journal.state import Event
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.pipeline.batching import Batch
-from lightmeter.pipeline.matching import outcome_of
+from lightmeter.pipeline.bookkeeping import Acked, Books, Sent
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.standing import Standing
 
-__all__ = ["Acked", "Sender", "Sent", "sent_name"]
+__all__ = ["Sender"]
 
 UNREACHABLE_TRIES = 5
 UNREACHABLE_PAUSE_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A submission that is on its way: its id, the credits held, and its rows as (seq, name sent)."""
-
-    submission_id: int
-    hold: int
-    rows: tuple[tuple[int, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Acked:
-    """A submission whose answer must be polled for."""
-
-    sent: Sent
-    request_id: str
-    acked_at: float
 
 
 class Sender:
@@ -73,13 +37,17 @@ class Sender:
     Args:
         session: The open run.
         standing: Where the run stands.
+        books: Where its money is written down.
         pace: When the next request may leave.
         on_acked: Takes over what must be polled for.
     """
 
-    def __init__(self, session: Session, standing: Standing, pace: Pace, on_acked: Callable[[Acked], None]) -> None:
+    def __init__(
+        self, session: Session, standing: Standing, books: Books, pace: Pace, on_acked: Callable[[Acked], None]
+    ) -> None:
         self._session = session
         self._standing = standing
+        self._books = books
         self._pace = pace
         self._on_acked = on_acked
         self._unreached = 0
@@ -98,29 +66,20 @@ class Sender:
     async def _hold(self, batch: Batch) -> tuple[Sent, AnalyzeRequest] | None:
         """Build the request and set its price aside; None if it cannot be sent."""
         request = await self._request(batch.rows)
-        if request is None:
-            return None
-        rows = tuple((row.seq, sent_name(row.url, row.path)) for row in batch.rows)
-        budget = self._standing.budget
-        try:
-            change = hold_and_send([seq for seq, _ in rows], batch.hold, budget, self._session.clock.now())
-            submission_id = await self._session.journal.write(change)
-        except BudgetReached:  # the engine asked first; the journal has the last word
-            return None
-        self._standing.held += batch.hold
-        return Sent(submission_id, batch.hold, rows), request
+        sent = None if request is None else await self._books.hold(batch.rows, batch.hold)
+        return None if sent is None or request is None else (sent, request)
 
     async def resend(self, sent: Sent, places: Sequence[tuple[str, str | None]]) -> None:
-        """POST again under the same idempotency key what was already written down as sent; `places` are (url, path)."""
+        """POST a lost request again under its idempotency key, where that is honoured; `places` are (url, path)."""
         request = await self._build(places)
+        await self._books.ask_again(sent)
         await self.post(sent, request)
 
     async def _request(self, rows: Sequence[Pending]) -> AnalyzeRequest | None:
         try:
             return await self._build([(row.url, row.path) for row in rows])
         except (MediaTooLarge, UsageError) as error:  # a local file, always alone in its batch
-            await self._session.journal.write(fail_row(rows[0].seq, "unreadable_file", str(error)))
-            self._standing.moved("pending", "failed", 1)
+            await self._books.fail(rows[0], "unreadable_file", str(error))
             return None
 
     async def _build(self, places: Sequence[tuple[str, str | None]]) -> AnalyzeRequest:
@@ -146,7 +105,7 @@ class Sender:
             await self._unreachable(sent, error)
         except OutcomeUnknown as error:
             self._pace.on_lost(ticket)
-            await self._lost(sent, str(error))
+            await self._books.lose(sent, str(error))
         else:
             self._unreached = 0
             now = clock.monotonic()
@@ -162,68 +121,32 @@ class Sender:
             standing.changed.set()
 
     async def _answered(self, sent: Sent, raw: RawAnswer, judgement: Judgement) -> None:
-        now = self._session.clock.now()
-        received = Received(raw.body, raw.status, now)
+        received = Received(raw.body, raw.status, self._session.clock.now())
         verdict, error = judgement.verdict, judgement.error or f"HTTP {raw.status}"
         if verdict in {Verdict.ANSWERED, Verdict.FAILED}:
-            await self.keep(sent, received, Event.ANSWER)
+            await self._books.keep(sent, received, Event.ANSWER)
         elif verdict in {Verdict.ACKNOWLEDGED, Verdict.PROCESSING} and judgement.request_id:
-            await self._session.journal.write(acknowledge(sent.submission_id, judgement.request_id, now))
-            self._on_acked(Acked(sent, judgement.request_id, now))
+            self._on_acked(await self._books.acknowledge(sent, judgement.request_id))
         elif verdict is Verdict.THROTTLED:
-            await self._take_back(sent, Event.THROTTLE, error)
+            await self._books.take_back(sent, Event.THROTTLE, error)
         elif verdict is Verdict.DENIED:
-            await self._refused(sent, Refusal("access_denied", error, received, rows_wait=True))
+            await self._books.refuse(sent, Refusal("access_denied", error, received, rows_wait=True))
             self._standing.stop(AccessDenied(error, hint="Set LIGHTMETER_API_KEY to a key of your account."))
         elif verdict is Verdict.NO_CREDITS:
-            await self._refused(sent, Refusal("no_credits", error, received, rows_wait=True))
+            await self._books.refuse(sent, Refusal("no_credits", error, received, rows_wait=True))
             self._standing.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
         elif verdict in {Verdict.REFUSED, Verdict.NOT_FOUND}:
             several = len(sent.rows) > 1
             self.alone.update(seq for seq, _ in sent.rows if several)
-            await self._refused(sent, Refusal("refused", error, received, rows_wait=several))
+            await self._books.refuse(sent, Refusal("refused", error, received, rows_wait=several))
         else:
-            await self._lost(sent, error)
-
-    async def keep(self, sent: Sent, received: Received, event: Event) -> None:
-        """An answer is here: keep its bytes, then read its money and rows."""
-        await self._session.journal.write(receive(sent.submission_id, received, event))
-        await self.settle(sent, received.raw)
-
-    async def settle(self, sent: Sent, raw: bytes) -> None:
-        """Read an answer that is on disk, and write down what it cost and where each row's asset is."""
-        outcome = outcome_of(raw, sent.rows, sent.hold)
-        await self._session.journal.write(settle(sent.submission_id, outcome, self._session.clock.now()))
-        self._standing.held -= sent.hold
-        self._standing.paid += outcome.paid
-        failed = sum(placed.error is not None for placed in outcome.rows)
-        self._standing.moved("pending", "failed", failed)
-        self._standing.moved("pending", "ok", len(outcome.rows) - failed)
-
-    async def _refused(self, sent: Sent, refusal: Refusal) -> None:
-        await self._session.journal.write(void(sent.submission_id, refusal, self._session.clock.now()))
-        self._standing.held -= sent.hold
-        if not refusal.rows_wait:
-            self._standing.moved("pending", "failed", len(sent.rows))
-
-    async def _take_back(self, sent: Sent, event: Event, why: str) -> None:
-        await self._session.journal.write(take_back(sent.submission_id, event, why, self._session.clock.now()))
-        self._standing.held -= sent.hold
-
-    async def _lost(self, sent: Sent, why: str) -> None:
-        await self._session.journal.write(lose(sent.submission_id, why, self._session.clock.now()))
-        self._standing.moved("pending", "in_doubt", len(sent.rows))
+            await self._books.lose(sent, error)
 
     async def _unreachable(self, sent: Sent, error: Unreachable) -> None:
-        await self._take_back(sent, Event.UNREACHED, str(error))
+        await self._books.take_back(sent, Event.UNREACHED, str(error))
         self._unreached += 1
         if self._unreached >= UNREACHABLE_TRIES:
             self._standing.stop(error)
         else:
             pause = UNREACHABLE_PAUSE_S * 2**self._unreached
             self._pace.hold(self._session.clock.monotonic() + pause)
-
-
-def sent_name(url: str, path: str | None) -> str:
-    """What a service is expected to call this asset: its URL, or its file's name."""
-    return url if path is None else Path(path).name

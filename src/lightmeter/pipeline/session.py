@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from lightmeter.journal.changes import get_meta, put_meta
 from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
 from lightmeter.pipeline.embedded import Endpoint, endpoint
+from lightmeter.pipeline.keybudget import KeyBudget, key_budget
 from lightmeter.pipeline.options import Options
 from lightmeter.pipeline.plan import Plan
 from lightmeter.settings import Settings
@@ -62,7 +63,18 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An open run."""
+    """An open run.
+
+    Attributes:
+        out: Its folder.
+        journal: Its memory, locked.
+        header: What was asked for.
+        endpoint: Where requests go.
+        client: Who talks to it.
+        clock: Time.
+        charges_final_s: Seconds after it was sent in which a request without an answer may still be charged.
+        key: The budget of the key over all runs of this machine, if there is one.
+    """
 
     out: Path
     journal: Journal
@@ -70,6 +82,8 @@ class Session:
     endpoint: Endpoint
     client: Client
     clock: Clock
+    charges_final_s: float
+    key: KeyBudget | None = None
 
 
 def read_header(out: Path) -> Header:
@@ -171,7 +185,7 @@ async def open_session(
     """Open the run in `out`; `options` replaces what may change between runs (budget, pace, address).
 
     Raises:
-        JournalError: there is no run there, or another process is running it.
+        JournalError: there is no run there, another process is running it, or the ledger of the key cannot be used.
         SettingsError: a service is named and there is no key for it.
     """
     read_header(out)  # says so if there is no run, before a lock file is made
@@ -179,8 +193,10 @@ async def open_session(
         if options is not None:
             await journal.write(put_meta({"options": options.model_dump_json()}))
         header = read_header(out)
-        async with (
-            endpoint(header.options, settings, out) as where,
-            Client(where.base_url, where.api_key, connections=header.options.max_concurrency + 16) as client,
-        ):
-            yield Session(out, journal, header, where, client, clock or SystemClock())
+        clock = clock or SystemClock()
+        connections = header.options.max_concurrency + 16
+        async with AsyncExitStack() as stack:
+            where = await stack.enter_async_context(endpoint(header.options, settings, out))
+            key = stack.enter_context(key_budget(settings, where, header.run_id, out, clock))
+            client = await stack.enter_async_context(Client(where.base_url, where.api_key, connections=connections))
+            yield Session(out, journal, header, where, client, clock, settings.charges_final_s, key)

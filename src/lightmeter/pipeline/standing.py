@@ -24,6 +24,8 @@ class Standing:
         at_risk: Credits of requests that were let through and not answered in any way.
         in_flight: Requests sent and not answered in any way.
         polled: Requests acknowledged and not collected.
+        lost: Requests whose end is not known and which no balance has been asked about yet.
+        key_spent: The budget of the key, over all runs, has no room for the next request.
         fatal: Why nothing more may be sent, once there is a reason.
         crash: A bug of ours, to be raised once everything in flight is safe.
         interrupted: The user wants to stop: nothing is waited for that the next start can collect.
@@ -42,6 +44,8 @@ class Standing:
     at_risk: int = 0
     in_flight: int = 0
     polled: int = 0
+    lost: int = 0
+    key_spent: bool = False
     finished: int = 0
     fatal: LightmeterError | None = None
     crash: BaseException | None = None
@@ -66,6 +70,11 @@ class Standing:
     def fits_budget(self, hold: int) -> bool:
         """Whether so many credits may still be set aside."""
         return self.budget is None or self.paid + self.held + self.reserved + hold <= self.budget
+
+    @property
+    def free(self) -> int | None:
+        """Credits that may still be set aside; None when there is no cap."""
+        return None if self.budget is None else max(0, self.budget - self.paid - self.held - self.reserved)
 
     def look(self, now: float) -> Progress:
         """The state as a progress event; `now` is monotonic seconds."""

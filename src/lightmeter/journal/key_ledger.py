@@ -1,0 +1,175 @@
+"""What all runs of this machine have spent with one key in a period: one small SQLite file for all of them.
+
+A run writes its own totals here, never changes to them, and writes what it is about to hold before it holds it. So a
+process that is killed leaves too much here, never too little; whoever comes next finds the truth in that run's journal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from lightmeter.errors import JournalError
+from lightmeter.journal.items import totals
+from lightmeter.journal.store import reading
+
+__all__ = ["KeyLedger", "RunTotals", "account_of"]
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS runs (
+    account TEXT NOT NULL,             -- hash of the service's address and the key
+    period TEXT NOT NULL,              -- such as 2026-03
+    run_id TEXT NOT NULL,
+    folder TEXT NOT NULL,              -- where its journal is
+    process TEXT NOT NULL,             -- who runs it, empty once it has ended well
+    paid_before INTEGER NOT NULL,      -- what the run had paid when the period began for it
+    paid INTEGER NOT NULL,             -- by the run so far, over all periods
+    held INTEGER NOT NULL,
+    PRIMARY KEY (account, period, run_id)
+) STRICT, WITHOUT ROWID;
+"""
+
+_BUSY_MS: Final = 30_000
+
+
+def account_of(base_url: str, key: str) -> str:
+    """A name for an account that does not give its key away."""
+    return hashlib.sha256(f"{base_url}\0{key}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class RunTotals:
+    """What a run has paid over all its life, and what it holds now, in credits."""
+
+    paid: int
+    held: int
+
+
+class KeyLedger:
+    """The file, as one run sees it. Safe with any number of processes.
+
+    Args:
+        path: The file; made if it is missing.
+        account: As `account_of` names it.
+        run_id: The run.
+        folder: Where its journal is.
+
+    Raises:
+        JournalError: it cannot be used; nothing was sent.
+    """
+
+    def __init__(self, path: Path, account: str, run_id: str, folder: Path) -> None:
+        self._path = path
+        self._me = (account, run_id)
+        self._folder = str(folder.resolve())
+        self._process = _name_of(os.getpid())
+        with self._translated():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = apsw.Connection(str(path))
+            self._db.set_busy_timeout(_BUSY_MS)
+            self._db.pragma("synchronous", "full")
+            self._db.execute(_SCHEMA)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (apsw.Error, OSError) as error:
+            raise JournalError(
+                f"{self._path} cannot be used: {error}.", hint="The budget of the key is kept there. Nothing was sent."
+            ) from error
+
+    def close(self) -> None:
+        """Leave; what is still held stays written down, and the run is no longer said to be alive."""
+        account, run_id = self._me
+        with self._translated():
+            self._db.execute("UPDATE runs SET process = '' WHERE account = ? AND run_id = ?", (account, run_id))
+            self._db.close()
+
+    def put(self, period: str, totals_: RunTotals, cap: int | None = None) -> bool:
+        """Write this run's totals down, unless all runs together would pass `cap` with them; False: they would.
+
+        Without a cap they are always written: what was charged is true whatever the budget.
+        """
+        with self._translated():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                fits = self._put(period, totals_, cap)
+                self._db.execute("COMMIT" if fits else "ROLLBACK")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        return fits
+
+    def _put(self, period: str, totals_: RunTotals, cap: int | None) -> bool:
+        account, run_id = self._me
+        db, held, paid = self._db, totals_.held, totals_.paid
+        db.execute(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET folder = excluded.folder, "
+            "process = excluded.process, paid = excluded.paid, held = excluded.held",
+            (account, period, run_id, self._folder, self._process, paid, paid, held),
+        )
+        if cap is None or self.spent(period) <= cap:
+            return True
+        self._look_after_the_dead(period)
+        return self.spent(period) <= cap
+
+    def spent(self, period: str) -> int:
+        """Credits paid and held in a period by all runs together."""
+        ((sum_,),) = self._db.execute(
+            "SELECT coalesce(sum(paid - paid_before + held), 0) FROM runs WHERE account = ? AND period = ?",
+            (self._me[0], period),
+        )
+        return int(sum_)
+
+    def _look_after_the_dead(self, period: str) -> None:
+        """Of runs whose process is gone, the journal says what they really hold and paid."""
+        account, run_id = self._me
+        others = list(
+            self._db.execute(
+                "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?",
+                (account, period, run_id),
+            )
+        )
+        for other, folder, process in others:
+            if process and _alive(process):
+                continue
+            try:
+                with reading(Path(folder)) as journal:
+                    paid, held = totals(journal)
+            except JournalError:  # gone, or of another version: what it may have spent stays counted
+                continue
+            self._db.execute(
+                "UPDATE runs SET paid = max(paid_before, ?), held = ?, process = '' "
+                "WHERE account = ? AND period = ? AND run_id = ?",
+                (paid, held, account, period, other),
+            )
+
+
+def _name_of(pid: int) -> str:
+    """A process, so that another one that is given its number later is not taken for it."""
+    try:
+        # Field 22 of /proc/<pid>/stat is the start time; the second field, in brackets, may hold spaces.
+        began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):  # not Linux, or gone
+        began = ""
+    return f"{pid}:{began}"
+
+
+def _alive(process: str) -> bool:
+    pid = int(process.partition(":")[0])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's: it is there
+        pass
+    return _name_of(pid) == process

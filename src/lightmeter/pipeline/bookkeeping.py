@@ -1,0 +1,174 @@
+"""Every movement of a run's money, in one place: the journal first, then what is known in memory.
+
+The order is the whole point: what could be paid for is on disk before the first byte leaves, and what came back is on
+disk before anything looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightmeter.errors import BudgetReached
+from lightmeter.journal.changes import (
+    Received,
+    Refusal,
+    acknowledge,
+    fail_row,
+    hold_and_send,
+    lose,
+    receive,
+    resend,
+    settle,
+    take_back,
+    void,
+)
+from lightmeter.journal.items import Pending
+from lightmeter.journal.state import Event
+from lightmeter.pipeline.keybudget import KeyBudget
+from lightmeter.pipeline.matching import outcome_of
+from lightmeter.pipeline.prices import Prices
+from lightmeter.pipeline.session import Session
+from lightmeter.pipeline.standing import Standing
+from lightmeter.pricing.estimate import FrameRange
+
+__all__ = ["Acked", "Books", "Sent", "sent_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A submission that is on its way.
+
+    Attributes:
+        submission_id: Its id in the journal.
+        hold: Credits set aside.
+        rows: Its rows as (seq, name sent).
+        kinds: What the rows are: image, video, or None when not known.
+        pictures: Most pictures it is charged as; None when there is no bound.
+    """
+
+    submission_id: int
+    hold: int
+    rows: tuple[tuple[int, str], ...]
+    kinds: tuple[str | None, ...] = ()
+    pictures: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """A submission whose answer must be polled for."""
+
+    sent: Sent
+    request_id: str
+    acked_at: float
+
+
+class Books:
+    """Writes down what is held, charged, let go and lost, in the journal and in the run's standing.
+
+    Args:
+        session: The open run.
+        standing: Where the run stands.
+        prices: What charges teach.
+        key: The budget of the key, if there is one.
+    """
+
+    def __init__(self, session: Session, standing: Standing, prices: Prices, key: KeyBudget | None = None) -> None:
+        self._session = session
+        self._standing = standing
+        self._prices = prices
+        self._key = key
+
+    def _now(self) -> float:
+        return self._session.clock.now()
+
+    async def hold(self, rows: Sequence[Pending], credits_: int) -> Sent | None:
+        """Set the price of a request aside and write down that it leaves; None if a budget does not hold it."""
+        if self._key is not None and not await self._key.hold(credits_):
+            self._standing.key_spent = True
+            return None
+        try:
+            change = hold_and_send([row.seq for row in rows], credits_, self._standing.budget, self._now())
+            submission_id = await self._session.journal.write(change)
+        except BudgetReached:  # the engine asked first; the journal has the last word
+            await self._let_go(credits_, 0)
+            return None
+        self._standing.held += credits_
+        highs = [row.frames_high for row in rows]
+        pictures = None if None in highs else sum(high or 0 for high in highs)
+        names = tuple((row.seq, sent_name(row.url, row.path)) for row in rows)
+        return Sent(submission_id, credits_, names, tuple(row.kind for row in rows), pictures)
+
+    async def _let_go(self, held: int, paid: int) -> None:
+        if self._key is not None:
+            await self._key.settle(held, paid)
+            self._standing.key_spent = False
+
+    async def ask_again(self, sent: Sent) -> None:
+        """A lost request is about to leave again under the same idempotency key; its price stays held."""
+        await self._session.journal.write(resend(sent.submission_id, self._now()))
+        self._standing.moved("in_doubt", "pending", len(sent.rows))
+
+    async def acknowledge(self, sent: Sent, request_id: str) -> Acked:
+        """The service took it and will have its answer under `request_id`."""
+        now = self._now()
+        await self._session.journal.write(acknowledge(sent.submission_id, request_id, now))
+        return Acked(sent, request_id, now)
+
+    async def keep(self, sent: Sent, received: Received, event: Event) -> None:
+        """An answer is here: keep its bytes, then read its money and rows."""
+        await self._session.journal.write(receive(sent.submission_id, received, event))
+        await self.settle(sent, received.raw)
+
+    async def settle(self, sent: Sent, raw: bytes) -> None:
+        """Read an answer that is on disk, and write down what it cost and where each row's asset is."""
+        outcome = outcome_of(raw, sent.rows, sent.hold)
+        failed = sum(placed.error is not None for placed in outcome.rows)
+        note = None
+        if outcome.worth > 1 and not failed and sent.kinds:
+            frames = FrameRange(min(len(sent.rows), sent.pictures or len(sent.rows)), sent.pictures)
+            note = self._prices.observe(sent.kinds, frames, outcome.paid)
+        await self._session.journal.write(settle(sent.submission_id, outcome, self._now(), note))
+        self._standing.held -= sent.hold
+        self._standing.paid += outcome.paid
+        await self._let_go(sent.hold, outcome.paid)
+        self._standing.moved("pending", "failed", failed)
+        self._standing.moved("pending", "ok", len(outcome.rows) - failed)
+
+    async def refuse(self, sent: Sent, refusal: Refusal) -> None:
+        """The service did not take it: nothing was charged."""
+        await self._session.journal.write(void(sent.submission_id, refusal, self._now()))
+        self._standing.held -= sent.hold
+        await self._let_go(sent.hold, 0)
+        if not refusal.rows_wait:
+            self._standing.moved("pending", "failed", len(sent.rows))
+
+    async def take_back(self, sent: Sent, event: Event, why: str) -> None:
+        """It never counted (unreached, throttled): its rows wait."""
+        await self._session.journal.write(take_back(sent.submission_id, event, why, self._now()))
+        self._standing.held -= sent.hold
+        await self._let_go(sent.hold, 0)
+
+    async def lose(self, sent: Sent, why: str) -> None:
+        """No usable answer came: it may have been charged, and stays held."""
+        await self._session.journal.write(lose(sent.submission_id, why, self._now()))
+        self._standing.lost += 1
+        self._standing.moved("pending", "in_doubt", len(sent.rows))
+
+    async def fail(self, row: Pending, reason: str, error: str) -> None:
+        """A row that could not even be sent."""
+        await self._session.journal.write(fail_row(row.seq, reason, error))
+        self._standing.moved("pending", "failed", 1)
+
+    async def judged(self, hold: int, paid: int, rows: int, after: str) -> None:
+        """A proof has ended the hold of a lost request, whose rows are `after` now; it is in the journal already."""
+        self._standing.held -= hold
+        self._standing.paid += paid
+        await self._let_go(hold, paid)
+        self._standing.moved("in_doubt", after, rows)
+
+
+def sent_name(url: str, path: str | None) -> str:
+    """What a service is expected to call this asset: its URL, or its file's name."""
+    return url if path is None else Path(path).name

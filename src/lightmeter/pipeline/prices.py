@@ -1,0 +1,89 @@
+"""What requests of a run cost, learned from what they were charged: what to hold, and when to go carefully."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Final
+
+import apsw
+
+from lightmeter.journal.items import Pending
+from lightmeter.pipeline.session import Header
+from lightmeter.pricing.estimate import FrameRange
+from lightmeter.pricing.learn import Charge, Kind, PriceLearner
+from lightmeter.pricing.rates import RateTable
+
+__all__ = ["Prices", "kind_of", "learned"]
+
+_UNKNOWN: Final = "unknown"
+_KINDS: Final = {name: Kind(frozenset({("run", name)})) for name in ("image", "video", _UNKNOWN)}
+"""A run asks for the same of every asset, so what its price can depend on is whether it is a video."""
+
+_CHARGES: Final = """
+SELECT s.paid, sum(i.frames_low), CASE WHEN count(i.frames_high) = count(*) THEN sum(i.frames_high) END,
+       min(coalesce(i.kind, '')), max(coalesce(i.kind, ''))
+FROM submissions s JOIN items i USING (submission_id)
+WHERE s.state = 'settled' AND s.said = 2 AND s.paid > 0
+GROUP BY s.submission_id HAVING min(i.status = 'ok') ORDER BY s.submission_id
+"""
+
+
+def kind_of(names: Sequence[str | None]) -> Kind:
+    """What a request with assets of these kinds is charged as: theirs if they agree, else unknown."""
+    name = names[0] if len(set(names)) == 1 else None
+    return _KINDS.get(name or _UNKNOWN, _KINDS[_UNKNOWN])
+
+
+def learned(db: apsw.Connection, header: Header) -> PriceLearner:
+    """What the charges of this run teach, starting from the price that it was planned with."""
+    milli = header.price_per_image_milli
+    prior = RateTable(date.fromisoformat(header.planned_at[:10]), {"run": dict.fromkeys(_KINDS, milli)}, ())
+    learner = PriceLearner(prior)
+    for paid, low, high, *kinds in db.execute(_CHARGES):
+        learner.observe(Charge(kind_of([kind or None for kind in kinds]), FrameRange(low, high), paid))
+    return learner
+
+
+class Prices:
+    """Prices of a run while it goes.
+
+    Args:
+        learner: What is known so far.
+        trusted: The service's prices are our own: nothing has to be probed.
+    """
+
+    def __init__(self, learner: PriceLearner, *, trusted: bool) -> None:
+        self._learner = learner
+        self._trusted = trusted
+
+    @property
+    def learner(self) -> PriceLearner:
+        """What is known so far."""
+        return self._learner
+
+    def most(self, rows: Sequence[Pending]) -> int:
+        """Most that rows can cost as one request, in whole credits, 1 or more: what to hold for it.
+
+        A row without a bound counts as one picture: such rows are sent only where no budget is to be kept.
+        """
+        pictures = sum(max(1, row.frames_high or 1) for row in rows)
+        high = self._learner.price(kind_of([row.kind for row in rows]), FrameRange(0, pictures)).high
+        if high is None:  # no charge of this kind yet, after others have shown that the table is wrong
+            prior = self._learner.prior.rates["run"]["image"]
+            return pictures * max(1, -(-prior // 1000))
+        return max(1, high)
+
+    def known(self, rows: Sequence[Pending]) -> bool:
+        """Whether a charge of this kind was seen: if not, one request at a time is sent until there is one."""
+        return self._trusted or self._learner.knows(kind_of([row.kind for row in rows]))
+
+    def observe(self, names: Sequence[str | None], frames: FrameRange, paid: int) -> str | None:
+        """Learn from a charge; returns what is odd about it, as a sentence, if it contradicts those before.
+
+        What was free teaches nothing: the next one may not be.
+        """
+        if not paid:
+            return None
+        drift = self._learner.observe(Charge(kind_of(names), frames, paid))
+        return None if drift is None else f"{paid} credits were charged where {drift.expected} was expected."

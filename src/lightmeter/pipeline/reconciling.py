@@ -1,0 +1,194 @@
+"""Finds out what became of requests that were sent and never answered, so that they are paid for once.
+
+A service that is known to honour idempotency keys is asked again under the same key. Any other one has only its balance
+to tell: it is read once nothing is in flight and no charge can come any more, twice the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lightmeter.errors import AccessDenied, LightmeterError, MediaTooLarge, OutcomeUnknown, Unreachable, UsageError
+from lightmeter.journal.proofs import (
+    Reading,
+    Ruling,
+    act_on,
+    open_submissions,
+    opening_reading,
+    read_balance,
+    seen_between,
+    windows_in_doubt,
+)
+from lightmeter.journal.state import Event, State
+from lightmeter.journal.store import reading
+from lightmeter.journal.submissions import Submitted, submissions_in
+from lightmeter.pipeline.bookkeeping import Books, Sent, sent_name
+from lightmeter.pipeline.proving import prove
+from lightmeter.pipeline.sending import Sender
+from lightmeter.pipeline.session import Session
+from lightmeter.pipeline.standing import Standing
+
+__all__ = ["Reconciler", "as_sent"]
+
+READINGS_APART_S: Final = 1.0
+MOST_READINGS: Final = 8
+MOST_FRUITLESS: Final = 3
+"""Times in a row that everything was lost again before the service is taken for one that does not answer."""
+
+LONGEST_NAP_S: Final = 0.5
+
+_AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
+
+
+def as_sent(one: Submitted) -> Sent:
+    """A submission read back from the journal, as the run handles it."""
+    rows = tuple((seq, sent_name(url, path)) for seq, url, path in one.rows)
+    return Sent(one.submission_id, one.hold, rows)
+
+
+class Reconciler:
+    """Resolves what is uncertain. To be asked only while nothing is in flight or polled for.
+
+    Args:
+        session: The open run.
+        standing: Where it stands.
+        books: Where money is written down.
+        sender: Asks again where that is safe.
+    """
+
+    def __init__(self, session: Session, standing: Standing, books: Books, sender: Sender) -> None:
+        self._session = session
+        self._standing = standing
+        self._books = books
+        self._sender = sender
+        self._fruitless = 0
+        self._finished = -1
+
+    async def resolve(self) -> int:
+        """Resolve what can be; returns how many rows wait to be sent again."""
+        if self._session.endpoint.embedded:
+            await self._ask_again()
+            return 0
+        if self._finished == self._standing.finished:
+            self._fruitless += 1
+        else:
+            self._fruitless, self._finished = 0, self._standing.finished
+        if self._fruitless >= MOST_FRUITLESS:
+            why = "The service takes requests and does not answer them."
+            self._standing.stop(OutcomeUnknown(why, hint="Go on later: lightmeter resume DIR"))
+            return 0
+        waiting = await self._by_balance()
+        return waiting + await self._judge_again()
+
+    async def _ask_again(self) -> None:
+        """The embedded service honours idempotency keys: there a lost request is asked for again, and paid once."""
+        self._standing.lost = 0
+        with reading(self._session.out) as db:
+            lost = list(submissions_in(db, {State.UNCERTAIN}))
+        for one in lost:
+            try:
+                await self._sender.resend(as_sent(one), [(url, path) for _, url, path in one.rows])
+            except (MediaTooLarge, UsageError):  # its file is gone: it stays in doubt
+                continue
+
+    async def open_window(self, balance: int) -> None:
+        """Let the proofs to come count from this balance, unless something from before may still be charged."""
+        with reading(self._session.out) as db:
+            if open_submissions(db):
+                return
+        await self._session.journal.write(read_balance(balance, self._session.clock.now(), opens=True))
+
+    async def _by_balance(self) -> int:
+        with reading(self._session.out) as db:
+            opening = opening_reading(db)
+            lost = list(submissions_in(db, {State.UNCERTAIN}))
+            ((last_sent,),) = db.execute("SELECT max(sent_at) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
+        if not lost:
+            self._standing.lost = 0
+            return 0
+        phase, self._standing.phase = self._standing.phase, "reconciling"
+        readings = None
+        if await self._final(last_sent):
+            readings = await self._two_equal()
+        self._standing.phase = phase
+        if readings is None:
+            return 0
+        waiting = await self._judge(opening, readings)
+        self._standing.lost = 0
+        await self.open_window(readings[1].balance)
+        return waiting
+
+    async def _final(self, last_sent: float) -> bool:
+        """Wait until no charge can come any more; False if the user will not."""
+        final_at = last_sent + self._session.charges_final_s
+        clock = self._session.clock
+        while (left_s := final_at - clock.now()) > 0:
+            if self._standing.interrupted:
+                return False
+            await clock.sleep(min(left_s, LONGEST_NAP_S))
+        return not self._standing.interrupted
+
+    async def _two_equal(self) -> tuple[Reading, Reading] | None:
+        """Two balances in a row that are the same; None if there are none to be had now."""
+        before: Reading | None = None
+        for _ in range(MOST_READINGS):
+            try:
+                balance = await self._session.client.credits()
+            except AccessDenied as error:
+                self._standing.stop(error)
+                return None
+            except (Unreachable, OutcomeUnknown):
+                balance = None
+            except LightmeterError as error:  # an answer that is no balance
+                self._standing.stop(error)
+                return None
+            if balance is None:
+                before = None
+            else:
+                now = await self._session.journal.write(read_balance(balance, self._session.clock.now(), opens=False))
+                if before is not None and before.balance == balance:
+                    return before, now
+                before = now
+            await self._session.clock.sleep(min(READINGS_APART_S, self._session.charges_final_s))
+        return None
+
+    async def _judge(self, opening: Reading | None, readings: tuple[Reading, Reading]) -> int:
+        if opening is None:  # a journal of before balances were kept
+            await self._give_up(readings[1])
+            return 0
+        with reading(self._session.out) as db:
+            seen = seen_between(db, opening.place, readings[1].place)
+            rows = {one.submission_id: len(one.rows) for one in submissions_in(db, _JUDGED)}
+        document, rulings = prove(opening, readings, seen, sole_spender=self._session.header.options.sole_spender)
+        holds = {one.submission_id: one.hold for one in seen}
+        if not rulings:
+            return 0
+        await self._session.journal.write(act_on(opening, readings[1], document, rulings))
+        waiting = 0
+        for ruling in rulings:
+            waiting += await self._follow(ruling, holds[ruling.submission_id], rows[ruling.submission_id])
+        return waiting
+
+    async def _give_up(self, now: Reading) -> None:
+        why = "No balance was read before it was sent: nothing can be proven."
+        with reading(self._session.out) as db:
+            rulings = [Ruling(one.submission_id, Event.GIVE_UP, why) for one in submissions_in(db, {State.UNCERTAIN})]
+        await self._session.journal.write(act_on(now, now, {"notes": [why], "verdicts": []}, rulings))
+
+    async def _follow(self, ruling: Ruling, hold: int, rows: int) -> int:
+        after = _AFTER.get(ruling.event)
+        if after is None:
+            return 0
+        await self._books.judged(hold, ruling.paid, rows, after)
+        return rows if after == "pending" else 0
+
+    async def _judge_again(self) -> int:
+        """Once the user has said that nobody else spends, earlier readings may prove what they did not before."""
+        if not self._session.header.options.sole_spender:
+            return 0
+        with reading(self._session.out) as db:
+            windows = windows_in_doubt(db)
+        return sum([await self._judge(opening, (closing, closing)) for opening, closing in windows])
+
+
+_JUDGED: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})
