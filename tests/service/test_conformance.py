@@ -164,7 +164,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "W.dialects",
         "failed carries an error",
-        ["processes/durability:test_a_request_that_ends_the_service_each_time_is_given_up"],
+        ["processes/poison:test_a_poison_fails_and_its_neighbours_complete"],
     ),
     ("W.dialects", "results can be read for 24 hours after completion", [f"{E}:test_results_expire_after_a_day"]),
     ("W.errors", "Access denied. 401", [f"{E}:test_without_a_key_access_is_denied"]),

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import Final
-
-import orjson
 
 from lightmeter.errors import LightmeterError, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
@@ -64,6 +62,8 @@ class Admission:
         at: When, in seconds since the epoch.
         acknowledged: Whether it is answered by polling.
         idempotency_key: The client's own name for it, if any.
+        echo: What is asked, as JSON, without contents; made of the request.
+        digest: SHA-256 of all that is asked: the same for the same request, however its contents were encoded.
     """
 
     request_id: str
@@ -73,16 +73,20 @@ class Admission:
     hold: int
     at: float
     acknowledged: bool
-    idempotency_key: str | None = None
+    idempotency_key: str | None
+    digests: InitVar[Sequence[bytes]]
+    echo: str = field(init=False)
+    digest: bytes = field(init=False)
 
-    def echo(self) -> str:
-        """What is asked, as JSON, without contents."""
-        return self.request.model_dump_json(exclude={"file"})
+    def __post_init__(self, digests: Sequence[bytes]) -> None:
+        """Read off what is written down.
 
-    def digest(self) -> bytes:
-        """SHA-256 of all that is asked: the same for the same request, however its contents were encoded."""
-        parts = (self.echo().encode(), *self.uploads)
-        return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
+        Args:
+            digests: SHA-256 of each upload.
+        """
+        object.__setattr__(self, "echo", self.request.model_dump_json(exclude={"file"}))
+        words = hashlib.sha256(self.echo.encode()).digest()
+        object.__setattr__(self, "digest", hashlib.sha256(b"".join((words, *digests))).digest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class Stored:
     acknowledged: bool
     attempts: int
     digest: bytes
-    request: AnalyzeRequest
+    echo: str
     hold: int
     paid: int | None
     remaining: int | None
@@ -124,7 +128,12 @@ class Stored:
 
     def asks_the_same(self, new: Admission) -> bool:
         """Whether a new request is this one once more; versions that kept no digest had its words without contents."""
-        return self.digest == new.digest() if self.digest else self.request == new.request.model_copy(update=_NO_FILES)
+        return self.digest == new.digest if self.digest else self.request == new.request.model_copy(update={"file": []})
+
+    @property
+    def request(self) -> AnalyzeRequest:
+        """What was asked, without contents."""
+        return AnalyzeRequest.model_validate_json(self.echo)
 
     @property
     def attempt(self) -> Attempt:
@@ -132,19 +141,17 @@ class Stored:
         return Attempt(self.request_id, self.attempts)
 
 
-_NO_FILES: Final[dict[str, object]] = {"file": []}
-
-_SELECT: Final = (
-    "SELECT request_id, account_id, state, acknowledged, attempts, digest, echo, hold, paid, remaining, result, error, "
-    "finished_at, deaths, deaths_alone, alone FROM requests WHERE "
+_COLUMNS: Final = (
+    "request_id, account_id, state, acknowledged, attempts, digest, echo, hold, paid, remaining, result, error, "
+    "finished_at, deaths, deaths_alone, alone"
 )
+_SELECT: Final = f"SELECT {_COLUMNS} FROM requests WHERE "  # noqa: S608 (our own words; values travel apart)
 
 
 def _stored(row: Sequence[object]) -> Stored:
     request_id, account_id, state, acknowledged, attempts, digest, echo, *rest, deaths, deaths_alone, alone = row
     record = Record(int(str(deaths)), int(str(deaths_alone)), bool(alone))
-    request = AnalyzeRequest.model_validate(orjson.loads(str(echo)))
-    known = (request_id, account_id, JobState(str(state)), bool(acknowledged), attempts, digest, request)
+    known = (request_id, account_id, JobState(str(state)), bool(acknowledged), attempts, digest, echo)
     return Stored(*known, *rest, record)  # type: ignore[call-arg, arg-type]
 
 
@@ -163,7 +170,7 @@ def admit(db: Connection, new: Admission, enlist: Callable[[Connection, Admissio
         "idempotency_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (account_id, idempotency_key) DO NOTHING "
         "RETURNING request_id",
         (
-            *(new.request_id, new.account_id, state.value, int(new.acknowledged), new.echo(), new.digest()),
+            *(new.request_id, new.account_id, state.value, int(new.acknowledged), new.echo, new.digest),
             *(new.hold, attempts, new.at, new.idempotency_key),
         ),
     )
@@ -236,13 +243,13 @@ def _end(db: Connection, cause: Cause, state: JobState, held: int, finished: Fin
     paid = min(finished.paid, held)
     remaining = money.settle(db, cause, held, paid)
     error = None if finished.error is None else finished.error.replace("\0", "")  # PostgreSQL's text holds none
-    db.execute(
-        "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ?, "
-        "lease_until = NULL WHERE request_id = ?",
+    (ended,) = db.execute(
+        "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ?, "  # noqa: S608 (our own words)
+        f"lease_until = NULL WHERE request_id = ? RETURNING {_COLUMNS}",
         (state.value, paid, remaining, finished.result, error, finished.at, cause.request_id),
     )
     db.execute("DELETE FROM uploads WHERE request_id = ?", (cause.request_id,))
-    return _stored(db.execute(f"{_SELECT} request_id = ?", (cause.request_id,))[0])
+    return _stored(ended)
 
 
 def start(
@@ -277,14 +284,13 @@ def start(
         return _end(db, cause, step(state, JobEvent.GIVE_UP), stored.hold, Finished(0, None, error, at)), ()
     if record.is_suspect and not alone:
         raise Suspected(f"Request {request_id} was in work at {record.deaths} deaths of its process: it is done alone.")
-    db.execute(
-        "UPDATE requests SET state = ?, attempts = attempts + 1, lease_until = NULL, deaths = ?, deaths_alone = ?, "
-        "alone = ? WHERE request_id = ?",
+    (begun,) = db.execute(
+        "UPDATE requests SET state = ?, attempts = attempts + 1, lease_until = NULL, deaths = ?, deaths_alone = ?, "  # noqa: S608 (likewise)
+        f"alone = ? WHERE request_id = ? RETURNING {_COLUMNS}",
         (step(state, JobEvent.START).value, record.deaths, record.deaths_alone, int(alone), request_id),
     )
     contents = db.execute("SELECT content FROM uploads WHERE request_id = ? ORDER BY position", (request_id,))
-    begun = _stored(db.execute(f"{_SELECT} request_id = ?", (request_id,))[0])
-    return begun, tuple(content for (content,) in contents)
+    return _stored(begun), tuple(content for (content,) in contents)
 
 
 def put_back(db: Connection, attempt: Attempt) -> None:

@@ -5,9 +5,9 @@ All of it lives in a schema of its own, `lightmeter`, beside whatever else the d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 import psycopg
 from procrastinate.schema import SchemaManager
@@ -15,12 +15,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
+from lightmeter.service.books.answers import Job, Outcome, deliver
 from lightmeter.service.books.database import Connection, StoreError, to_postgres, to_postgres_tables
 from lightmeter.service.books.schema import SCHEMA, VERSION, steps_from
 
 __all__ = ["PostgresDatabase", "raw", "with_search_path"]
-
-T = TypeVar("T")
 
 CONNECTIONS: Final = 4
 """Transactions of this service are a few milliseconds long: more of them would only wait for each other's accounts."""
@@ -101,21 +100,24 @@ class PostgresDatabase:
         )
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="lightmeter-store")
 
-    def write(self, change: Callable[[Connection], T]) -> Future[T]:
-        """Run `change` in a transaction; done when it is committed."""
+    def hand_in(self, job: Job) -> None:
+        """Do a job in a transaction of its own."""
+        self._threads.submit(self._do, job)
 
-        def in_transaction() -> T:
-            try:
-                with self._pool.connection() as connection:
-                    return change(_Transaction(connection))
-            except psycopg.Error as error:
-                raise StoreError(f"PostgreSQL failed: {type(error).__name__}.") from error
+    def _do(self, job: Job) -> None:
+        deliver([(job, self._outcome(job))])
 
-        return self._threads.submit(in_transaction)
-
-    def read(self, look: Callable[[Connection], T]) -> Future[T]:
-        """Run `look`, which changes nothing."""
-        return self.write(look)
+    def _outcome(self, job: Job) -> Outcome:
+        try:
+            with self._pool.connection() as connection:
+                value = job.work(_Transaction(connection))
+        except psycopg.Error as error:
+            failed = StoreError(f"PostgreSQL failed: {type(error).__name__}.")
+            failed.__cause__ = error
+            return Outcome(error=failed)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is for whoever waits)
+            return Outcome(error=error)
+        return Outcome(value)
 
     def close(self) -> None:
         """Finish what was handed in and close the connections."""

@@ -1,5 +1,8 @@
 """One SQLite file that survives kill -9, on a thread of its own with one connection: no two statements ever race.
 
+What is handed in while the disk is busy is done in one transaction afterwards: each change on a savepoint of its own,
+so that one that fails takes nothing of the others with it, and nobody is told of anything before all of it is on disk.
+
 A service has its file for itself: what is running in it belongs to this process, so the lease of all its work is the
 lock on the file beside it, which the system drops when the process dies, however it dies. The admin verbs write beside
 it, in transactions of their own; they do no work.
@@ -7,20 +10,23 @@ it, in transactions of their own; they do no work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Final
 
 import apsw
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.books.database import Connection, StoreError, sqlite_path, to_sqlite
+from lightmeter.service.books.answers import Job, Outcome, deliver
+from lightmeter.service.books.database import StoreError, sqlite_path, to_sqlite
 from lightmeter.service.books.schema import SCHEMA, VERSION, steps_from
 
 __all__ = ["SqliteDatabase"]
 
-T = TypeVar("T")
+MOST_AT_ONCE: Final = 64
+"""Jobs in one transaction: the last of them waits for the first."""
 
 
 class _Transaction:
@@ -51,13 +57,15 @@ class SqliteDatabase:
         self._path = Path(sqlite_path(database))
         self._exclusive = exclusive
         self._lock: apsw.Connection | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lightmeter-store")
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._is_closed = False
         try:
-            self._db = self._thread.submit(self._open).result()
+            self._db = self._open()
         except BaseException:
             self._unlock()
-            self._thread.shutdown()
             raise
+        self._thread = Thread(target=self._run, name="lightmeter-store", daemon=True)
+        self._thread.start()
 
     def _open(self) -> apsw.Connection:
         try:
@@ -92,31 +100,86 @@ class SqliteDatabase:
             ) from None
         return lock
 
-    def write(self, change: Callable[[Connection], T]) -> Future[T]:
-        """Run `change` in a transaction; done when it is on disk."""
+    def hand_in(self, job: Job) -> None:
+        """Do a job as soon as it is its turn.
 
-        def in_transaction() -> T:
-            try:
-                with _writing(self._db):
-                    return change(_Transaction(self._db))
-            except apsw.Error as error:
-                raise StoreError(f"SQLite failed: {type(error).__name__}.") from error
-
-        return self._thread.submit(in_transaction)
-
-    def read(self, look: Callable[[Connection], T]) -> Future[T]:
-        """Run `look`, which changes nothing."""
-        return self._thread.submit(lambda: look(_Transaction(self._db)))
+        Raises:
+            RuntimeError: the file is closed.
+        """
+        if self._is_closed:
+            raise RuntimeError("the store is closed")
+        self._jobs.put(job)
 
     def close(self) -> None:
         """Finish what was handed in and close the file."""
-        self._thread.submit(self._db.close).result()
-        self._thread.shutdown()
+        self._is_closed = True
+        self._jobs.put(None)
+        self._thread.join()
         self._unlock()
+
+    def _run(self) -> None:
+        goes_on = True
+        while goes_on:
+            waiting: list[Job | None] = [self._jobs.get()]
+            try:
+                while len(waiting) < MOST_AT_ONCE:
+                    waiting.append(self._jobs.get_nowait())
+            except Empty:
+                pass
+            jobs = [job for job in waiting if job is not None]
+            goes_on = len(jobs) == len(waiting)
+            while jobs:
+                jobs = jobs[self._do(jobs) :]
+        self._db.close()
+
+    def _do(self, jobs: list[Job]) -> int:
+        """Do jobs in one transaction, and tell who waits; returns how many, because one may break the transaction."""
+        ended: list[tuple[Job, Outcome]] = []
+        try:
+            if not any(job.writes for job in jobs):
+                ended = [(job, self._outcome(job)) for job in jobs]
+            else:
+                with _writing(self._db):
+                    for job in jobs:
+                        ended.append((job, self._step(job)))
+                        if not self._db.in_transaction:  # a full disk, for one: all of it was rolled back
+                            raise apsw.FullError("the transaction was rolled back")
+        except apsw.Error as error:  # nothing of it is on disk
+            lost = _failed(error)
+            told = [(job, outcome if outcome.error is not None else lost) for job, outcome in ended]
+            ended = told or [(jobs[0], lost)]
+        deliver(ended)
+        return len(ended)
+
+    def _step(self, job: Job) -> Outcome:
+        """One job of a transaction; what it has written before it failed is taken back."""
+        if not job.writes:
+            return self._outcome(job)
+        self._db.execute("SAVEPOINT job")
+        outcome = self._outcome(job)
+        if outcome.error is not None and self._db.in_transaction:
+            self._db.execute("ROLLBACK TO job")
+        if self._db.in_transaction:
+            self._db.execute("RELEASE job")
+        return outcome
+
+    def _outcome(self, job: Job) -> Outcome:
+        try:
+            return Outcome(job.work(_Transaction(self._db)))
+        except apsw.Error as error:
+            return _failed(error)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is for whoever waits)
+            return Outcome(error=error)
 
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.close()
+
+
+def _failed(error: apsw.Error) -> Outcome:
+    failed = StoreError(f"SQLite failed: {type(error).__name__}.")
+    failed.__cause__ = error
+    return Outcome(error=failed)
 
 
 def _make_tables(db: apsw.Connection, path: str) -> None:

@@ -6,12 +6,11 @@ a disk.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 from lightmeter.errors import SettingsError
+from lightmeter.service.books.answers import Job
 from lightmeter.service.books.database import Connection, is_postgres
 from lightmeter.service.books.sqlite import SqliteDatabase
 
@@ -21,9 +20,7 @@ T = TypeVar("T")
 
 
 class _Database(Protocol):
-    def write(self, change: Callable[[Connection], T]) -> Future[T]: ...
-
-    def read(self, look: Callable[[Connection], T]) -> Future[T]: ...
+    def hand_in(self, job: Job) -> None: ...
 
     def close(self) -> None: ...
 
@@ -43,12 +40,21 @@ class Store:
         self._database = _postgres(database) if is_postgres(database) else SqliteDatabase(database, exclusive=exclusive)
 
     async def write(self, change: Callable[[Connection], T]) -> T:
-        """Run `change` in a transaction of its own; returns when it is on disk."""
-        return await _outcome(self._database.write(change))
+        """Run `change`, all of it or nothing; returns when it is on disk.
+
+        A client that hangs up does not take back what was decided: it is done, whether somebody waits or not.
+        """
+        return await self._do(change, writes=True)
 
     async def read(self, look: Callable[[Connection], T]) -> T:
         """Run `look`, which changes nothing."""
-        return await _outcome(self._database.read(look))
+        return await self._do(look, writes=False)
+
+    async def _do(self, work: Callable[[Connection], T], *, writes: bool) -> T:
+        job = Job(work, writes)
+        self._database.hand_in(job)
+        done: T = await job.outcome()
+        return done
 
     def close(self) -> None:
         """Finish what was handed in and close the database."""
@@ -64,8 +70,3 @@ def _postgres(database: str) -> _Database:
             hint="Install them: pip install 'lightmeter[postgres]'",
         ) from error
     return PostgresDatabase(database)
-
-
-async def _outcome(future: Future[T]) -> T:
-    # Shielded: a client that hangs up does not take back what was decided.
-    return await asyncio.shield(asyncio.wrap_future(future))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final
 
 import orjson
@@ -23,6 +23,7 @@ from lightmeter.service.books.credits import balance_of
 from lightmeter.service.books.database import StoreError
 from lightmeter.service.books.jobs import FINISHED, JobState
 from lightmeter.service.books.store import Store
+from lightmeter.service.http.ids import random_hex
 from lightmeter.service.http.parameters import BadRequest, named, read_uploads, validate
 from lightmeter.service.work.pressure import Busy
 from lightmeter.service.work.queues import Queue
@@ -50,6 +51,16 @@ PATIENCE_S: Final = 20.0
 """For a request of the same key that another process is answering: after that it can be polled for."""
 
 LOOK_EVERY_S: Final = 0.05
+
+SMALL_CHARS: Final = 256 * 1024
+"""Of base64: decoded in less time than a thread takes to be asked."""
+
+
+ASKED: Final = AnalyzeRequest().model_dump()
+"""What stands for fields that a version of this service did not write down."""
+
+AS_ASKED: Final = ("role", "language", "prompt", "tag_score", "capture_interval", "max_frames")
+"""Fields that are echoed under their own names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +114,13 @@ class Handlers:
         if key is not None and not KEY.fullmatch(key):
             raise BadRequest(BAD_KEY)
         request = validate(request, terms.offered, allow_private=terms.allow_private, ports=terms.ports)
-        uploads = await asyncio.to_thread(read_uploads, request)
+        is_small = sum(map(len, request.file)) < SMALL_CHARS
+        uploads, digests = _read(request) if is_small else await asyncio.to_thread(_read, request)
         request = named(request, uploads)
         kinds = kinds_of(request, uploads)
         order = self._runner.order(request, uploads)
         new = Admission(
-            request_id=secrets.token_hex(16),
+            request_id=random_hex(16),
             account_id=account.account_id,
             request=request,
             uploads=uploads,
@@ -116,6 +128,7 @@ class Handlers:
             at=self._clock.now(),
             acknowledged=len(kinds) > 1 or "video" in kinds,
             idempotency_key=key,
+            digests=digests,
         )
         with self._runner.room(order, self._queue.waiting):
             if not new.acknowledged:
@@ -126,31 +139,27 @@ class Handlers:
             if new.acknowledged:
                 self._runner.metrics.job(JobState.QUEUED.value)
                 self._queue.admitted(new.request_id)
-                return _acknowledgment(new.request_id, account.account_id, request, base_url)
+                return _acknowledgment(new.request_id, account.account_id, new.echo, base_url)
             running = self._runner.begin(Attempt(new.request_id, 1), order)
         return await self._first_of(running, new, base_url)
 
     async def _first_of(self, running: Running, new: Admission, base_url: str) -> Reply:
         """A single asset: its answer, or an acknowledgment as soon as it turns out to be a video."""
-        video = asyncio.create_task(running.is_video.wait())
-        try:
-            await asyncio.wait({running.task, video}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            video.cancel()
-        if running.is_video.is_set():
-            return await self._acknowledge(new.request_id, new.account_id, new.request, base_url)
+        await asyncio.shield(running.known)
+        if running.is_video:
+            return await self._acknowledge(new.request_id, new.account_id, new.echo, base_url)
         return _finished(await asyncio.shield(running.task), FAILED_STATUS)
 
-    async def _acknowledge(self, request_id: str, account_id: int, request: AnalyzeRequest, base_url: str) -> Reply:
+    async def _acknowledge(self, request_id: str, account_id: int, echo: str, base_url: str) -> Reply:
         if not await self._store.write(lambda db: admission.acknowledge(db, request_id)):
             raise Superseded(request_id)
-        return _acknowledgment(request_id, account_id, request, base_url)
+        return _acknowledgment(request_id, account_id, echo, base_url)
 
     async def _again(self, earlier: Stored, new: Admission, base_url: str) -> Reply:
         """The same request under the same idempotency key: its own answer, and nothing more is charged."""
         if not earlier.asks_the_same(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
-        known = (earlier.request_id, earlier.account_id, earlier.request, base_url)
+        known = (earlier.request_id, earlier.account_id, earlier.echo, base_url)
         running = self._runner.answering.get(earlier.request_id)
         if not earlier.acknowledged and running is not None:
             earlier = await asyncio.shield(running.task)
@@ -182,7 +191,7 @@ class Handlers:
             return Reply(404, {"error": not_found(request_id), "status": "failed"})
         if stored.state in FINISHED:
             return _finished(stored, 200)
-        return Reply(200, {**_echo(stored.request_id, stored.account_id, stored.request), "status": "processing"})
+        return Reply(200, {**_echo(stored.request_id, stored.account_id, stored.echo), "status": "processing"})
 
     async def forget_expired(self) -> None:
         """Drop requests whose results can no longer be read; goes on until it is cancelled."""
@@ -195,35 +204,37 @@ class Handlers:
             await self._clock.sleep(FORGET_EVERY_S)
 
 
-def _echo(request_id: str, user_id: int, request: AnalyzeRequest) -> dict[str, Any]:
+def _read(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
+    """The uploads of a request, and the digest of each."""
+    uploads = read_uploads(request)
+    return uploads, [sha256(content).digest() for content in uploads]
+
+
+def _echo(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
+    asked = {**ASKED, **orjson.loads(echo)}
     return {
         "request_id": request_id,
         "user_id": user_id,
-        "urls": request.url,
-        "files": len(request.file_name),
-        "file_names": request.file_name,
-        "features": request.feature,
-        "backends": request.backend,
-        "role": request.role,
-        "language": request.language,
-        "prompt": request.prompt,
-        "tag_score": request.tag_score,
-        "capture_interval": request.capture_interval,
-        "max_frames": request.max_frames,
+        "urls": asked["url"],
+        "files": len(asked["file_name"]),
+        "file_names": asked["file_name"],
+        "features": asked["feature"],
+        "backends": asked["backend"],
+        **{name: asked[name] for name in AS_ASKED},
     }
 
 
-def _acknowledgment(request_id: str, user_id: int, request: AnalyzeRequest, base_url: str) -> Reply:
+def _acknowledgment(request_id: str, user_id: int, echo: str, base_url: str) -> Reply:
     more = {"success": True, "status": "queued", "response_uri": f"{base_url}/api/response/{request_id}"}
-    return Reply(200, {**_echo(request_id, user_id, request), **more})
+    return Reply(200, {**_echo(request_id, user_id, echo), **more})
 
 
 def _finished(stored: Stored, failed_status: int) -> Reply:
-    echo = _echo(stored.request_id, stored.account_id, stored.request)
+    echo = _echo(stored.request_id, stored.account_id, stored.echo)
     if stored.state is JobState.FAILED:
         return Reply(failed_status, {**echo, "status": "failed", "error": stored.error})
     money = {"credits_paid": stored.paid, "credits": stored.remaining}
-    results = orjson.loads(stored.result or b"{}")
+    results = orjson.Fragment(stored.result or b"{}")  # as it was written: nobody reads it on its way
     return Reply(200, {**echo, "status": "completed", **money, "all": results})
 
 

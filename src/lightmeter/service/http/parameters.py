@@ -150,13 +150,21 @@ def _decode(text: str) -> bytes:
     if len(encoded) > MOST_ENCODED_CHARS:  # before anything is decoded
         raise BadRequest(FILE_TOO_LARGE, 413)
     try:
-        joined = "".join(encoded.split())
-        content = base64.b64decode(joined + "=" * (-len(joined) % 4), validate=True)
+        content = binascii.a2b_base64(encoded, strict_mode=True)  # as nearly all send it: one pass, no copy
     except (binascii.Error, ValueError):
-        raise BadRequest("file must be base64 or a data URI with base64.") from None
+        content = _decode_leniently(encoded)
     if len(content) > MAX_FILE_BYTES:
         raise BadRequest(FILE_TOO_LARGE, 413)
     return content
+
+
+def _decode_leniently(encoded: str) -> bytes:
+    """With line ends and blanks, or without its padding."""
+    try:
+        joined = "".join(encoded.split())
+        return base64.b64decode(joined + "=" * (-len(joined) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise BadRequest("file must be base64 or a data URI with base64.") from None
 
 
 def named(request: AnalyzeRequest, uploads: Sequence[bytes]) -> AnalyzeRequest:

@@ -27,6 +27,7 @@ from lightmeter.service import logs
 from lightmeter.service.books.auth import Account
 from lightmeter.service.http import openapi, page
 from lightmeter.service.http.handlers import Handlers, Reply, refusal
+from lightmeter.service.http.ids import random_hex
 from lightmeter.service.http.injection import FORGET_KEY, Injection
 from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
@@ -109,7 +110,7 @@ def _observed(metrics: Metrics) -> Middleware:
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         begun = time.perf_counter()
-        current = logs.taken_id(request.headers.get(REQUEST_ID))
+        current = logs.taken_id(request.headers.get(REQUEST_ID) or random_hex(8))
         token = logs.request_id.set(current)
         status = 499  # as web servers write down a caller who left before the answer
         try:

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.clock import Clock
@@ -54,10 +54,27 @@ class Terms:
 
 @dataclass(slots=True)
 class Running:
-    """A request that is done in this process while its caller waits."""
+    """A request that is done in this process while its caller waits.
+
+    Attributes:
+        task: Does it.
+        known: Done when it is known whether it can be answered now: it has ended, or it is a video.
+        is_video: Whether it has turned out to be one.
+    """
 
     task: asyncio.Task[Stored]
-    is_video: asyncio.Event = field(default_factory=asyncio.Event)
+    known: asyncio.Future[None]
+    is_video: bool = False
+
+    def found_video(self) -> None:
+        """It is one: its caller is told to poll."""
+        self.is_video = True
+        self.tell()
+
+    def tell(self) -> None:
+        """Let the caller go on."""
+        if not self.known.done():
+            self.known.set_result(None)
 
 
 class Runner:
@@ -120,12 +137,17 @@ class Runner:
 
     def begin(self, attempt: Attempt, order: Order) -> Running:
         """Do a request whose caller waits; its task raises Superseded if the attempt no longer counts in the end."""
-        is_video = asyncio.Event()
-        task = asyncio.create_task(self._answer(attempt, order, self._desk(attempt, order, is_video.set)))
-        running = Running(task, is_video)
+        desk = self._desk(attempt, order, lambda: running.found_video())  # noqa: PLW0108 (made in the next line but one)
+        task = asyncio.create_task(self._answer(attempt, order, desk))
+        running = Running(task, asyncio.get_running_loop().create_future())
         self.metrics.job(JobState.RUNNING.value)
         self.answering[attempt.request_id] = running
-        task.add_done_callback(lambda _: self.answering.pop(attempt.request_id, None))
+
+        def ended(_: object) -> None:
+            self.answering.pop(attempt.request_id, None)
+            running.tell()
+
+        task.add_done_callback(ended)
         return running
 
     async def _answer(self, attempt: Attempt, order: Order, desk: Desk) -> Stored:
