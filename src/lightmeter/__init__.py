@@ -31,6 +31,7 @@ __all__ = [
     "load_plan",
     "open",
     "plan",
+    "report",
     "resume",
     "run",
     "sync",
@@ -47,6 +48,7 @@ _HOMES = {
     "load_plan": "lightmeter.pipeline.planning",
     "open": "lightmeter.pipeline.api",
     "plan": "lightmeter.pipeline.api",
+    "report": "lightmeter.pipeline.report.writing",
     "resume": "lightmeter.pipeline.api",
     "run": "lightmeter.pipeline.api",
 }

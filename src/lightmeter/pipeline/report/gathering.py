@@ -1,0 +1,285 @@
+"""Reads what the page says: counts from the journal, facts from the tables, thumbnails of the few items it shows.
+
+DuckDB counts; what comes into Python is the top of each list. So memory does not grow with the manifest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from lightmeter.clock import Clock, utc_from_timestamp
+from lightmeter.errors import UsageError
+from lightmeter.journal.items import reasons
+from lightmeter.journal.store import reading
+from lightmeter.media.oklab import srgb_to_oklab
+from lightmeter.pipeline.pictures import Picture, Source, picture_of
+from lightmeter.pipeline.plan import Reason
+from lightmeter.pipeline.report import asked
+from lightmeter.pipeline.report.facts import (
+    BINS,
+    REVIEW_FROM,
+    Agreement,
+    Cause,
+    Facts,
+    Found,
+    GroupCost,
+    Item,
+    Palette,
+    Severities,
+    Slow,
+    Tag,
+    Tempo,
+    Voice,
+)
+from lightmeter.pipeline.result import summarize
+from lightmeter.pipeline.session import read_header
+from lightmeter.pipeline.statement import state_account
+from lightmeter.prechecks.reach import Reach
+from lightmeter.tables import queries, questions
+from lightmeter.tables.dataset import Dataset
+
+__all__ = ["Wishes", "gather", "in_order"]
+
+MOST_TAGS: Final = 20
+MOST_GROUPS: Final = 24
+MOST_ROWS: Final = 12
+MOST_BINS: Final = 120
+AT_ONCE: Final = 4
+TAGS_OF_ONE: Final = 4
+COLORS_OF_ONE: Final = 6
+COLORS_OF_ALL: Final = 12
+COLORS_OF_A_GROUP: Final = 8
+
+BIN_WIDTHS_S: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 24 * 3600)
+"""Widths that people read: a tenth of a second to a day."""
+
+GREY_CHROMA: Final = 0.035
+"""Oklab chroma under which a colour reads as a grey and its hue means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the caller of the report chooses.
+
+    Attributes:
+        by: Column of `assets` that groups palettes and costs; None: the kind.
+        fetch_thumbnails: Whether pictures that are not on this machine are fetched.
+        thumbnails: Most pictures in the gallery, and most in the review list.
+    """
+
+    by: str | None = None
+    fetch_thumbnails: bool = False
+    thumbnails: int = 24
+
+
+async def gather(out: Path, wishes: Wishes, clock: Clock) -> Facts:
+    """Everything the page says of the run in `out`.
+
+    Raises:
+        JournalError: there is no run there.
+        UsageError: `wishes.by` is no column of `assets`, or has too many values to be shown.
+    """
+    facts = await asyncio.to_thread(_counted, out, wishes, clock)
+    items = await _with_pictures(out, [*facts.sample, *facts.review], fetch=wishes.fetch_thumbnails)
+    return replace(facts, sample=tuple(items[: len(facts.sample)]), review=tuple(items[len(facts.sample) :]))
+
+
+def _counted(out: Path, wishes: Wishes, clock: Clock) -> Facts:
+    header, summary = read_header(out), summarize(out)
+    with reading(out) as db:
+        why = tuple(Reason(*row) for row in reasons(db))
+    return Facts(
+        header=header,
+        summary=summary,
+        statement=state_account(out),
+        reasons=why,
+        found=_found(out, wishes.by),
+        sample=_sample(out, wishes.thumbnails),
+        review=_review(out, wishes.thumbnails),
+        made_at=f"{utc_from_timestamp(clock.now()):%Y-%m-%d %H:%M} UTC",
+        lineage=Dataset(out).lineage("assets") or {},
+    )
+
+
+def _found(out: Path, by: str | None) -> Found:
+    group = "kind" if by is None else by
+    _check_groups(out, group)
+    palettes = _palettes(questions.palette(out, most=COLORS_OF_ALL).to_pylist())
+    grouped = _palettes(questions.palette(out, by=group, most=COLORS_OF_A_GROUP).to_pylist())
+    causes = _ask(out, asked.CAUSES, most=MOST_ROWS)
+    in_all = causes[0]["in_all"] if causes else 0
+    return Found(
+        written=bool(Dataset(out).parts("assets")),
+        groups_by=group,
+        tags=tuple(Tag(**row) for row in questions.top_tags(out, most=MOST_TAGS).to_pylist()),
+        palettes=(*palettes, *(grouped if len(grouped) > 1 else ())),
+        costs=tuple(
+            GroupCost(**{**row, "group": str(row["group"])})
+            for row in questions.cost_by_group(out, by=group).to_pylist()
+        ),
+        severities=_severities(out),
+        voices=_voices(out),
+        agreements=_agreements(out),
+        causes=tuple(Cause(**{name: row[name] for name in row if name != "in_all"}) for row in causes),
+        causes_in_all=in_all,
+        tempo=_tempo(out),
+        slowest=tuple(Slow(**row) for row in _ask(out, asked.SLOWEST, most=MOST_ROWS)),
+    )
+
+
+def _check_groups(out: Path, column: str) -> None:
+    """Raises UsageError where a column would make more groups than a page can show."""
+    quoted = column.replace('"', '""')
+    known = {row["column_name"] for row in _ask(out, "DESCRIBE assets")}
+    if column in known:  # else the question itself says so, and which columns there are
+        ((groups,),) = (row.values() for row in _ask(out, f'SELECT count(DISTINCT "{quoted}") FROM assets'))  # noqa: S608 (quoted)
+        if groups > MOST_GROUPS:
+            raise UsageError(
+                f"{column!r} has {groups} different values",
+                hint=f"A page shows {MOST_GROUPS} groups at most; ask the tables: lightmeter sql DIR …",
+            )
+
+
+def _palettes(rows: Iterable[dict[str, Any]]) -> list[Palette]:
+    return [
+        Palette(str(group), in_order([(row["hex"], row["share"] or 0.0) for row in of_group]))
+        for group, of_group in groupby(rows, key=lambda row: row["group"])
+    ]
+
+
+def in_order(colors: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    """Colours `#rrggbb` as the eye sorts them, by Oklab: greys from dark to light, then by hue, dark to light."""
+    if not colors:
+        return ()
+    channels = np.array([list(bytes.fromhex(name[1:])) for name, _ in colors]) / 255
+    lab = srgb_to_oklab(channels)
+    chroma, hue = np.hypot(lab[:, 1], lab[:, 2]), np.arctan2(lab[:, 2], lab[:, 1])
+    keys = [
+        (0, 0.0, light) if grey else (1, round(float(turn), 1), light)
+        for grey, turn, light in zip(chroma < GREY_CHROMA, hue, lab[:, 0].tolist(), strict=True)
+    ]
+    return tuple(color for _, color in sorted(zip(keys, colors, strict=True)))
+
+
+def _severities(out: Path) -> Severities:
+    bins = {row["bin"]: row["items"] for row in _ask(out, asked.SEVERITIES, bins=BINS)}
+    voices = tuple(tuple(row.values()) for row in _ask(out, asked.LABELS, most=MOST_ROWS))
+    return Severities(tuple(bins.get(at, 0) for at in range(BINS)), voices)
+
+
+def _voices(out: Path) -> tuple[Voice, ...]:
+    said: dict[str, dict[str, int]] = {}
+    for row in _ask(out, asked.VOICES):
+        said.setdefault(row["source"], {})[row["said"]] = row["items"]
+    return tuple(Voice(source, items) for source, items in sorted(said.items()))
+
+
+def _agreements(out: Path) -> tuple[Agreement, ...]:
+    """For each two back ends; the question answers by frequency, so the first labels are the most frequent."""
+    rows = questions.agreement(out).to_pylist()
+    agreements = []
+    for (one, other), of_pair in groupby(rows, key=lambda row: (row["one"], row["other"])):
+        counts = [(row["label"], row["both_say"], row["both_say"] + row["one_says"]) for row in of_pair]
+        both, either = sum(count[1] for count in counts), sum(count[2] for count in counts)
+        agreements.append(Agreement(one, other, both, either, tuple(counts[:MOST_ROWS])))
+    return tuple(agreements[:MOST_ROWS])
+
+
+def _tempo(out: Path) -> Tempo | None:
+    (span,) = _ask(out, asked.SPAN)
+    if span["first"] is None:
+        return None
+    wide_s = (span["last"] - span["first"]) / MOST_BINS
+    bin_s = next(
+        (width for width in BIN_WIDTHS_S if width >= wide_s), BIN_WIDTHS_S[-1] * (1 + wide_s // BIN_WIDTHS_S[-1])
+    )
+    rows = _ask(out, asked.TEMPO, first=span["first"], bin_s=bin_s)
+    (late,) = _ask(out, asked.LATENCY)
+    quantiles = None if late["median"] is None else (late["median"], late["late"], late["longest"])
+    bins = {row["bin"]: (row["requests"], row["assets"], row["credits"]) for row in rows}
+    return Tempo(f"{span['started_at'][:19]} UTC", bin_s, bins, quantiles)
+
+
+def _sample(out: Path, most: int) -> tuple[Item, ...]:
+    rows = _ask(out, asked.SAMPLE, most=most)
+    return _described(out, [Item(**row, severity=None) for row in rows])
+
+
+def _review(out: Path, most: int) -> tuple[Item, ...]:
+    rows = questions.nsfw_review(out, least_severity=REVIEW_FROM, most=most).to_pylist()
+    known = {
+        row["item_id"]: row
+        for row in _ask(
+            out,
+            "SELECT item_id, kind, duration_s FROM assets WHERE item_id IN (SELECT unnest($ids))",
+            ids=[row["item_id"] for row in rows],
+        )
+    }
+    items = []
+    for row in rows:
+        about = known.get(row["item_id"], {})
+        said = (row["label"], row["source"], row["spread"])
+        item = Item(row["item_id"], row["url"] or "", about.get("kind"), about.get("duration_s"), row["severity"])
+        items.append(replace(item, said=said))
+    return _described(out, items)
+
+
+def _described(out: Path, items: Sequence[Item]) -> tuple[Item, ...]:
+    """The items with their tags, colours and severity."""
+    ids = [item.item_id for item in items]
+    severity = {row["item_id"]: row["severity"] for row in _ask(out, asked.SEVERITY_OF, ids=ids)}
+    tags: dict[str, list[tuple[str, float | None]]] = {}
+    for row in _ask(out, asked.TAGS_OF, ids=ids, most=TAGS_OF_ONE):
+        tags.setdefault(row["item_id"], []).append((row["name"], row["best"]))
+    colors: dict[str, list[tuple[str, float]]] = {}
+    for row in _ask(out, asked.COLORS_OF, ids=ids, most=COLORS_OF_ONE):
+        colors.setdefault(row["item_id"], []).append((row["hex"], row["share"] or 0.0))
+    return tuple(
+        replace(
+            item,
+            severity=severity.get(item.item_id, item.severity),
+            tags=tuple(tags.get(item.item_id, ())),
+            colors=tuple(colors.get(item.item_id, ())),
+        )
+        for item in items
+    )
+
+
+async def _with_pictures(out: Path, items: Sequence[Item], *, fetch: bool) -> list[Item]:
+    """The items with their thumbnails, those of the gallery in the manifest's order."""
+    ids = sorted({item.item_id for item in items})
+    with reading(out) as db:
+        places = {
+            item_id: (seq, path)
+            for item_id, seq, path in db.execute(
+                "SELECT item_id, seq, path FROM items WHERE item_id IN (SELECT value FROM json_each(?))",
+                (json.dumps(ids),),
+            )
+        }
+    sources = {item.item_id: Source(item.url, places.get(item.item_id, (0, None))[1]) for item in items}
+    async with AsyncExitStack() as stack:
+        reach = await stack.enter_async_context(Reach(connections=AT_ONCE)) if fetch else None
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(item_id: str) -> tuple[str, Picture]:
+            async with gate:
+                return item_id, await picture_of(sources[item_id], reach)
+
+        pictures = dict(await asyncio.gather(*(one(item_id) for item_id in ids)))
+    shown = [replace(item, picture=pictures[item.item_id]) for item in items]
+    sampled = sorted((item for item in shown if item.said is None), key=lambda item: places[item.item_id][0])
+    return [*sampled, *(item for item in shown if item.said is not None)]
+
+
+def _ask(out: Path, query: str, **parameters: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = queries.sql(out, query, parameters or None).to_pylist()
+    return rows
