@@ -122,6 +122,13 @@ class Ceiling:
         self._probe_at = now + max(self._interval_s, min(most_s, cost_s))
         self.step = -1
 
+    def moved(self, rate: float, now: float) -> None:
+        """The limit is another now, for a reason outside: what was counted and tried under the old one is void."""
+        self.rate = max(_SLOWEST, rate)
+        self._since, self._opened, self._unsure = None, None, None
+        self._untaken = self._untaken_since_opened = 0
+        self._end_probe(now, _FIRST_INTERVAL_S)
+
     def on_untaken(self) -> None:
         """A request was rejected or lost: it does not count as taken."""
         self._untaken += 1

@@ -16,7 +16,7 @@ A Retry-After beats a RateLimit header beats all of this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from lightmeter.client.pace.ceiling import Ceiling
@@ -40,6 +40,8 @@ _LEAST_NEAR: Final = 2
 _NEAR: Final = 20
 _ENOUGH: Final = 20
 _ABOVE: Final = 3
+# Parts of a shared limit that differ by less are equal.
+_ALIKE: Final = 0.05
 
 
 class Pace:
@@ -87,8 +89,19 @@ class Pace:
         self._taken_since_episode = 0
         self._above = 0
         self._above_needed = _ABOVE
+        self._sharers = 1
         self._quota_rate: float | None = None
         self._quota_until = float("-inf")
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds from sending to answer, about: of the last round."""
+        return self._watch.latency_s
+
+    @property
+    def requests_per_s(self) -> float | None:
+        """The learned limit on requests; None while none is known, or where the service merely gets slower."""
+        return None if self.ceiling is None or self.ceiling.crowded else self.ceiling.rate
 
     @property
     def closed_until(self) -> float:
@@ -280,17 +293,53 @@ class Pace:
             self._quota_rate = quota.remaining / quota.reset_s
 
     def state(self) -> dict[str, float]:
-        """What is worth keeping for the next run: `rate` (requests per second), or `cap` (in flight), or nothing."""
+        """What is worth keeping and telling: `rate` (requests per second) or `cap` (in flight), or nothing.
+
+        Both are of this process alone; with `sharers`, how many share the limit, they are those of the key.
+        """
         if self.ceiling is not None:
-            return {"rate": self.ceiling.rate, "crowded": float(self.ceiling.crowded)}
-        return {} if self.cap is None else {"cap": float(self.cap)}
+            return {"rate": self.ceiling.rate, "crowded": float(self.ceiling.crowded), "sharers": float(self._sharers)}
+        return {} if self.cap is None else {"cap": float(self.cap), "sharers": float(self._sharers)}
 
     def warm_start(self, state: Mapping[str, float], now: float) -> None:
         """Go on with what an earlier run learned, at 0.7 of it: others may use the key by now."""
-        if "rate" in state and state["rate"] > 0:
-            self.ceiling = Ceiling(_WARM * state["rate"], now, None)
-            self.ceiling.crowded = bool(state.get("crowded", 0))
+        sharers = max(1.0, state.get("sharers", 1.0)) / self._sharers
+        if state.get("rate", 0) > 0:
+            self._set_rate(_WARM * state["rate"] * sharers, now, crowded=bool(state.get("crowded", 0)))
+        elif state.get("cap", 0) >= 1:
+            self._set_cap(_WARM * state["cap"] * sharers, now)
+
+    def share(self, others: Sequence[Mapping[str, float]], now: float) -> None:
+        """Take an equal part of what this process and `others` (their `state`) have learned of the limit.
+
+        Each counts only its own requests, so each learns its own part; a part is the mean of what all think the
+        whole is, divided by their number. Small differences and probes under way are left alone.
+        """
+        sharers, before = len(others) + 1, self._sharers
+        self._sharers = sharers
+        mine = [{"rate": self.ceiling.rate if self.ceiling else 0, "cap": self.cap or 0, "sharers": before}]
+        rates, caps = (
+            [one[name] * max(1.0, one.get("sharers", 1.0)) for one in (*mine, *others) if one.get(name, 0) > 0]
+            for name in ("rate", "cap")
+        )
+        if rates:
+            part = sum(rates) / len(rates) / sharers
+            probing = self.ceiling is not None and self.ceiling.step >= 0
+            near = self.ceiling is not None and abs(self.ceiling.rate - part) <= _ALIKE * part
+            if sharers != before or not (probing or near):
+                self._set_rate(part, now, crowded=any(one.get("crowded", 0) for one in others))
+        elif caps and (sharers != before or self.cap is None):
+            self._set_cap(sum(caps) / len(caps) / sharers, now)
+
+    def _set_rate(self, rate: float, now: float, *, crowded: bool) -> None:
+        if self.ceiling is None:
+            self.ceiling = Ceiling(rate, now, None)
+            self.ceiling.crowded = crowded
+            self.cap, self._no_cap = None, True
             self.window = float(self.max_in_flight)
-        elif "cap" in state and state["cap"] >= 1:
-            self.cap = max(1, min(self.max_in_flight, int(_WARM * state["cap"])))
-            self._trial_at = now
+        else:
+            self.ceiling.moved(rate, now)
+
+    def _set_cap(self, cap: float, now: float) -> None:
+        self.cap = max(1, min(self.max_in_flight, int(cap)))
+        self._trial_at = now
