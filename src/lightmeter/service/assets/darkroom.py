@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +30,7 @@ from lightmeter.media.views import View, view_of
 from lightmeter.service.assets.allocator import keep_small_blocks
 from lightmeter.service.assets.film import Film
 from lightmeter.service.backends.base import MOST_SIDE
+from lightmeter.service.crew import Crew, cores
 
 __all__ = ["Darkroom", "DecodingLimits", "Pictures", "Seen"]
 
@@ -52,7 +52,7 @@ class DecodingLimits:
     """
 
     decoders: int = os.cpu_count() or 1
-    threads: int = 2 * (os.cpu_count() or 1)
+    threads: int = field(default_factory=lambda: 2 * cores())
     pixels_in_flight: int = 64_000_000
     slice_frames: int = 32
     video: DecoderLimits = field(default_factory=DecoderLimits)
@@ -114,13 +114,13 @@ class Darkroom:
         self._limits = limits
         self._decoders = asyncio.Semaphore(limits.decoders)
         self._pixels = _Budget(limits.pixels_in_flight)
-        self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="lightmeter-darkroom")
+        self._threads = Crew(limits.threads, "lightmeter-darkroom")
         # Room that each thread has for a picture whose size is not known yet: most are decoded in the same go.
         self._usual = max(1, limits.pixels_in_flight // limits.threads)
 
     def close(self) -> None:
         """End the threads when they have done what they are at."""
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.close()
 
     async def image(self, film: Film, views: frozenset[View]) -> Pictures:
         """Decode an image, and cut views out of it.
@@ -130,12 +130,11 @@ class Darkroom:
         """
         if sniff(film.head) is None:
             raise UnsupportedMedia("not an image or a video of a known format")
-        run = asyncio.get_running_loop().run_in_executor
         async with self._pixels.taking(self._usual):
-            facts, cut = await run(self._threads, _developed, film, views, self._usual)
+            facts, cut = await self._threads.run(_developed, film, views, self._usual)
         if cut is None:
             async with self._pixels.taking(facts.width * facts.height):
-                facts, cut = await run(self._threads, _developed, film, views, None)
+                facts, cut = await self._threads.run(_developed, film, views, None)
         seen = {view: (rgb,) for view, rgb in (cut or {}).items()}
         return Pictures("image", facts.width, facts.height, None, None, seen)
 
@@ -194,7 +193,7 @@ class Darkroom:
             except StopAsyncIteration:
                 return None
         times = tuple(frame.time_s for frame in frames)
-        seen = await asyncio.get_running_loop().run_in_executor(self._threads, _seen, frames, views)
+        seen = await self._threads.run(_seen, frames, views)
         return Pictures("video", facts.width, facts.height, facts.duration_s, times, seen)
 
 

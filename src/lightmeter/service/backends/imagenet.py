@@ -34,7 +34,8 @@ from lightmeter.service.backends.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet_names import tag_members
 from lightmeter.service.backends.kept import kept
 from lightmeter.service.backends.lite0 import CLASSES, CONVERTER, INPUT, SIDE, build_lite0
-from lightmeter.service.backends.session import cores, open_session
+from lightmeter.service.backends.session import open_session
+from lightmeter.service.crew import cores
 from lightmeter.settings import read_settings
 
 __all__ = ["LEAST_PROBABILITY", "MAX_TAGS", "ImageNet", "tag_score"]

@@ -20,7 +20,8 @@ from lightmeter.errors import BackendError
 from lightmeter.media.views import Stretched, view_of
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.session import cores, open_session
+from lightmeter.service.backends.session import open_session
+from lightmeter.service.crew import cores
 
 __all__ = ["OpenNsfw"]
 

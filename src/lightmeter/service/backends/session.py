@@ -6,24 +6,16 @@ result that one thread has added up does not depend on how many cores there are 
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 import onnxruntime
 
 from lightmeter.errors import BackendError
 
-__all__ = ["cores", "open_session"]
+__all__ = ["open_session"]
 
 _ERRORS_ONLY: Final = 3
 """onnxruntime's log level."""
-
-
-def cores() -> int:
-    """Cores that this process may use: the calls of a model at once that gain anything."""
-    # Containers and schedulers narrow the affinity; cpu_count would still count the whole machine.
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def open_session(model: bytes) -> onnxruntime.InferenceSession:

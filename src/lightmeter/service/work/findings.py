@@ -48,7 +48,9 @@ def joined(before: Seen | None, shape: Shape, found: Mapping[str, list[Entries] 
 
 
 def merged(parts: Sequence[Entries]) -> Entries:
-    """What all back ends found in one picture."""
+    """What all back ends found in one picture; what a single one found, as it is."""
+    if len(parts) == 1:
+        return parts[0]
     whole = Entries()
     for part in parts:
         for name, tags in part.tags.items():

@@ -28,7 +28,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -36,6 +35,7 @@ from typing import TypeAlias
 from lightmeter.errors import BackendError, LightmeterError
 from lightmeter.models.response import Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
+from lightmeter.service.crew import Crew
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.work.turns import Rota
 
@@ -71,18 +71,18 @@ class _Desk:
         self._pictures_a_call = traits.pictures_a_call
         self._free = traits.calls_at_once
         self._queue: Rota[_Waiting] = Rota()
-        self._threads = ThreadPoolExecutor(traits.calls_at_once, thread_name_prefix=f"lightmeter-{backend.name}")
+        self._threads = Crew(traits.calls_at_once, f"lightmeter-{backend.name}")
 
     def __len__(self) -> int:
         return len(self._queue)
 
     async def warm(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._backend.warm)
+        await self._threads.run(self._backend.warm)
 
     def close(self) -> None:
         while self._queue:
             self._queue.pop().answer.cancel()
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.close()
 
     async def ask(self, pictures: Sequence[RGB], question: Question, asker: Hashable) -> list[Entries]:
         loop = asyncio.get_running_loop()
@@ -91,7 +91,7 @@ class _Desk:
             self._queue.add(asker, _Waiting(picture, question, answer))
         self._call_all()
         try:
-            return list(await asyncio.gather(*answers))
+            return [await answers[0]] if len(answers) == 1 else list(await asyncio.gather(*answers))
         finally:
             for answer in answers:  # after an error or a cancellation nobody wants the rest
                 answer.cancel()
@@ -105,9 +105,7 @@ class _Desk:
                 continue
             self._free -= 1
             pictures = [waiting.picture for waiting in batch]
-            calling = asyncio.get_running_loop().run_in_executor(
-                self._threads, _look, self._backend, pictures, batch[0].question, self._metrics
-            )
+            calling = self._threads.run(_look, self._backend, pictures, batch[0].question, self._metrics)
             calling.add_done_callback(partial(self._called, batch))
 
     def _called(self, batch: Sequence[_Waiting], calling: asyncio.Future[list[Outcome]]) -> None:

@@ -289,7 +289,7 @@ class Worker:
 
     async def _ask_all(self, pictures: Pictures, errand: _Errand) -> dict[str, list[Entries] | BackendError]:
         asking = [self._ask(backend, question, pictures, errand) for backend, question in errand.questions.items()]
-        return dict(await asyncio.gather(*asking))
+        return dict(await _together(asking))
 
     async def _ask(
         self, backend: str, question: Question, pictures: Pictures, errand: _Errand
@@ -339,6 +339,8 @@ class Worker:
 
 async def _together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """All results; when one raises or this is cancelled, the others have ended before it is known outside."""
+    if len(coroutines) == 1:  # most requests are for one picture: it needs no task of its own
+        return [await coroutines[0]]
     tasks = [asyncio.create_task(each) for each in coroutines]
     try:
         return await asyncio.gather(*tasks)
