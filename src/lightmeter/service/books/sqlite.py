@@ -10,23 +10,29 @@ it, in transactions of their own; they do no work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import apsw
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.books.answers import Job, Outcome, deliver
-from lightmeter.service.books.database import StoreError, sqlite_path, to_sqlite
+from lightmeter.service.books.database import Connection, StoreError, sqlite_path, to_sqlite
 from lightmeter.service.books.schema import SCHEMA, VERSION, steps_from
 
-__all__ = ["SqliteDatabase"]
+__all__ = ["Busy", "SqliteDatabase"]
+
+T = TypeVar("T")
 
 MOST_AT_ONCE: Final = 64
 """Jobs in one transaction: the last of them waits for the first."""
+
+
+class Busy(Exception):
+    """The file cannot be looked at without waiting."""
 
 
 class _Transaction:
@@ -61,6 +67,7 @@ class SqliteDatabase:
         self._is_closed = False
         try:
             self._db = self._open()
+            self._glancing = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
         except BaseException:
             self._unlock()
             raise
@@ -110,11 +117,23 @@ class SqliteDatabase:
             raise RuntimeError("the store is closed")
         self._jobs.put(job)
 
+    def glance(self, look: Callable[[Connection], T]) -> T:
+        """Look at what is written, on the thread that asks; always the same one.
+
+        Raises:
+            Busy: the file is being recovered or tidied up.
+        """
+        try:
+            return look(_Transaction(self._glancing))
+        except apsw.BusyError:
+            raise Busy from None
+
     def close(self) -> None:
         """Finish what was handed in and close the file."""
         self._is_closed = True
         self._jobs.put(None)
         self._thread.join()
+        self._glancing.close()
         self._unlock()
 
     def _run(self) -> None:

@@ -7,12 +7,13 @@ a disk.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.books.answers import Job
 from lightmeter.service.books.database import Connection, is_postgres
-from lightmeter.service.books.sqlite import SqliteDatabase
+from lightmeter.service.books.sqlite import Busy, SqliteDatabase
 
 __all__ = ["Store"]
 
@@ -49,6 +50,16 @@ class Store:
     async def read(self, look: Callable[[Connection], T]) -> T:
         """Run `look`, which changes nothing."""
         return await self._do(look, writes=False)
+
+    async def glance(self, look: Callable[[Connection], T]) -> T:
+        """Run `look`, which changes nothing and reads a few rows that are always in memory.
+
+        On a file it is done here and now: it sees what is written, and waits for no disk and no other thread.
+        """
+        if isinstance(self._database, SqliteDatabase):
+            with suppress(Busy):
+                return self._database.glance(look)
+        return await self.read(look)
 
     async def _do(self, work: Callable[[Connection], T], *, writes: bool) -> T:
         job = Job(work, writes)

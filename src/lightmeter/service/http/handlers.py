@@ -93,14 +93,14 @@ class Handlers:
             AccessDenied: nobody's.
         """
         key = auth.key_from(headers)
-        account = None if key is None else await self._store.read(lambda db: auth.account_of(db, key))
+        account = None if key is None else await self._store.glance(lambda db: auth.account_of(db, key))
         if account is None:
             raise AccessDenied(ACCESS_DENIED)
         return account
 
     async def credits(self, account: Account) -> Reply:
         """GET /api/credits."""
-        return Reply(200, {"credits": await self._store.read(lambda db: balance_of(db, account.account_id))})
+        return Reply(200, {"credits": await self._store.glance(lambda db: balance_of(db, account.account_id))})
 
     async def analyze(self, account: Account, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
         """POST and GET /api/fetch.

@@ -29,13 +29,18 @@ class Company:
         self._together: deque[asyncio.Future[None]] = deque()
         self._alone: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether one more may be beside the others at once."""
+        return not (self.is_taken or self._alone)
+
     @asynccontextmanager
     async def together(self) -> AsyncIterator[None]:
         """In the room beside others, for as long as the block lasts."""
-        if self.is_taken or self._alone:
-            await self._wait(self._together)
-        else:
+        if self.is_open:
             self.inside += 1
+        else:
+            await self._wait(self._together)
         try:
             yield
         finally:

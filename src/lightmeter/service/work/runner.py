@@ -129,6 +129,8 @@ class Runner:
         Raises:
             Busy: that takes too long.
         """
+        if self._company.is_open:
+            return
         try:
             async with asyncio.timeout(PATIENCE_S), self._company.together():
                 return
