@@ -68,9 +68,9 @@ async def test_one_plan_can_be_run_into_two_folders(folder):
         assert (run.summary().counts["failed"], run.summary().counts["skipped"]) == (1, 1)
 
 
-async def test_another_manifest_in_the_same_folder_is_refused(folder):
-    """A folder holds one run; the message says what to do instead."""
-    await lm.run(await lm.plan([str(folder / "nothing")], precheck=False), folder / "out")
+async def test_another_manifest_is_refused_while_a_run_is_not_finished(folder):
+    """A folder holds one run at a time; the message says what to do instead."""
+    await lm.run(await lm.plan(["http://x.example/b.jpg"], precheck=False, budget=0), folder / "out")
     with pytest.raises(SettingsError, match="another manifest") as caught:
         await lm.run(await lm.plan(["http://x.example/a.jpg"], precheck=False), folder / "out")
     assert "--out" in caught.value.hint

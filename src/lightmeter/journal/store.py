@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +22,16 @@ from lightmeter.atomic import fsync_folder, replacing
 from lightmeter.errors import JournalError, JournalLocked
 from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION, migrate
 
-__all__ = ["FILE_NAME", "Change", "Journal", "copy_journal", "journal_path", "reading"]
+__all__ = [
+    "FILE_NAME",
+    "Change",
+    "Journal",
+    "copy_journal",
+    "journal_path",
+    "reading",
+    "run_lock",
+    "set_aside",
+]
 
 T = TypeVar("T")
 Change = Callable[[apsw.Connection], T]
@@ -115,16 +124,85 @@ def reading(folder: Path) -> Iterator[apsw.Connection]:
             connection.close()
 
 
-def copy_journal(source: Path, target: Path) -> None:
-    """Make `target` a compact copy of the journal file `source`, whole or not at all."""
+def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = None) -> None:
+    """Make `target` a compact copy of the journal file `source`, whole or not at all; `meta` replaces facts of the run.
+
+    Raises:
+        JournalError: it cannot be written.
+    """
     connection = _connect(source, apsw.SQLITE_OPEN_READWRITE)
     try:
         with replacing(target) as temporary:
             connection.execute("VACUUM INTO ?", (str(temporary),))
+            copy = _connect(temporary, apsw.SQLITE_OPEN_READWRITE)
+            try:
+                copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
+            finally:
+                copy.close()
     except apsw.Error as error:
         raise JournalError(f"{target} cannot be written: {error}.") from error
     finally:
         connection.close()
+
+
+def set_aside(source: Path, target: Path) -> None:
+    """Move a journal file that nobody runs any more, whole: what its log still holds goes into it first.
+
+    Raises:
+        JournalLocked: somebody reads it at this moment.
+        JournalError: it cannot be moved.
+    """
+    try:
+        connection = _connect(source, apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.pragma("journal_mode", "delete")
+        finally:
+            connection.close()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.rename(target)
+        fsync_folder(target.parent)
+        fsync_folder(source.parent)
+    except apsw.BusyError:
+        raise JournalLocked(f"{source} is being read.", hint="Try again in a moment.") from None
+    except (apsw.Error, OSError) as error:
+        raise JournalError(f"{source} cannot be moved to {target}: {error}.") from error
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Be the only process that may change the run in `folder`; the system lets go when the process dies, however.
+
+    Raises:
+        JournalLocked: another process is.
+        JournalError: the folder cannot be written.
+    """
+    lock = _take_lock(folder)
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def _take_lock(folder: Path) -> apsw.Connection:
+    """An exclusive transaction on a file of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = None
+    try:
+        lock = apsw.Connection(str(folder / LOCK_NAME))
+        lock.execute("BEGIN EXCLUSIVE")
+    except apsw.Error as error:
+        if lock is not None:
+            lock.close()
+        if isinstance(error, apsw.BusyError):
+            raise JournalLocked(
+                f"Another process is running {folder}.",
+                hint="Wait for it, or look at it: lightmeter status DIR",
+            ) from None
+        raise JournalError(
+            f"{folder} cannot be written: {error}.",
+            hint="Is the disk full, or the folder read-only? Nothing was sent.",
+        ) from error
+    return lock
 
 
 class Journal:
@@ -137,9 +215,8 @@ class Journal:
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self._lock = self._take_lock(folder)
+        self._lock = _take_lock(folder)
         try:
             self._connection = _open_for_writing(journal_path(folder))
         except BaseException:
@@ -148,26 +225,6 @@ class Journal:
         self._queue: queue.SimpleQueue[tuple[Change[Any], _Told] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="lightmeter-journal", daemon=True)
         self._thread.start()
-
-    @staticmethod
-    def _take_lock(folder: Path) -> apsw.Connection:
-        """An exclusive transaction on a file of its own: the system drops it when the process dies, however it dies."""
-        lock = apsw.Connection(str(folder / LOCK_NAME))
-        try:
-            lock.execute("BEGIN EXCLUSIVE")
-        except apsw.BusyError:
-            lock.close()
-            raise JournalLocked(
-                f"Another process is running {folder}.",
-                hint="Wait for it, or look at it: lightmeter status DIR",
-            ) from None
-        except apsw.Error as error:
-            lock.close()
-            raise JournalError(
-                f"{folder} cannot be written: {error}.",
-                hint="Is the disk full, or the folder read-only? Nothing was sent.",
-            ) from error
-        return lock
 
     def __enter__(self) -> Self:
         return self

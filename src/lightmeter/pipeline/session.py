@@ -14,12 +14,14 @@ from lightmeter.client.client import Client
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import JournalError, SettingsError
 from lightmeter.journal.changes import get_meta, put_meta
-from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
+from lightmeter.journal.items import count_by_status
+from lightmeter.journal.proofs import open_submissions
+from lightmeter.journal.store import Journal, copy_journal, journal_path, reading, run_lock, set_aside
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
 from lightmeter.pipeline.embedded import Endpoint, endpoint
 from lightmeter.pipeline.keybudget import KeyBudget, key_budget
-from lightmeter.pipeline.options import Options
-from lightmeter.pipeline.plan import Plan
+from lightmeter.pipeline.options import ASKED, Options
+from lightmeter.pipeline.plan import Plan, fresh_run_id
 from lightmeter.settings import Settings
 
 __all__ = [
@@ -32,6 +34,8 @@ __all__ = [
     "read_header",
     "store_options",
 ]
+
+PLAN_NAME: Final = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +122,40 @@ def _number(text: str | None) -> int | None:
 def adopt(plan: Plan, out: Path) -> None:
     """Make the plan's rows the journal of `out`, or go on with the journal that is there.
 
+    A finished run of another manifest is set aside in `out/runs/<its run id>/`, its journal whole. All of it happens
+    under the run's lock: of two that start at once, one has the folder.
+
     Raises:
-        SettingsError: the folder holds a run of another manifest, or one with other options.
+        SettingsError: the folder holds a run of another manifest that is not finished, or one with other options.
+        JournalLocked: another process is running the folder.
     """
-    if not journal_path(out).exists():
-        out.mkdir(parents=True, exist_ok=True)
-        copy_journal(journal_path(plan.folder), journal_path(out))
-        plan.save(out / "plan.json")
-        return
+    with run_lock(out):
+        there = journal_path(out).exists()
+        if there and read_header(out).manifest_sha256 != plan.manifest_sha256:
+            _set_aside(out)
+            there = False
+        if not there:
+            run_id = fresh_run_id(SystemClock())
+            copy_journal(journal_path(plan.folder), journal_path(out), {"run_id": run_id})
+            plan.save(out / PLAN_NAME)
+            return
+    changed_options(out, plan.options)
+
+
+def _set_aside(out: Path) -> None:
     header = read_header(out)
-    if header.manifest_sha256 != plan.manifest_sha256:
+    with reading(out) as db:
+        counts = count_by_status(db)
+        unfinished = sum(counts[status] for status in ("pending", "over_budget", "in_doubt")) or open_submissions(db)
+    if unfinished:
         raise SettingsError(
-            f"{out} holds a run of another manifest ({header.manifest}).",
+            f"{out} holds a run of another manifest ({header.manifest}) that is not finished.",
             hint="Choose another folder with --out, or go on with that run: lightmeter resume DIR",
         )
-    changed_options(out, plan.options)
+    target = out / "runs" / header.run_id
+    set_aside(journal_path(out), journal_path(target))
+    for name in out.glob(f"{Path(PLAN_NAME).stem}.*"):
+        name.replace(target / name.name)
 
 
 def changed_options(out: Path, now: Options, named: Collection[str] | None = None) -> dict[str, Any]:
@@ -148,19 +171,13 @@ def changed_options(out: Path, now: Options, named: Collection[str] | None = Non
     """
     before = read_header(out).options
     changed = {name: value for name, value in now if value != getattr(before, name)}
-    fixed = [name.replace("_", "-") for name in changed if name in _ASKED]
+    fixed = [name.replace("_", "-") for name in changed if name in ASKED]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
             hint="Choose another folder with --out, or use the same options.",
         )
     return {name: value for name, value in changed.items() if named is None or name in named}
-
-
-_ASKED: Final = frozenset(
-    {"features", "backends", "role", "language", "prompt", "tag_score", "capture_interval", "max_frames"}
-)
-"""Options that decide what an answer holds; budget, pace and address may change between runs."""
 
 
 async def store_options(out: Path, options: Options) -> None:
