@@ -24,6 +24,8 @@ from typing import Any
 HERE = Path(__file__).parent
 KILLED = -signal.SIGKILL
 TRACED_S = 20.0
+HANGS_S = 60.0
+"""No story takes a tenth of that."""
 
 
 class Counterpart:
@@ -112,8 +114,16 @@ class Running:
                 os.kill(self.pid, number)
 
     def wait(self) -> Ended:
-        """Until it ends by itself or by what was done to it."""
-        self.waiter.join()
+        """Until it ends by itself or by what was done to it.
+
+        Raises:
+            AssertionError: it does neither; it is ended then.
+        """
+        self.waiter.join(HANGS_S)
+        if self.waiter.is_alive():
+            self.signal(signal.SIGKILL)
+            self.waiter.join()
+            raise AssertionError(f"It hangs. {(self.folder / 'err').read_text('utf-8', 'replace')[-2000:]}")
         return Ended(self.code[0], *((self.folder / name).read_text("utf-8", "replace") for name in ("out", "err")))
 
 

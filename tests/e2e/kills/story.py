@@ -65,16 +65,18 @@ class Story:
         """The output folder."""
         return self.folder / "out"
 
-    def start(self, verb: str = "run", *more: object, **how: Any) -> Running:
-        """Start `run` or `resume` in a process of its own."""
+    def start(self, verb: str = "run", *more: object, nursery: Nursery | None = None, **how: Any) -> Running:
+        """Start `run` or `resume` in a process of its own, in another nursery than the world's if one is given."""
         args = {
             "run": ("run", self.manifest, "--out", self.out, "--json", *OPTIONS, *self.options),
+            "statement": ("statement", self.out),
+            "rebuild": ("rebuild", self.out),
             "plan": ("plan", self.manifest, "--json", *OPTIONS[1:], *self.options),
         }.get(verb, (verb, self.out, "--json"))
         at = ("--base-url", self.world.counterpart.base_url) if verb in {"run", "resume", "plan"} else ()
         final = {"LIGHTMETER_CHARGES_FINAL_S": "0.5"}  # the counterpart is done with anything in a third of that
         env = {"LIGHTMETER_API_KEY": self.key, "TMPDIR": str(self.folder / "tmp"), **final, **self.env}
-        return self.world.nursery.start(*args, *at, *more, env=env, **how)
+        return (nursery or self.world.nursery).start(*args, *at, *more, env=env, **how)
 
     def run(self, verb: str = "run", *more: object, **how: Any) -> Ended:
         """Start it and wait for its end."""

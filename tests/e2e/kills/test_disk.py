@@ -1,0 +1,104 @@
+"""A disk that is full, fills up, or may not be written: said clearly, nothing is sent that could not be remembered."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import judge
+import pytest
+from harness import Fault
+from story import AT_RISK, calls_of
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def mounted(folder: Path, size: str) -> Iterator[None]:
+    """A small disk of its own at `folder`, where the machine allows that."""
+    folder.mkdir()
+    told = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(told, check=False, capture_output=True).returncode:
+        pytest.skip("needs leave to mount a small disk")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def said_clearly(ended) -> None:
+    """One sentence, with the contract's exit code."""
+    assert ended.code == 2, (ended.code, ended.err)
+    assert "Traceback" not in ended.err
+    assert "error: " in ended.err
+    assert "journal" in ended.err
+
+
+@pytest.mark.parametrize("free_kb", [0, 40])
+def test_a_full_disk_sends_nothing(world, free_kb):
+    """Without room for the journal the run does not begin; with room again it goes on."""
+    story = world.story()
+    with mounted(story.out, "4m"):
+        ballast = story.out / "ballast"
+        room = os.statvfs(story.out)
+        ballast.write_bytes(b"\0" * (room.f_bavail * room.f_frsize - free_kb * 1024))
+        said_clearly(story.run())
+        assert story.ledger()["posts"] == []
+        ballast.unlink()
+        ended = story.run()
+        story.judged(ended)
+        assert ended.code == 0, ended.err
+
+
+def test_a_read_only_folder_sends_nothing(world):
+    """A journal that may not be written is refused before anything is sent; once it may be, the run goes on."""
+    story = world.story("--budget", 4)
+    with mounted(story.out, "8m"):
+        assert story.run().code == 3
+        posts = story.ledger()["posts"]
+        subprocess.run(["mount", "-o", "remount,ro", str(story.out)], check=True)
+        said_clearly(story.run("resume", "--budget", 100))
+        assert story.ledger()["posts"] == posts
+        subprocess.run(["mount", "-o", "remount,rw", str(story.out)], check=True)
+        ended = story.run("resume", "--budget", 100)
+        story.judged(ended)
+        assert ended.code == 0, ended.err
+
+
+def without_room(story, fault: Fault | None, **how) -> None:
+    """Run until the disk is full, then go on with room, and judge."""
+    starved = story.run(fault=fault, **how)
+    if starved.code == 0:
+        story.judged(starved)
+        return
+    said_clearly(starved)
+    before = judge.remember(story.out)
+    ended = story.go_on()
+    _, lost = story.judged(ended, before)
+    assert lost <= AT_RISK
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+def test_a_disk_that_fills_up_stops_the_run(traced, error):
+    """From some page on nothing can be written: no more is sent, answers are kept, and the run goes on later."""
+    pages = calls_of(traced, "pwrite64")
+    for part in (0.45, 0.7):
+        story = traced.story("--max-at-risk", AT_RISK)
+        without_room(story, Fault("pwrite64", f"{int(pages * part)}+", f"error={error}"))
+
+
+def test_a_page_that_cannot_be_written_once(traced):
+    """A single failed write or flush is never passed over: the run stops, and nothing is lost."""
+    for call in ("pwrite64", "fdatasync"):
+        story = traced.story("--max-at-risk", AT_RISK)
+        without_room(story, Fault(call, int(0.6 * calls_of(traced, call)), "error=EIO"))
+
+
+def test_a_file_may_not_grow(world):
+    """A limit on the size of files is a full disk too."""
+    story = world.story("--max-at-risk", AT_RISK, rows=60)
+    without_room(story, None, limits={"RLIMIT_FSIZE": 150_000})
