@@ -131,7 +131,7 @@ def _shot(item: Item) -> str:
         return f'<div class="shot none"><span>{dots}</span><span class="fine">{esc(picture.reason)}</span>{badge}</div>'
     alt = esc(item.name)
     if not item.veiled:
-        return f'<div class="shot"><img src="{data_uri(picture.jpeg)}" alt="{alt}" loading="lazy">{badge}</div>'
+        return f'<div class="shot"><img src="{data_uri(picture.jpeg)}" alt="{alt}">{badge}</div>'
     veil = f'<img src="{data_uri(picture.veil)}" alt="{alt}, blurred"><span class="badge">show</span>'
-    opened = f'<img src="{data_uri(picture.jpeg)}" alt="{alt}" loading="lazy">'
+    opened = f'<img src="{data_uri(picture.jpeg)}" alt="{alt}">'
     return f'<details class="shot veil"><summary>{veil}</summary>{opened}</details>'

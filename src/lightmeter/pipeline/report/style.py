@@ -104,6 +104,7 @@ text-align:center;box-shadow:inset 0 0 0 1px var(--line)}
 .badge{position:absolute;left:8px;bottom:8px;padding:2px 8px;border-radius:3px;font-size:12px;line-height:1.5;
 color:#fff;background:rgb(0 0 0/.66)}
 .shot.veil>summary{list-style:none;display:block;height:100%;margin:0}
+.shot.veil>summary:focus-visible{outline-offset:-3px}
 .shot.veil>summary::-webkit-details-marker{display:none}
 .shot.veil>summary img{filter:blur(8px);transform:scale(1.15)}
 .shot.veil[open]>summary{position:absolute;inset:0;z-index:1}

@@ -1,0 +1,125 @@
+"""The report in a real browser: by light, by dark, on a phone, on paper; with the keyboard; and with nothing asked."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import re
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from lightmeter.media.image import is_blank, load_rgb
+
+_home = Path(__file__).parents[1] / "service" / "browser.py"
+_spec = importlib.util.spec_from_file_location("lightmeter_report_browser", _home)
+browser = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(browser)
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(browser.CHROMIUM is None, reason="needs Debian's chromium"),
+]
+
+
+@pytest.fixture
+def looking(told, html, tmp_path):
+    """Opens the report from its file, in a browser of its own; what it asked for is checked at the end."""
+
+    @asynccontextmanager
+    async def open_(width=1200, *, dark=False):
+        async with browser.Browser(tmp_path / "profile") as tab:
+            for domain in ("Page", "Runtime", "Network", "Log", "DOM"):
+                await tab.tell(f"{domain}.enable")
+            await tab.look(width=width, dark=dark)
+            await tab.tell("Page.navigate", url=(told.folder / "report.html").as_uri())
+            await tab.until("document.readyState === 'complete' && document.querySelector('footer')")
+            yield tab
+            elsewhere = [url for url in tab.asked if not url.startswith(("data:", "file:"))]
+            files = [url for url in tab.asked if url.startswith("file:")]
+            assert (elsewhere, len(files), tab.complaints) == ([], 1, [])
+
+    return open_
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_it_reads_well_on_every_screen(looking, dark):
+    """Nothing is wider than the screen, every section shows, pictures are there, and no chart's letter is shrunk."""
+    async with looking(dark=dark) as tab:
+        for width in (360, 700, 1200):
+            await tab.look(width=width, dark=dark)
+            assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), width
+            heights = await tab.value(
+                "[...document.querySelectorAll('section')].map((each) => each.getBoundingClientRect().height)"
+            )
+            assert len(heights) == 10
+            assert min(heights) > 100
+            shown = "[...document.querySelectorAll('.chart svg')].filter((each) => each.getClientRects().length)"
+            assert await tab.value(f"{shown}.length") == 4
+            letters = f"{shown}.map((each) => 12.5 * each.getBoundingClientRect().width / each.viewBox.baseVal.width)"
+            assert min(await tab.value(letters)) >= 9.5, width
+        broken = "[...document.images].filter((each) => each.getClientRects().length && !each.naturalWidth).length"
+        assert await tab.value(broken) == 0
+        assert not is_blank(load_rgb(await tab.shot()))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_text_stands_out_from_its_ground(looking, dark):
+    """By 4.5 to 1 at least (WCAG 2.2, AA): body, small print, links, and the text of charts."""
+    async with looking(dark=dark) as tab:
+        ground = _luminance(await tab.value("getComputedStyle(document.documentElement).backgroundColor"))
+        assert (ground < 0.5) == dark
+        for selector in ("body", ".fine", "nav a", "h2", "th", ".of", ".eyebrow", "td a"):
+            color = await tab.value(f"getComputedStyle(document.querySelector('{selector}')).color")
+            assert _contrast(_luminance(color), ground) >= 4.5, selector
+        fills = await tab.value(
+            "[...document.querySelectorAll('.chart text')].map((each) => getComputedStyle(each).fill)"
+        )
+        assert min(_contrast(_luminance(fill), ground) for fill in set(fills)) >= 4.5
+
+
+async def test_a_veiled_picture_is_opened_by_keyboard(looking):
+    """It is blurred at first; Enter on it shows it, and Enter again hides it."""
+    async with looking() as tab:
+        for _ in range(40):
+            await tab.press("Tab", 9)
+            if await tab.value("document.activeElement === document.querySelector('.veil summary')"):
+                break
+        assert await tab.value("getComputedStyle(document.querySelector('.veil summary')).outlineStyle") == "solid"
+        full = "document.querySelector('.veil > img').checkVisibility()"
+        assert await tab.value(full) is False
+        await tab.press("Enter", 13)
+        await tab.until(full)
+        await tab.press("Enter", 13)
+        await tab.until(f"!{full}")
+
+
+async def test_it_prints(looking):
+    """On paper it is dark on white whatever the screen likes, without what only a screen needs; it fits its pages."""
+    async with looking(dark=True) as tab:
+        paper = {"transferMode": "ReturnAsBase64", "printBackground": True, "preferCSSPageSize": True}
+        printed = base64.b64decode((await tab.tell("Page.printToPDF", **paper))["data"])
+        assert printed.startswith(b"%PDF-")
+        assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 12
+        dark = {"name": "prefers-color-scheme", "value": "dark"}
+        await tab.tell("Emulation.setEmulatedMedia", media="print", features=[dark])
+        ground, text = await tab.value(
+            "[document.documentElement, document.body].map((each) => getComputedStyle(each))"
+            ".map((style, at) => at ? style.color : style.backgroundColor)"
+        )
+        assert _luminance(ground) == 1.0
+        assert _contrast(_luminance(text), 1.0) > 12
+        assert await tab.value("document.querySelector('nav').checkVisibility()") is False
+
+
+def _luminance(color: str) -> float:
+    """Relative luminance of `rgb(…)`, as WCAG defines it."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def _contrast(one: float, other: float) -> float:
+    low, high = sorted((one, other))
+    return (high + 0.05) / (low + 0.05)
