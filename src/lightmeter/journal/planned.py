@@ -15,29 +15,11 @@ __all__ = [
     "Reused",
     "add_rows",
     "forget_reused",
-    "has_reused",
     "planned_rows",
     "restore_rows",
     "reuse",
     "set_frames",
 ]
-
-_REUSE_TABLES: Final = """
-CREATE TABLE IF NOT EXISTS earlier (
-    earlier_id INTEGER PRIMARY KEY,
-    sha256 TEXT NOT NULL UNIQUE,       -- of the answer's bytes
-    request_id TEXT,
-    answered_at REAL NOT NULL,
-    raw BLOB NOT NULL                  -- zstd, as in answers
-) STRICT;
-CREATE TABLE IF NOT EXISTS reused (
-    seq INTEGER PRIMARY KEY REFERENCES items,
-    earlier_id INTEGER NOT NULL REFERENCES earlier
-) STRICT;
-CREATE INDEX IF NOT EXISTS reused_by_earlier ON reused (earlier_id);
-"""
-"""Answers that earlier runs paid for, and the rows of this run that are answered with them."""
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedFinding:
@@ -188,7 +170,7 @@ ORDER BY r.seq
 def planned_rows(db: apsw.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
     """All rows in order, each with the (asset, name, sha256) of the earlier answer that it is answered with, if any."""
     findings: Iterator[Any] = iter(db.execute(_FINDINGS))
-    reused: Iterator[Any] = iter(db.execute(_REUSED)) if has_reused(db) else iter(())
+    reused: Iterator[Any] = iter(db.execute(_REUSED))
     found, answered = next(findings, None), next(reused, None)
     values: Any
     for values in db.execute(_ROWS):
@@ -227,7 +209,6 @@ def reuse(found: Sequence[Reused]) -> Callable[[apsw.Connection], None]:
     """Answer rows that wait with earlier answers: they are ok, and cost nothing."""
 
     def change(db: apsw.Connection) -> None:
-        db.execute(_REUSE_TABLES)
         for one in found:
             answer = one.answer
             values = (answer.sha256, answer.request_id, answer.answered_at, answer.raw)
@@ -248,15 +229,9 @@ def reuse(found: Sequence[Reused]) -> Callable[[apsw.Connection], None]:
 
 def forget_reused(db: apsw.Connection) -> None:
     """Let the rows that earlier answers answered wait again: something else is asked now."""
-    if has_reused(db):
-        db.execute(
-            "UPDATE items SET status = 'pending', reason = NULL, asset = NULL, name = NULL "
-            "WHERE seq IN (SELECT seq FROM reused)"
-        )
-        db.execute("DELETE FROM reused")
-        db.execute("DELETE FROM earlier")
-
-
-def has_reused(db: apsw.Connection) -> bool:
-    """Whether this journal has the tables of earlier answers: only one that used some has."""
-    return db.table_exists("main", "reused")
+    db.execute(
+        "UPDATE items SET status = 'pending', reason = NULL, asset = NULL, name = NULL "
+        "WHERE seq IN (SELECT seq FROM reused)"
+    )
+    db.execute("DELETE FROM reused")
+    db.execute("DELETE FROM earlier")

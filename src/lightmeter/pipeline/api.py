@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -105,18 +105,19 @@ async def begin_plan(path: Path | str, out: Path | str) -> Summary:
     return summarize(folder)
 
 
-async def resume(out: Path | str, **changes: Any) -> Run:
+async def resume(out: Path | str, *, pay_again: int = 0, **changes: Any) -> Run:
     """Go on after a stop, a crash or a raised budget.
 
     Args:
         out: The folder of the run.
+        pay_again: Most credits that may be spent to send again what is in doubt, and so perhaps be paid twice.
         changes: What may change between runs: budget, max_at_risk, batch_size, max_concurrency, careful,
             sole_spender, upload, table_format, base_url.
 
     Raises:
         JournalError: there is no run there, or another process is running it.
     """
-    return await _last(resuming(out, **changes))
+    return await _last(resuming(out, pay_again=pay_again, **changes))
 
 
 def open(folder: Path | str) -> Run:  # noqa: A001 (lightmeter.open reads as what it does)
@@ -151,6 +152,7 @@ async def resuming(
     stop: asyncio.Event | None = None,
     rows: Rows = ALL_ROWS,
     tables: bool = True,
+    pay_again: int = 0,
     **changes: Any,
 ) -> AsyncGenerator[Progress | Run]:
     """As `resume`, yielding progress, and the run last; `rows` and `tables` cut it into the shards of a flow."""
@@ -158,7 +160,7 @@ async def resuming(
     options = read_header(folder).options
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
-    async with aclosing(_work(folder, options, stop, rows, settings)) as steps:
+    async with aclosing(_work(folder, options, stop, _Share(rows, pay_again), settings)) as steps:
         async for step in steps:
             if isinstance(step, Run):
                 await asyncio.to_thread(_keep, folder, options, settings)
@@ -167,14 +169,25 @@ async def resuming(
             yield step
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one start may do: these rows, and so many credits for what is in doubt."""
+
+    rows: Rows
+    pay_again: int
+
+
 def _keep(folder: Path, options: Options, settings: Settings) -> None:
     keep_answers(folder, read_header(folder).run_id, options, settings, SystemClock().now())
 
 
 async def _work(
-    folder: Path, options: Options, stop: asyncio.Event | None, rows: Rows, settings: Settings
+    folder: Path, options: Options, stop: asyncio.Event | None, share: _Share, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
-    async with open_session(folder, settings, options) as session, open_engine(session, rows) as engine:
+    async with (
+        open_session(folder, settings, options) as session,
+        open_engine(session, share.rows, pay_again=share.pay_again) as engine,
+    ):
         work = asyncio.create_task(_all_of_it(engine))
         try:
             while not work.done():

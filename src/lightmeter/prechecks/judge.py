@@ -32,6 +32,7 @@ class Reached:
         head: First bytes of the content; empty after a HEAD request.
         looked_inside: Whether the content was asked for at all.
         sha256: Of the whole content, in hexadecimal, if it was read to its end; else None.
+        etag: The server's mark for this very content: its ETag, else when it was last modified; None without either.
     """
 
     status: int
@@ -41,6 +42,7 @@ class Reached:
     head: bytes = b""
     looked_inside: bool = False
     sha256: str | None = None
+    etag: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -81,6 +83,8 @@ def judge_answer(reached: Reached, expected: MediaKind | None) -> Judgement:
         "size_bytes": reached.size_bytes,
         "final_url": reached.final_url,
     }
+    if reached.etag is not None:
+        facts["etag"] = reached.etag
     if reached.status in _GONE:
         gone = Finding("reach", "error", f"Nothing is there: HTTP {reached.status}.", reached.status, facts)
         return Judgement(expected, (gone,))

@@ -164,7 +164,8 @@ def _translated(error: Exception) -> FetchError:
 
 def _reached(response: aiohttp.ClientResponse) -> Reached:
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    return Reached(response.status, content_type, _size_bytes(response), str(response.url))
+    mark = response.headers.get("ETag") or response.headers.get("Last-Modified")
+    return Reached(response.status, content_type, _size_bytes(response), str(response.url), etag=mark)
 
 
 def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
