@@ -22,6 +22,7 @@ from lightmeter.settings import Settings
 pytestmark = pytest.mark.slow
 
 WAYS = pytest.mark.parametrize("way", [AT_ONCE, POLLED], ids=["at once", "polled"])
+SIGNALS = pytest.mark.parametrize("name", ["INT", "TERM"])
 BEFORE_IT_LISTENS = {-signal.SIGINT, -signal.SIGTERM}
 
 
@@ -61,6 +62,23 @@ def test_a_stop_at_a_random_instant_leaves_nothing_in_doubt(world, way, name):
         drained(story, running.wait())
 
 
+@SIGNALS
+@pytest.mark.parametrize("part", [0.1, 0.5])
+def test_a_stop_while_planning_spends_nothing(traced, part, name):
+    """Who says stop before anything was sent has spent nothing, also with --yes."""
+    story = traced.story()
+    pages = plan_pages(traced)
+    stopped = story.run(fault=Fault("pwrite64", max(1, int(pages * part)), f"signal={name}"))
+    assert stopped.code in {130, *BEFORE_IT_LISTENS}, (stopped.code, stopped.err)
+    assert story.ledger()["posts"] == []
+
+
+def plan_pages(world) -> int:
+    """Pages written by a plan alone, in the thread that writes most."""
+    assert world.story().run("plan", fault=Fault("pwrite64", 65_535)).code == 0
+    return world.nursery.most_calls()
+
+
 def test_a_second_ctrl_c_leaves_at_once(world):
     """Who presses it twice does not wait: 130 within the time of the answer, and what was in flight is in doubt."""
     story = world.story("--max-at-risk", 3, latency_s=2.0)
@@ -85,6 +103,19 @@ def second(world, environment, tmp_path):
     nursery = Nursery(tmp_path, environment)
     yield nursery
     nursery.close()
+
+
+def test_of_two_runs_at_once_one_is_refused(traced, second):
+    """Two `run` into one empty folder: one does the work, the other says so; a plan never replaces a run's journal."""
+    story = traced.story(latency_s=0.05)
+    slow = story.start(fault=Fault("rename,link", 1, "delay_enter=1500000"), nursery=second)
+    time.sleep(0.3)
+    quick = story.run()
+    ended = [quick, slow.wait()]
+    assert sorted(one.code for one in ended) in ([0, 2], [0, 0]), [one.err for one in ended]
+    assert all("Another process" in one.err for one in ended if one.code)
+    story.judged(story.run("resume"))
+    assert set(judge.charges(story.ledger()).values()) == {1}
 
 
 def test_a_folder_in_use_is_refused(world, second):
