@@ -19,6 +19,12 @@ __all__ = ["command"]
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--budget", metavar="CREDITS", type=int, help="A new cap for the whole run.")
 @click.option("--base-url", metavar="URL", help="Another address of the same service.")
+@click.option(
+    "--pay-again",
+    metavar="CREDITS",
+    type=click.IntRange(min=0),
+    help="Send again what is in doubt, for so many credits at most, and perhaps pay for it twice (0).",
+)
 @pace_options
 @json_option
 def command(folder: Path, as_json: bool, **options: Any) -> int:
@@ -27,9 +33,14 @@ def command(folder: Path, as_json: bool, **options: Any) -> int:
     Answers that are waiting at the service are collected first, requests whose end is unknown are resolved,
     and only then anything is spent. Rows that were answered are never asked for again.
 
+    A request whose answer was lost is sent again by itself only where the balance proves that it was not charged.
+    What stays in doubt is sent again with --pay-again; what it may have cost already stays held, so that the
+    budget holds whatever became of it.
+
     \b
-    Example:
+    Examples:
       lightmeter resume out/ --budget 1000
+      lightmeter resume out/ --pay-again 5
     """
     changes = given(options)
     with accounted_for(folder, as_json=as_json):
