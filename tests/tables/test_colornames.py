@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lightmeter.tables import schema
-from lightmeter.tables.colornames import CSS_NAMES, nearest_css_names, with_css_names
+from lightmeter.media.oklab import srgb_to_oklab
+from lightmeter.tables.colornames import CSS_NAMES, css_names, nearest_css_names
 
 
 def test_every_css_colour_is_its_own_nearest():
@@ -23,10 +26,17 @@ def test_a_colour_near_a_named_one_gets_its_name(channels, name):
     assert nearest_css_names([channels]) == [name]
 
 
-def test_a_table_of_colours_gets_a_column():
+def test_columns_of_channels_become_a_column_of_names():
     """Rows keep their order, a colour without all its channels has no name, and no rows are no trouble."""
-    empty = schema("colors").empty_table()
-    assert with_css_names(empty).column("css_name").to_pylist() == []
-    channels = {"red": [255, None, 0], "green": [0, 0, 0], "blue": [0, 0, 128]}
-    table = pa.table({name: pa.array(values, pa.uint8()) for name, values in channels.items()})
-    assert with_css_names(table).column("css_name").to_pylist() == ["red", None, "navy"]
+    channels = ([255, None, 0], [0, 0, 0], [0, 0, 128])
+    assert css_names(*(pa.array(values, pa.uint8()) for values in channels)).to_pylist() == ["red", None, "navy"]
+    assert css_names(*[pa.array([], pa.uint8())] * 3).to_pylist() == []
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 255)] * 3), min_size=1, max_size=30))
+def test_no_other_name_is_nearer(colours):
+    """The name found is at the least distance in Oklab, whatever the colour."""
+    known = srgb_to_oklab(np.array([list(bytes.fromhex(code)) for code in CSS_NAMES.values()]) / 255.0)
+    for colour, name in zip(colours, nearest_css_names(colours), strict=True):
+        apart = np.linalg.norm(known - srgb_to_oklab(np.array([colour]) / 255.0), axis=1)
+        assert apart[list(CSS_NAMES).index(name)] <= apart.min() + 1e-9

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pytest
 
 from lightmeter.errors import UsageError
 from lightmeter.tables import SCHEMA_VERSION, Dataset, schema
-from lightmeter.tables.dataset import ROW_GROUP_ROWS
+from lightmeter.tables.dataset import GRACE_S, ROW_GROUP_ROWS
 
 TAGS = schema("tags")
 
@@ -63,11 +65,29 @@ def test_one_part_replaces_all_parts_and_what_a_killed_writer_left(tmp_path):
     save(tmp_path, "old")
     folder = Dataset(tmp_path).table_folder("tags")
     pq.write_table(tags("older"), folder / "part-00001.parquet")
-    (tmp_path / ".staging-12ab" / "tags").mkdir(parents=True)
+    left, now = tmp_path / ".staging-12ab", time.time()
+    (left / "tags").mkdir(parents=True)
+    os.utime(left, (now, now - GRACE_S - 10))
     save(tmp_path, "new")
     assert seen(tmp_path) == ["new"]
     assert [path.name for path in folder.iterdir()] == ["part-00002.parquet"]
-    assert list(tmp_path.glob(".staging-*")) == []
+    assert not left.exists()
+
+
+def test_a_folder_that_was_replaced_keeps_its_names_for_a_while(tmp_path):
+    """Who was listing it finds the old names, which lead nowhere, and not a folder half removed; it takes no space."""
+    save(tmp_path, "old")
+    folder = Dataset(tmp_path).table_folder("tags")
+    pq.write_table(tags("older"), folder / "part-00001.parquet")
+    listing = os.open(folder, os.O_RDONLY)
+    with (folder / "part-00001.parquet").open("rb") as opened:
+        save(tmp_path, "new")
+        assert sorted(name.name for name in os.scandir(listing)) == ["part-00000.parquet", "part-00001.parquet"]
+        assert pq.ParquetFile(opened).read()["name"].to_pylist() == ["older"]
+    os.close(listing)
+    assert [path.stat().st_size for path in tmp_path.glob(".staging-*/tags/*")] == [0, 0]
+    save(tmp_path, "newest")
+    assert len(list(tmp_path.glob(".staging-*"))) == 1
 
 
 def test_a_run_is_added_beside_others_and_replaces_only_itself(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +19,10 @@ from lightmeter.pipeline.session import Header, read_header
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.flatten import AnswerContext, Flattener, ItemRef
+from lightmeter.tables.loading import BATCH_BYTES, Loader
 from lightmeter.tables.schema import TABLES, schema
 
 __all__ = ["export"]
-
-FLUSH_ROWS: Final = 32_768
-"""Rows of all tables held as Python objects before they become Arrow columns: few enough to stay near the processor."""
 
 _ASSETS: Final = """
 SELECT i.item_id, i.url, i.status, i.reason, i.error, coalesce(i.kind, o.kind), coalesce(i.name, o.name), s.request_id,
@@ -61,37 +58,23 @@ FROM findings f JOIN items i USING (seq) ORDER BY f.seq, f.rowid
 def export(out: Path) -> dict[str, int]:
     """Write all tables of the run in `out`, each replaced at once; returns rows by table.
 
-    Memory is bounded by `FLUSH_ROWS`, whatever the length of the manifest.
+    Memory is bounded by a few batches, whatever the length of the manifest.
 
     Raises:
         JournalError: there is no run there.
     """
     header = read_header(out)
     flattener = Flattener(header.run_id, header.extra_types)
-    written = dict.fromkeys(TABLES, 0)
     dataset = Dataset(out)
-    lineage = _lineage(header)
-    with ExitStack() as stack, reading(out) as db:
-        stack.enter_context(collector_paused())
-        writers = {
-            table: stack.enter_context(dataset.writer(table, _schema(table, header), lineage)) for table in TABLES
-        }
-
-        def flush() -> None:
-            for table, rows in flattener.flush().items():
-                writers[table].write(rows)
-                written[table] += rows.num_rows
-            gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old
-
-        for _ in _fill(flattener, db, header):
-            if flattener.rows >= FLUSH_ROWS:
-                flush()
-        flush()
-    return written
-
-
-def _schema(table: str, header: Header) -> Any:
-    return schema(table, header.extra_types)
+    schemas = {table: schema(table, header.extra_types) for table in TABLES}
+    with collector_paused(), dataset.locked(), reading(out) as db:
+        with dataset.replacing(schemas, _lineage(header)) as writers, Loader(writers) as loader:
+            for _ in _fill(flattener, db, header):
+                if flattener.size_bytes >= BATCH_BYTES:
+                    loader.put(flattener.take())
+                    gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old
+            loader.put(flattener.take())
+        return {table: writers[table].rows for table in TABLES}
 
 
 def _lineage(header: Header) -> dict[str, str]:

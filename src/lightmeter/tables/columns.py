@@ -84,6 +84,7 @@ _COLORS: Final = (
     Column("green", pa.uint8(), "Green.", _UNSAID, "0 to 255"),
     Column("blue", pa.uint8(), "Blue.", _UNSAID, "0 to 255"),
     _SOURCE,
+    Column("css_name", _STRING, "The CSS colour name nearest to red, green and blue, in Oklab.", "a channel is null"),
 )
 
 _NSFW: Final = (

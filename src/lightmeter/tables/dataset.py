@@ -8,10 +8,11 @@ change a table, and no other:
 - **add** a part with runs that no other part has: one rename to a new name. It is listed or it is not.
 - **merge** parts: a folder with one new part, whose name was never used, changes places with the table's folder in one
   step (`exchange.py`). Whoever listed before and opens after gets FileNotFoundError and lists again; since no name is
-  used twice, nobody opens a file that he did not mean.
+  used twice, nobody opens a file that he did not mean. The old folder keeps its names for `GRACE_S`, as empty files:
+  whoever was listing it when it was exchanged must not find it half removed, and take that for the table.
 
 New parts are written to a hidden staging folder beside `tables/`, and moved only when those of all tables are whole and
-on disk: facts first, `assets` last. What a writer that was killed left is removed by the next one.
+on disk: facts first, `assets` last. What a writer left, killed or not, is removed by a later one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWrite
 from lightmeter.tables.schema import SCHEMA_VERSION, TABLES
 from lightmeter.tables.schema import schema as schema_of
 
-__all__ = ["LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
+__all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
 
 T = TypeVar("T")
 
@@ -46,7 +47,11 @@ PARTS_FILE: Final = "parts.json"
 
 _LOCK: Final = ".tables.lock"
 _STAGING: Final = ".staging-"
+_EXCHANGED: Final = "exchanged"
 _NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
+GRACE_S: Final = 60.0
+"""How long a folder that was exchanged keeps its names: listing a folder takes milliseconds."""
+
 _LISTINGS: Final = 20
 """How often a reader lists again when parts were merged between its listing and its opening."""
 
@@ -117,7 +122,7 @@ class Dataset:
         finally:
             for writer in writers.values():
                 writer.abandon()
-            shutil.rmtree(staging, ignore_errors=True)
+            _tidy(staging)
 
     def _move(self, table: str, lineage: Mapping[str, Any], *, beside: bool) -> _Move:
         parts = self.parts(table)
@@ -130,6 +135,7 @@ class Dataset:
         folder = self.table_folder(table)
         folder.mkdir(parents=True, exist_ok=True)
         if move.merges:
+            (staged.parent / _EXCHANGED).touch()
             exchange(staged, folder)
         else:
             (staged / move.name).replace(folder / move.name)
@@ -152,13 +158,16 @@ class Dataset:
     def locked(self) -> Iterator[None]:
         """Keep other writers of these tables waiting; the system lets go when the process dies.
 
-        What a writer that was killed left behind is removed first.
+        What writers left behind more than `GRACE_S` ago is removed first.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / _LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            os.utime(lock.fileno())
+            now_s = os.fstat(lock.fileno()).st_mtime  # by the clock that the folders' times are from
             for left in self.out.glob(f"{_STAGING}*"):
-                shutil.rmtree(left)
+                if left.stat().st_mtime < now_s - GRACE_S:
+                    shutil.rmtree(left)
             yield
 
     def read(self, table: str) -> pa.Table:
@@ -190,6 +199,18 @@ def _as_listed(look: Callable[[], T]) -> T:
         except FileNotFoundError:
             continue
     return look()
+
+
+def _tidy(staging: Path) -> None:
+    """Remove a staging folder; where folders were exchanged, only the contents of their files."""
+    if not (staging / _EXCHANGED).exists():
+        shutil.rmtree(staging, ignore_errors=True)
+        return
+    for old in staging.glob("*/*.parquet"):
+        empty = staging / "empty"
+        empty.touch()
+        empty.replace(old)  # not cut short: who has it open reads on
+    os.utime(staging)
 
 
 class _Move(NamedTuple):

@@ -6,22 +6,21 @@ Work goes column by column over all entries of an asset: that is what makes a mi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from lightmeter.tables.colornames import CSS_NAME
 from lightmeter.tables.columns import COLUMNS
 from lightmeter.tables.faces import FACE_COLUMNS, read_face
 from lightmeter.tables.severity import severity
 from lightmeter.tables.shapes import Found, json_text, polygon
 
-__all__ = ["FACTS", "Asked", "extract"]
+__all__ = ["FACTS", "Asked", "extract", "whole_texts"]
 
 FACTS: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands")
 """The tables that are filled from assets, named as the answer names them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What the descriptions of an answer were asked for in."""
 
     role: str | None
@@ -64,21 +63,25 @@ def _raw(found: Found, _: Asked) -> list[Any]:
 
 
 def _is_full_text(found: Found, _: Asked) -> list[Any]:
-    """Whether an entry is the whole text: it says so, or it is the first of its source and holds all the others.
+    told = [[fields.get(name) for fields in found.fields] for name in ("text", "source", "is_full_text")]
+    return list(whole_texts(*told))
+
+
+def whole_texts(texts: list[Any], sources: list[Any], said: list[Any]) -> list[bool | None]:
+    """Whether each text of a picture is the whole text: it says so, or it leads its source and holds the others.
 
     With a single entry there is no telling whole from part: None.
     """
     by_source: dict[str, list[int]] = {}
-    for place, fields in enumerate(found.fields):
-        by_source.setdefault(str(fields.get("source")), []).append(place)
-    texts = [text if isinstance(text := fields.get("text"), str) else "" for fields in found.fields]
-    whole: list[bool | None] = [None] * len(texts)
+    for place, source in enumerate(sources):
+        by_source.setdefault(str(source), []).append(place)
+    read = [text if isinstance(text, str) else "" for text in texts]
+    whole: list[bool | None] = [None] * len(read)
     for first, *others in by_source.values():
         if others:
-            whole[first] = bool(texts[first]) and all(texts[other] in texts[first] for other in others)
+            whole[first] = bool(read[first]) and all(read[other] in read[first] for other in others)
         for other in others:
             whole[other] = False
-    said = [fields.get("is_full_text") for fields in found.fields]
     return [own if isinstance(own, bool) else seen for own, seen in zip(said, whole, strict=True)]
 
 
@@ -106,6 +109,10 @@ _SPECIAL: Final[dict[tuple[str, str], _Source]] = {
 }
 
 _SOURCES: Final[dict[str, tuple[tuple[str, _Source], ...]]] = {
-    table: tuple((column.name, _SPECIAL.get((table, column.name), _field(column.name))) for column in COLUMNS[table])
+    table: tuple(
+        (column.name, _SPECIAL.get((table, column.name), _field(column.name)))
+        for column in COLUMNS[table]
+        if column.name != CSS_NAME  # told by the channels, once they are numbers
+    )
     for table in FACTS
 }

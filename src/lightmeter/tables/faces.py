@@ -7,6 +7,7 @@ underscores (`BoundingBox`, `bounding_box`); everything else stays in the column
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 from lightmeter.tables.severity import likelihood_score
@@ -19,21 +20,32 @@ FACE_COLUMNS: Final = (
 )
 
 _BOXES: Final = ("boundingbox", "box", "bbox", "facerectangle")
+_SIDES: Final = (("left", "x"), ("top", "y"), ("width", "w"), ("height", "h"))
 _NAMES: Final = ("type", "name", "emotion", "label", "value")
 _SCORES: Final = ("confidence", "score", "probability")
-_LIKELIHOOD_EMOTIONS: Final = ("joy", "sorrow", "anger", "surprise")
+_LIKELIHOOD_EMOTIONS: Final = {f"{word}likelihood": word for word in ("joy", "sorrow", "anger", "surprise")}
 _AGE_SPAN: Final = re.compile(r"\D*(\d{1,3})(?:\D+(\d{1,3}))?\D*")
 _PER_CENT: Final = 100.0
 
 
 def read_face(fields: dict[str, Any]) -> dict[str, Any]:
     """The values of `FACE_COLUMNS`; None for what is not said."""
-    face = _folded(fields)
-    box = _box(face, fields)
-    age = _age(face)
-    gender, gender_score = _gender(face)
-    values = (*box, *age, gender, gender_score, _emotions(face))
+    names, speaks_of = _spoken_of(tuple(fields))
+    face = dict(zip(names, fields.values(), strict=True))
+    left, top, width, height = _box(face, fields)
+    age_low, age_high = _age(face) if "age" in speaks_of else (None, None)
+    gender, gender_score = _gender(face) if "gender" in speaks_of else (None, None)
+    emotions = _emotions(face) if "emotion" in speaks_of else None
+    values = (left, top, width, height, age_low, age_high, gender, gender_score, emotions)
     return dict(zip(FACE_COLUMNS, values, strict=True))
+
+
+@lru_cache(maxsize=1024)
+def _spoken_of(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Keys without case and underscores, and what they may speak of. Cached: all faces of a back end have the same."""
+    names = tuple(key.replace("_", "").casefold() for key in keys)
+    topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
+    return names, frozenset(topics | {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS})
 
 
 def _folded(value: Any) -> dict[str, Any]:
@@ -44,15 +56,16 @@ def _folded(value: Any) -> dict[str, Any]:
 
 
 def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
-    return next((face[name] for name in names if face.get(name) is not None), None)
+    for name in names:
+        if (value := face.get(name)) is not None:
+            return value
+    return None
 
 
 def _box(face: dict[str, Any], fields: dict[str, Any]) -> tuple[float | None, ...]:
     """Left, top, width and height: from a box, from the corners around the face, or from the face itself."""
     box = _folded(_first(face, _BOXES)) or face
-    found = tuple(
-        number(_first(box, names)) for names in (("left", "x"), ("top", "y"), ("width", "w"), ("height", "h"))
-    )
+    found = tuple([number(_first(box, names)) for names in _SIDES])
     if None not in found:
         return found
     corners = polygon(fields) or polygon({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
@@ -99,9 +112,9 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
             word = one if isinstance(one, str) else _first(inner, _NAMES)
             if isinstance(word, str):
                 found[word] = _first(inner, _SCORES)
-    for word in _LIKELIHOOD_EMOTIONS:
-        if f"{word}likelihood" in face:
-            found.setdefault(word, face[f"{word}likelihood"])
+    for key, word in _LIKELIHOOD_EMOTIONS.items():
+        if key in face:
+            found.setdefault(word, face[key])
     return list(_shares(found).items()) or None
 
 

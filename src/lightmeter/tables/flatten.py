@@ -1,4 +1,4 @@
-"""Raw answers to tables: parsed once, straight into lists of columns, whatever their shape.
+"""Raw answers to tables: collected as bytes, read many at a time, whatever their shape.
 
 Nothing that an answer can hold raises. A value of the wrong type becomes null; what is not understood stays in the
 `raw` column where the table has one, and whole in the journal.
@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from lightmeter.tables.arrays import array_of
-from lightmeter.tables.columns import COLUMNS, KEYS
+from lightmeter.tables.buffers import Buffer, Key, KeyArrays
+from lightmeter.tables.columns import COLUMNS
 from lightmeter.tables.extract import FACTS, Asked, extract
 from lightmeter.tables.schema import TABLES, manifest_columns, schema
 from lightmeter.tables.shapes import entries, json_text, parse_answer
-from lightmeter.tables.usual import TYPED, columns_of, decode, entries_of
+from lightmeter.tables.skeleton import decode
 
-__all__ = ["AnswerContext", "Flattener", "ItemRef"]
+__all__ = ["AnswerContext", "Batch", "Flattener", "ItemRef"]
 
-_MAX_FRAME = 2**31 - 1
+_MAX_FRAME: Final = 2**31 - 1
+_ROW_BYTES: Final = 1000
+"""About what a row of values takes while it waits."""
+_NOT_ASKED: Final = Asked(None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRef:
+class ItemRef(NamedTuple):
     """A row of the manifest, and which asset of an answer is its.
 
     Attributes:
@@ -41,8 +41,7 @@ class ItemRef:
     asset: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerContext:
+class AnswerContext(NamedTuple):
     """What an answer does not say about itself, or may say otherwise.
 
     Attributes:
@@ -58,15 +57,6 @@ class AnswerContext:
     language: str | None
 
 
-class _Key(NamedTuple):
-    """The values of the key columns over a span of rows."""
-
-    item_id: str | None
-    url: str | None
-    frame: int | None
-    run_id: str | None
-
-
 class _Echo(NamedTuple):
     """What an answer repeats of its request, as far as errors need it."""
 
@@ -74,55 +64,22 @@ class _Echo(NamedTuple):
     backends: Any
 
 
-@dataclass(slots=True)
-class _Buffer:
-    """Rows of one table on their way: the keys once for each span, the other columns as lists.
+class Batch:
+    """What a flattener held when it was asked for it, not yet read: any thread may turn it into tables.
 
-    Typed entries wait in `typed`, so that columns are read from many at once.
+    Attributes:
+        filled: The tables that have rows or may have some.
     """
 
-    table: str
-    columns: dict[str, list[Any]]
-    typed: list[Any] = field(default_factory=list)
-    keys: list[_Key] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    def __init__(self, buffers: Mapping[str, Buffer], keys: list[Key], schemas: Mapping[str, pa.Schema]) -> None:
+        self.filled = [table for table, buffer in buffers.items() if buffer]
+        self._buffers = {table: buffers[table].split() for table in self.filled}
+        self._keys = KeyArrays(keys)
+        self._schemas = schemas
 
-    def extend(self, key: _Key, columns: Mapping[str, list[Any]], count: int) -> None:
-        self._settle()
-        self.keys.append(key)
-        self.counts.append(count)
-        for name, values in columns.items():
-            self.columns[name].extend(values)
-
-    def extend_typed(self, key: _Key, entries: list[Any], asked: Asked) -> None:
-        self.keys.append(key)
-        self.counts.append(len(entries))
-        self.typed.extend(entries)
-        if self.table == "descriptions":
-            self.columns["role"].extend([asked.role] * len(entries))
-            self.columns["language"].extend([asked.language] * len(entries))
-
-    def _settle(self) -> None:
-        """Read the columns of the typed entries that wait: before rows of another kind come, for order's sake."""
-        if self.typed:
-            for name, values in columns_of(self.table, self.typed).items():
-                self.columns[name].extend(values)
-            self.typed = []
-
-    def take(self, table_schema: pa.Schema) -> pa.Table:
-        """Everything as a table; the buffer is empty afterwards."""
-        self._settle()
-        spans = np.repeat(np.arange(len(self.counts)), self.counts)
-        arrays = []
-        for arrow_field in table_schema:
-            if arrow_field.name in self.columns:
-                arrays.append(array_of(self.columns[arrow_field.name], arrow_field.type))
-            else:
-                of_spans = [getattr(key, arrow_field.name) for key in self.keys]
-                arrays.append(array_of(of_spans, arrow_field.type).take(spans))
-        self.keys, self.counts = [], []
-        self.columns = {name: [] for name in self.columns}
-        return pa.Table.from_arrays(arrays, schema=table_schema)
+    def table(self, name: str) -> pa.Table:
+        """The rows of one of the filled tables; ask once for each."""
+        return self._buffers.pop(name).table_of(self._keys, self._schemas[name])
 
 
 class Flattener:
@@ -138,17 +95,15 @@ class Flattener:
         self._extra_types = dict(extra_types or {})
         self._extra_columns = manifest_columns(self._extra_types)
         self._schemas = {table: schema(table, self._extra_types) for table in TABLES}
-        keys = {key.name for key in KEYS}
-        self._buffers = {
-            table: _Buffer(table, {name: [] for name in self._schemas[table].names if name not in keys})
-            for table in TABLES
-        }
-        self._rows = 0
+        own = tuple(self._schemas["assets"].field(name) for name in self._extra_columns.values())
+        self._buffers = {table: Buffer(table, own if table == "assets" else ()) for table in TABLES}
+        self._keys: list[Key] = []
+        self._size_bytes = 0
 
     @property
-    def rows(self) -> int:
-        """Rows collected since the last flush, over all tables."""
-        return self._rows
+    def size_bytes(self) -> int:
+        """About the bytes that wait since the last batch was taken: what a caller bounds its memory by."""
+        return self._size_bytes
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Add the facts and errors of one answer, as it came.
@@ -156,6 +111,7 @@ class Flattener:
         Items that share an asset get a copy of its facts each. Entries of `frames` get the frame's number. An
         answer that is no JSON object adds nothing.
         """
+        self._size_bytes += len(raw)
         usual = decode(raw)
         if usual is None:
             self._add_unusual(parse_answer(raw), items, context)
@@ -165,9 +121,9 @@ class Flattener:
         for item in items:
             if item.asset is not None and 0 <= item.asset < len(assets):
                 asset = assets[item.asset]
-                self._add_typed(asset, _Key(item.item_id, item.url, None, context.run_id), asked)
+                self._add_features(asset, Key(item.item_id, item.url, None, context.run_id, asked))
                 for place, frame in enumerate(asset.frames or ()):
-                    self._add_typed(frame, _frame_key(item, frame.index, place, context), asked)
+                    self._add_features(frame, _frame_key(item, frame.index, place, context, asked))
         if results.errors:
             self._add_errors(_Echo(usual.request_id, usual.backends), results.errors, items, context)
 
@@ -202,15 +158,25 @@ class Flattener:
             values["facts"] = json_text(values["facts"]) if values["facts"] else None
         if table == "assets":
             values.update(self._own_columns(row.get("extra") or {}))
-        key = _Key(row.get("item_id"), row.get("url"), row.get("frame"), row.get("run_id", self._run_id))
-        buffer.extend(key, {name: [value] for name, value in values.items()}, 1)
-        self._rows += 1
+        key = Key(row.get("item_id"), row.get("url"), row.get("frame"), row.get("run_id", self._run_id), _NOT_ASKED)
+        buffer.add_columns(self._place_of(key), {name: [value] for name, value in values.items()}, 1)
+        self._size_bytes += _ROW_BYTES
+
+    def take(self) -> Batch:
+        """Everything collected; nothing is kept."""
+        batch = Batch(self._buffers, self._keys, self._schemas)
+        self._keys, self._size_bytes = [], 0
+        return batch
 
     def flush(self) -> dict[str, pa.Table]:
         """Everything collected, by table, without the tables that are empty; nothing is kept."""
-        filled = {table: buffer.take(self._schemas[table]) for table, buffer in self._buffers.items() if buffer.counts}
-        self._rows = 0
-        return filled
+        batch = self.take()
+        tables = {table: batch.table(table) for table in batch.filled}
+        return {table: rows for table, rows in tables.items() if rows.num_rows}
+
+    def _place_of(self, key: Key) -> int:
+        self._keys.append(key)
+        return len(self._keys) - 1
 
     def _own_columns(self, extra: Mapping[str, Any]) -> dict[str, Any]:
         """All of the manifest's own columns under their names in the table; null where the row has none."""
@@ -221,32 +187,26 @@ class Flattener:
             column: _own_value(extra.get(name), self._extra_types[name]) for name, column in self._extra_columns.items()
         }
 
-    def _add_typed(self, found: Any, key: _Key, asked: Asked) -> None:
+    def _add_features(self, found: Any, key: Key) -> None:
+        place = self._place_of(key)
         for table in FACTS:
-            if value := getattr(found, table):
-                if table not in TYPED:
-                    self._add_fact(table, value, key, asked)
-                elif told := entries_of(table, value):
-                    self._buffers[table].extend_typed(key, told, asked)
-                    self._rows += len(told)
+            if (value := getattr(found, table)) is not None:
+                self._buffers[table].add_feature(place, value)
 
     def _add_asset(self, found: Mapping[str, Any], item: ItemRef, context: AnswerContext, asked: Asked) -> None:
-        self._add_facts(found, _Key(item.item_id, item.url, None, context.run_id), asked)
+        self._add_facts(found, Key(item.item_id, item.url, None, context.run_id, asked))
         frames = found.get("frames")
         for place, frame in enumerate(frames if isinstance(frames, list) else ()):
             if isinstance(frame, dict):
-                self._add_facts(frame, _frame_key(item, frame.get("index"), place, context), asked)
+                self._add_facts(frame, _frame_key(item, frame.get("index"), place, context, asked))
 
-    def _add_facts(self, found: Mapping[str, Any], key: _Key, asked: Asked) -> None:
+    def _add_facts(self, found: Mapping[str, Any], key: Key) -> None:
+        place = self._place_of(key)
         for table in FACTS:
             if value := found.get(table):
-                self._add_fact(table, value, key, asked)
-
-    def _add_fact(self, table: str, value: Any, key: _Key, asked: Asked) -> None:
-        told = entries(table, value)
-        if rows := len(told.fields):
-            self._buffers[table].extend(key, extract(table, told, asked), rows)
-            self._rows += rows
+                told = entries(table, value)
+                if rows := len(told.fields):
+                    self._buffers[table].add_columns(place, extract(table, told, key.asked), rows)
 
     def _add_errors(self, echo: _Echo, errors: Any, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Errors are texts, usually without a URL: they belong to a row where it is alone, or is named."""
@@ -278,10 +238,10 @@ def _asked(context: AnswerContext, role: Any, language: Any) -> Asked:
     )
 
 
-def _frame_key(item: ItemRef, index: Any, place: int, context: AnswerContext) -> _Key:
+def _frame_key(item: ItemRef, index: Any, place: int, context: AnswerContext, asked: Asked) -> Key:
     """The key of a frame: its own number where it has a usable one, else its place."""
     known = type(index) is int and 0 <= index <= _MAX_FRAME
-    return _Key(item.item_id, item.url, index if known else place, context.run_id)
+    return Key(item.item_id, item.url, index if known else place, context.run_id, asked)
 
 
 def _own_value(value: Any, type_name: str) -> Any:

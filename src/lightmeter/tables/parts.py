@@ -23,6 +23,9 @@ LINEAGE_KEY: Final = b"lightmeter.lineage"
 ROW_GROUP_ROWS: Final = 128 * 1024
 """Rows gathered before they are written: small groups compress badly and are slow to scan, large ones cost memory."""
 
+ROW_GROUP_BYTES: Final = 8 * 2**20
+"""Bytes gathered, at most: entries with long texts fill a group before they are many."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -77,6 +80,7 @@ class PartWriter:
         self._schema = schema
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
+        self._waiting_bytes = 0
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
@@ -89,7 +93,8 @@ class PartWriter:
         self._waiting.append(conformed)
         self._waiting_rows += conformed.num_rows
         self.rows += conformed.num_rows
-        if self._waiting_rows >= ROW_GROUP_ROWS:
+        self._waiting_bytes += conformed.nbytes
+        if self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= ROW_GROUP_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -97,7 +102,7 @@ class PartWriter:
         if self._waiting_rows:
             # A little more than a group stays one: a tail of a few rows would be a group of its own.
             self._file.write_table(pa.concat_tables(self._waiting), row_group_size=2 * ROW_GROUP_ROWS)
-        self._waiting, self._waiting_rows = [], 0
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def close(self) -> None:
         """Write what waits, and the footer."""

@@ -26,7 +26,7 @@ __all__ = [
     "schema",
 ]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Raised with every change of a column's name, type or meaning; stands in each file's footer."""
 
 TABLES: Final = tuple(COLUMNS)

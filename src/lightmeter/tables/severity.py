@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
 
-__all__ = ["SAFE_LABEL", "likelihood_score", "severity"]
+__all__ = ["SAFE_LABEL", "likelihood_score", "severities", "severity"]
 
 SAFE_LABEL: Final = "sfw"
 """The one label seen whose high score is good news."""
@@ -29,7 +34,32 @@ def severity(label: Any, score: Any, likelihood: Any) -> float | None:
         if known is None:
             return None
         unsafe = known
-    return 1.0 - unsafe if isinstance(label, str) and label.strip().casefold() == SAFE_LABEL else unsafe
+    return 1.0 - unsafe if _is_safe(label) else unsafe
+
+
+def severities(labels: Any, scores: Any, likelihoods: Any) -> Any:
+    """As `severity`, over three Arrow arrays of texts, finite doubles and texts; an array of doubles."""
+    unsafe = np.clip(_doubles(scores), 0.0, 1.0)
+    unsafe = np.where(np.isnan(unsafe), _of_words(likelihoods, likelihood_score), unsafe)
+    safe = _of_words(labels, lambda label: float(_is_safe(label))) == 1.0
+    found = np.where(safe, 1.0 - unsafe, unsafe)
+    return pa.array(found, mask=np.isnan(found))
+
+
+def _doubles(scores: Any) -> Any:
+    return pc.fill_null(scores, math.nan).to_numpy(zero_copy_only=False)
+
+
+def _of_words(words: Any, value_of: Callable[[Any], float | None]) -> Any:
+    """The value of each word, asked once for each different one; NaN where there is none."""
+    encoded = words.dictionary_encode()
+    values = [value_of(word) for word in encoded.dictionary.to_pylist()]
+    known = np.array([math.nan if value is None else value for value in values] + [math.nan])
+    return known[pc.fill_null(encoded.indices, len(values)).to_numpy()]
+
+
+def _is_safe(label: Any) -> bool:
+    return isinstance(label, str) and label.strip().casefold() == SAFE_LABEL
 
 
 def likelihood_score(likelihood: Any) -> float | None:

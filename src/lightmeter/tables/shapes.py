@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-__all__ = ["Found", "entries", "json_text", "number", "parse_answer", "polygon"]
+__all__ = ["Found", "entries", "json_text", "loads", "number", "parse_answer", "polygon"]
 
 Point: TypeAlias = "dict[str, float]"
 
@@ -45,19 +45,24 @@ class Found(NamedTuple):
 
 
 def parse_answer(raw: bytes) -> dict[str, Any]:
-    """The object that an answer is; an empty one where it is none. Never raises.
+    """The object that an answer is; an empty one where it is none. Never raises."""
+    answer = loads(raw.removeprefix(b"\xef\xbb\xbf"))
+    return answer if isinstance(answer, dict) else {}
 
-    JSON as Python's own writer may write it (NaN, Infinity, lone surrogates) is read too; NaN becomes None.
+
+def loads(raw: bytes) -> Any:
+    """The value that JSON in bytes says; None where it says nothing. Never raises.
+
+    JSON as Python's own writer may write it (NaN, Infinity, lone surrogates) is read too; NaN becomes None. Bytes that
+    are no UTF-8 become U+FFFD: a value is the worse for it, not the whole answer.
     """
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
-        answer = orjson.loads(raw)
+        return orjson.loads(raw)
     except orjson.JSONDecodeError:
         try:
-            answer = json.loads(raw, parse_constant=lambda _: None)
+            return json.loads(raw.decode("utf-8", "replace"), parse_constant=lambda _: None)
         except (ValueError, RecursionError):
-            return {}
-    return answer if isinstance(answer, dict) else {}
+            return None
 
 
 def entries(table: str, value: Any) -> Found:

@@ -13,7 +13,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -80,23 +79,20 @@ class Parts:
 def lightmeter(source: Path, folder: Path) -> Callable[[], int]:
     from lightmeter.tables import TABLES, AnswerContext, Dataset, Flattener, ItemRef, schema
     from lightmeter.tables.collector import collector_paused
+    from lightmeter.tables.loading import BATCH_BYTES, Loader
 
     def work() -> int:
         flattener, dataset = Flattener("run"), Dataset(folder)
-        with ExitStack() as stack:
-            stack.enter_context(collector_paused())
-            writers = {table: stack.enter_context(dataset.writer(table, schema(table))) for table in TABLES}
-            for place, line in enumerate(lines(source)):
-                item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place % 2000}.jpg", 0)
-                flattener.add_answer(line, [item], AnswerContext("run", f"r{place}", "general", "English"))
-                if flattener.rows >= FLUSH_ROWS:
-                    for table, filled in flattener.flush().items():
-                        writers[table].write(filled)
-            for table, filled in flattener.flush().items():
-                writers[table].write(filled)
+        schemas = {table: schema(table) for table in TABLES}
+        with collector_paused(), dataset.locked(), dataset.replacing(schemas, {}) as writers:
+            with Loader(writers) as loader:
+                for place, line in enumerate(lines(source)):
+                    item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place % 2000}.jpg", 0)
+                    flattener.add_answer(line, [item], AnswerContext("run", f"r{place}", "general", "English"))
+                    if flattener.size_bytes >= BATCH_BYTES:
+                        loader.put(flattener.take())
+                loader.put(flattener.take())
             return sum(part.rows for part in writers.values())
-
-    from lightmeter.pipeline.export import FLUSH_ROWS
 
     return work
 
