@@ -7,14 +7,15 @@ one after the other is one change. The bytes, the steps and the order of the ste
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import apsw
 
-from lightmeter.journal.changes import Outcome, Received, status_of
+from lightmeter.journal.changes import Outcome, Received, let_wait, status_of
 from lightmeter.journal.raw import pack
 from lightmeter.journal.state import HOLDING, Event, State, step
 
-__all__ = ["receive_and_settle"]
+__all__ = ["receive_and_release", "receive_and_settle"]
 
 
 def receive_and_settle(
@@ -49,5 +50,18 @@ def receive_and_settle(
             "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
             [status_of(placed, outcome.reason) for placed in outcome.rows],
         )
+
+    return change
+
+
+def receive_and_release(
+    submission_id: int, received: Received, event: Event, outcome: Outcome
+) -> Callable[[apsw.Connection], None]:
+    """Keep an answer that brought nothing and cost nothing: its rows wait to be sent in another request."""
+    settle = receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")
+
+    def change(db: apsw.Connection) -> None:
+        settle(db)
+        let_wait(db, submission_id)
 
     return change

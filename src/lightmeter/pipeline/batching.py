@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import ceil
-from typing import Final, Literal
+from typing import Final
 
 from lightmeter.journal.items import Pending
 from lightmeter.pricing.learn import cheapest_batch
 from lightmeter.pricing.rates import Rounding
 
-__all__ = ["MOST_IN_A_BATCH", "Batch", "Bisection", "Terms", "auto_size", "batches", "cut", "grouped"]
+__all__ = ["MOST_IN_A_BATCH", "Batch", "Bisection", "Terms", "auto_size", "cut", "grouped"]
 
 MOST_IN_A_BATCH: Final = 10
 """Most images that `auto` puts into one request: public clients are known to send so many, no limit is documented."""
@@ -145,6 +145,7 @@ def grouped(
         bisection: Rows of refused batches: each half travels by itself.
     """
     waiting: list[Pending] = []
+    most = 0
     halves: dict[int, list[Pending]] = {}
     for row in rows:
         half = bisection.half_of(row.seq) if bisection is not None else None
@@ -156,8 +157,9 @@ def grouped(
         elif row.kind == "video" or row.path is not None:
             yield _batch([row], price)
         else:
+            most = most if waiting else size()
             waiting.append(row)
-            if len(waiting) >= size():
+            if len(waiting) >= most:
                 yield _batch(waiting, price)
                 waiting = []
     for left in (waiting, *halves.values()):
@@ -167,11 +169,6 @@ def grouped(
 
 def _batch(rows: Sequence[Pending], price: Price) -> Batch:
     return Batch(tuple(rows), price(rows))
-
-
-def batches(rows: Iterable[Pending], size: int | Literal["auto"], price: Callable[[Pending], int]) -> Iterator[Batch]:
-    """As `grouped`, for a size that is settled and prices of single rows."""
-    return grouped(rows, lambda: 1 if size == "auto" else size, lambda some: sum(map(price, some)))
 
 
 def cut(batch: Batch, most: int, price: Price) -> Batch | None:

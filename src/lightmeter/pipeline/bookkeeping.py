@@ -6,12 +6,15 @@ disk before anything looks at it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from lightmeter.client.retry import Judgement, Verdict
 from lightmeter.errors import BudgetReached
 from lightmeter.journal.changes import (
+    Outcome,
     Received,
     Refusal,
     acknowledge,
@@ -25,7 +28,9 @@ from lightmeter.journal.changes import (
     void,
 )
 from lightmeter.journal.items import Pending
+from lightmeter.journal.settling import receive_and_release, receive_and_settle
 from lightmeter.journal.state import Event
+from lightmeter.pipeline.batching import Bisection
 from lightmeter.pipeline.keybudget import KeyBudget
 from lightmeter.pipeline.matching import outcome_of
 from lightmeter.pipeline.prices import Prices
@@ -80,6 +85,9 @@ class Books:
         self._prices = prices
         self._key = key
 
+        self.bisection = Bisection()
+        """Rows of refused batches: they are halved, so that one bad row does not fail its neighbours."""
+
     def _now(self) -> float:
         return self._session.clock.now()
 
@@ -116,20 +124,48 @@ class Books:
         await self._session.journal.write(acknowledge(sent.submission_id, request_id, now))
         return Acked(sent, request_id, now)
 
-    async def keep(self, sent: Sent, received: Received, event: Event) -> None:
-        """An answer is here: keep its bytes, then read its money and rows."""
-        await self._session.journal.write(receive(sent.submission_id, received, event))
-        await self.settle(sent, received.raw)
+    async def keep(self, sent: Sent, received: Received, event: Event, judgement: Judgement) -> None:
+        """An answer is here: keep its bytes, and write down what it cost and where each row's asset is.
+
+        A batch that failed as a whole, and says that it cost nothing, is halved: its rows wait.
+        """
+        seqs = [seq for seq, _ in sent.rows]
+        if judgement.verdict is Verdict.FAILED and len(seqs) > 1 and _free(judgement):
+            self.bisection.refused(seqs)
+            await self._release(sent, received, event, judgement)
+            return
+        self.bisection.taken(seqs)
+        try:
+            outcome, note = self._read(sent, received.raw, judgement.data)
+        except Exception:  # (a bug of ours, whatever it is: the bytes are kept first, and read by the next version)
+            await self._session.journal.write(receive(sent.submission_id, received, event))
+            raise
+        change = receive_and_settle(sent.submission_id, received, event, outcome, note)
+        await self._session.journal.write(change)
+        await self._count(sent, outcome)
 
     async def settle(self, sent: Sent, raw: bytes) -> None:
         """Read an answer that is on disk, and write down what it cost and where each row's asset is."""
-        outcome = outcome_of(raw, sent.rows, sent.hold)
-        failed = sum(placed.error is not None for placed in outcome.rows)
-        note = None
-        if outcome.worth > 1 and not failed and sent.kinds:
-            frames = FrameRange(min(len(sent.rows), sent.pictures or len(sent.rows)), sent.pictures)
-            note = self._prices.observe(sent.kinds, frames, outcome.paid)
+        outcome, note = self._read(sent, raw, None)
         await self._session.journal.write(settle(sent.submission_id, outcome, self._now(), note))
+        await self._count(sent, outcome)
+
+    async def _release(self, sent: Sent, received: Received, event: Event, judgement: Judgement) -> None:
+        outcome = outcome_of(received.raw, sent.rows, sent.hold, judgement.data)
+        await self._session.journal.write(receive_and_release(sent.submission_id, received, event, outcome))
+        self._standing.held -= sent.hold
+        await self._let_go(sent.hold, outcome.paid)
+        self._standing.changed.set()
+
+    def _read(self, sent: Sent, raw: bytes, answer: Mapping[str, Any] | None) -> tuple[Outcome, str | None]:
+        outcome = outcome_of(raw, sent.rows, sent.hold, answer)
+        if outcome.worth > 1 and sent.kinds and all(placed.error is None for placed in outcome.rows):
+            frames = FrameRange(min(len(sent.rows), sent.pictures or len(sent.rows)), sent.pictures)
+            return outcome, self._prices.observe(sent.kinds, frames, outcome.paid)
+        return outcome, None
+
+    async def _count(self, sent: Sent, outcome: Outcome) -> None:
+        failed = sum(placed.error is not None for placed in outcome.rows)
         self._standing.held -= sent.hold
         self._standing.paid += outcome.paid
         await self._let_go(sent.hold, outcome.paid)
@@ -172,3 +208,9 @@ class Books:
 def sent_name(url: str, path: str | None) -> str:
     """What a service is expected to call this asset: its URL, or its file's name."""
     return url if path is None else Path(path).name
+
+
+def _free(judgement: Judgement) -> bool:
+    """Whether the answer itself says that nothing was charged: silence is no proof."""
+    said = (judgement.data or {}).get("credits_paid")
+    return said == 0 and not isinstance(said, bool)

@@ -97,7 +97,7 @@ class Collector:
         if verdict in {Verdict.ANSWERED, Verdict.FAILED}:
             self._schedule.on_done(*_class_of(due.acked), due.pending_s, self._age_s(due))
             received = Received(raw.body, raw.status, self._session.clock.now(), due.polls)
-            await self._books.keep(due.acked.sent, received, Event.COLLECT)
+            await self._books.keep(due.acked.sent, received, Event.COLLECT, judgement)
             self._standing.polled -= 1
             self._standing.changed.set()
         elif verdict is Verdict.DENIED:

@@ -11,34 +11,30 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
-from functools import partial
-from typing import Final
 
 from lightmeter.client.pace import Pace
 from lightmeter.client.polling import PollSchedule
-from lightmeter.errors import AccessDenied, BudgetReached, OutcomeUnknown, OutOfCredits, Unreachable
+from lightmeter.errors import AccessDenied, BudgetReached, OutOfCredits, Unreachable
 from lightmeter.journal.changes import clear_over_budget, mark_over_budget, put_meta
-from lightmeter.journal.items import Pending, count_by_status, pending_rows, totals
+from lightmeter.journal.items import count_by_status, totals
 from lightmeter.journal.proofs import release
 from lightmeter.journal.state import State
 from lightmeter.journal.store import reading
-from lightmeter.pipeline.batching import Batch, batches
 from lightmeter.pipeline.bookkeeping import Books
 from lightmeter.pipeline.collecting import Collector
+from lightmeter.pipeline.pacing import kept_pace
 from lightmeter.pipeline.prices import Prices, learned
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.reconciling import Reconciler
 from lightmeter.pipeline.recovery import take_up
 from lightmeter.pipeline.sending import Sender
 from lightmeter.pipeline.session import Session
+from lightmeter.pipeline.spending import Spender
 from lightmeter.pipeline.standing import Standing
 
 __all__ = ["ALL_ROWS", "Engine", "Rows", "open_engine"]
 
 MOST_RESENDS = 2
-
-_LATER: Final = "Go on later: lightmeter resume DIR"
 
 Rows = tuple[int, int]
 """A range of rows, first ≤ seq ≤ last."""
@@ -54,17 +50,16 @@ class Engine:
         self._pay_again = pay_again
         self.session = session
         self.standing = standing
-        self._prices = prices
-        self._pace = Pace(
+        self.pace = Pace(
             session.header.options.max_concurrency,
             watch_latency=not session.endpoint.embedded,
             jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
         )
         self._books = Books(session, standing, prices, session.key)
         self._collector = Collector(session, standing, self._books, PollSchedule())
-        self._sender = Sender(session, standing, self._books, self._pace, self._collector.add)
+        self._sender = Sender(session, standing, self._books, self.pace, self._collector.add)
         self.reconciler = Reconciler(session, standing, self._books, self._sender)
-        self._sending: set[asyncio.Task[None]] = set()
+        self._spender = Spender(session, standing, prices, self.pace, self._sender, resolve=self._resolve)
 
     @property
     def collector(self) -> Collector:
@@ -122,98 +117,16 @@ class Engine:
 
     async def settled(self) -> None:
         """Returns when no request is in flight any more, whatever became of it."""
-        while self._sending:
-            await asyncio.wait(self._sending)
+        await self._spender.settled()
 
     async def spend(self) -> None:
         """Send the engine's rows that wait, until none is left or nothing more may be sent."""
         self.standing.phase = "running"
         while not self.standing.stopping.is_set():
-            sent = await self._pass(*self._rows)
+            sent = await self._spender.walk(*self._rows)
             await self._drain_sending()
             if not sent:
                 break
-
-    async def _pass(self, first: int, last: int) -> int:
-        """One walk over the rows that wait; returns how many batches were sent."""
-        options = self.session.header.options
-        sent = 0
-        with reading(self.session.out) as db:
-            rows = pending_rows(db, first, last)
-            alone = [row for row in rows if row.seq in self._sender.alone] if self._sender.alone else []
-            rest = (row for row in pending_rows(db, first, last) if row.seq not in self._sender.alone)
-            for group, size in ((rest, options.batch_size), (iter(alone), 1)):
-                for batch in batches(group, size, self._price):
-                    admitted = await self._admitted(batch)
-                    if admitted is None:
-                        if self.standing.stopping.is_set():
-                            return sent
-                        continue
-                    self._launch(admitted)
-                    sent += 1
-        return sent
-
-    def _launch(self, batch: Batch) -> None:
-        """Let a batch through: from now on its price is reserved and at risk."""
-        self._pace.on_taken(self.session.clock.monotonic())
-        self.standing.reserved += batch.hold
-        self.standing.at_risk += batch.hold
-        task = asyncio.create_task(self._sender.send(batch))
-        self._sending.add(task)
-        task.add_done_callback(partial(self._finished, batch.hold))
-
-    def _finished(self, hold: int, task: asyncio.Task[None]) -> None:
-        self._sending.discard(task)
-        self.standing.at_risk -= hold
-        self.standing.changed.set()  # only now there is room: whoever waits for it looks again
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.standing.crash = self.standing.crash or error
-            self.standing.stop()
-
-    def _price(self, row: Pending) -> int:
-        return self._prices.most([row])
-
-    async def _admitted(self, batch: Batch) -> Batch | None:
-        """Wait until the batch may leave; None if it never may: the run stops, or the budget cannot hold it."""
-        standing, clock = self.standing, self.session.clock
-        while not standing.stopping.is_set():
-            batch = replace(batch, hold=self._prices.most(batch.rows))  # it may be known better by now
-            wait_s: float | None = self._pace.wait_s(clock.monotonic(), len(self._sending))
-            if not standing.fits_budget(batch.hold) or standing.key_spent:
-                if not self._sending and not standing.polled:
-                    return None
-                wait_s = None  # a charge below its hold may make room
-            elif self._alone(batch) and (self._sending or (standing.polled and not self._prices.known(batch.rows))):
-                wait_s = None
-            elif self._alone(batch) and standing.lost and not self.session.endpoint.embedded:
-                await self._resolve()  # before the next one leaves: then what became of it can be told
-                if standing.lost:
-                    standing.stop(OutcomeUnknown("What became of a lost request cannot be told now.", hint=_LATER))
-                continue
-            elif not wait_s and self._risk_allows(batch):
-                return batch
-            standing.changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s or None):
-                    await standing.changed.wait()
-        return None
-
-    def _alone(self, batch: Batch) -> bool:
-        """Whether this one leaves with no other in flight: then what becomes of it can always be told.
-
-        So go the first of each kind, whose price nobody knows yet, and the last that the budget holds.
-        """
-        options = self.session.header.options
-        if self.session.endpoint.embedded:  # what is lost there is asked for again, and its prices are our own
-            return options.careful
-        free = self.standing.free
-        ending = free is not None and free < batch.hold * options.max_concurrency
-        return options.careful or ending or not self._prices.known(batch.rows)
-
-    def _risk_allows(self, batch: Batch) -> bool:
-        """Always lets one request through: otherwise a cap below one price would wait for ever."""
-        cap = self.session.header.options.max_at_risk
-        return cap is None or not self._sending or self.standing.at_risk + batch.hold <= cap
 
     async def _drain_sending(self) -> None:
         """Wait for every request in flight.
@@ -264,6 +177,11 @@ class Engine:
                 f"The budget of {self.standing.budget} credits does not reach for {marked} rows.",
                 hint="Go on with more: lightmeter resume DIR --budget CREDITS",
             )
+        elif self._spender.unfit and self.standing.fatal is None:
+            self.standing.fatal = BudgetReached(
+                f"{self._spender.unfit} rows may cost more than --max-at-risk allows for one, or have no upper price.",
+                hint="Go on with more: lightmeter resume DIR --max-at-risk CREDITS",
+            )
 
 
 @asynccontextmanager
@@ -294,7 +212,8 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
     polling = asyncio.create_task(engine.collector.serve())
     polling.add_done_callback(engine.polling_ended)
     try:
-        yield engine
+        async with kept_pace(session, engine.pace):
+            yield engine
     finally:
         engine.stop()
         await asyncio.shield(engine.settled())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lightmeter.client.bodies import Bodies
 from lightmeter.client.pace import Pace, quota_of
 from lightmeter.client.retry import Judgement, Verdict
 from lightmeter.client.transport import RawAnswer
@@ -19,7 +20,6 @@ from lightmeter.errors import (
 from lightmeter.journal.changes import Received, Refusal
 from lightmeter.journal.items import Pending
 from lightmeter.journal.state import Event
-from lightmeter.models.request import AnalyzeRequest
 from lightmeter.pipeline.batching import Batch
 from lightmeter.pipeline.bookkeeping import Acked, Books, Sent
 from lightmeter.pipeline.session import Session
@@ -47,12 +47,11 @@ class Sender:
     ) -> None:
         self._session = session
         self._standing = standing
-        self._books = books
+        self.books = books
         self._pace = pace
         self._on_acked = on_acked
         self._unreached = 0
-        self.alone: set[int] = set()
-        """Rows of refused batches: they are sent by themselves, so that one bad row does not fail its neighbours."""
+        self._bodies = Bodies(session.header.options.request())
 
     async def send(self, batch: Batch) -> None:
         """Send one batch that the engine has reserved credits for, whatever comes of it."""
@@ -63,34 +62,33 @@ class Sender:
         if ready is not None:
             await self.post(*ready)
 
-    async def _hold(self, batch: Batch) -> tuple[Sent, AnalyzeRequest] | None:
+    async def _hold(self, batch: Batch) -> tuple[Sent, bytes] | None:
         """Build the request and set its price aside; None if it cannot be sent."""
         request = await self._request(batch.rows)
-        sent = None if request is None else await self._books.hold(batch.rows, batch.hold)
+        sent = None if request is None else await self.books.hold(batch.rows, batch.hold)
         return None if sent is None or request is None else (sent, request)
 
     async def resend(self, sent: Sent, places: Sequence[tuple[str, str | None]]) -> None:
         """POST a lost request again under its idempotency key, where that is honoured; `places` are (url, path)."""
         request = await self._build(places)
-        await self._books.ask_again(sent)
+        await self.books.ask_again(sent)
         await self.post(sent, request)
 
-    async def _request(self, rows: Sequence[Pending]) -> AnalyzeRequest | None:
+    async def _request(self, rows: Sequence[Pending]) -> bytes | None:
         try:
             return await self._build([(row.url, row.path) for row in rows])
         except (MediaTooLarge, UsageError) as error:  # a local file, always alone in its batch
-            await self._books.fail(rows[0], "unreadable_file", str(error))
+            await self.books.fail(rows[0], "unreadable_file", str(error))
             return None
 
-    async def _build(self, places: Sequence[tuple[str, str | None]]) -> AnalyzeRequest:
-        options = self._session.header.options
+    async def _build(self, places: Sequence[tuple[str, str | None]]) -> bytes:
         files = [path for _, path in places if path is not None]
         if not files:
-            return options.request(urls=[url for url, _ in places])
+            return self._bodies.of_urls([url for url, _ in places])
         encoded, names = await encode_files(files)
-        return options.request(files=encoded, names=names)
+        return self._bodies.of_files(encoded, names)
 
-    async def post(self, sent: Sent, request: AnalyzeRequest) -> None:
+    async def post(self, sent: Sent, request: bytes) -> None:
         """The POST itself: never retried, never cancelled half-way."""
         standing, clock = self._standing, self._session.clock
         standing.requests += 1
@@ -105,7 +103,7 @@ class Sender:
             await self._unreachable(sent, error)
         except OutcomeUnknown as error:
             self._pace.on_lost(ticket)
-            await self._books.lose(sent, str(error))
+            await self.books.lose(sent, str(error))
         else:
             self._unreached = 0
             now = clock.monotonic()
@@ -124,26 +122,25 @@ class Sender:
         received = Received(raw.body, raw.status, self._session.clock.now())
         verdict, error = judgement.verdict, judgement.error or f"HTTP {raw.status}"
         if verdict in {Verdict.ANSWERED, Verdict.FAILED}:
-            await self._books.keep(sent, received, Event.ANSWER)
+            await self.books.keep(sent, received, Event.ANSWER, judgement)
         elif verdict in {Verdict.ACKNOWLEDGED, Verdict.PROCESSING} and judgement.request_id:
-            self._on_acked(await self._books.acknowledge(sent, judgement.request_id))
+            self._on_acked(await self.books.acknowledge(sent, judgement.request_id))
         elif verdict is Verdict.THROTTLED:
-            await self._books.take_back(sent, Event.THROTTLE, error)
+            await self.books.take_back(sent, Event.THROTTLE, error)
         elif verdict is Verdict.DENIED:
-            await self._books.refuse(sent, Refusal("access_denied", error, received, rows_wait=True))
+            await self.books.refuse(sent, Refusal("access_denied", error, received, rows_wait=True))
             self._standing.stop(AccessDenied(error, hint="Set LIGHTMETER_API_KEY to a key of your account."))
         elif verdict is Verdict.NO_CREDITS:
-            await self._books.refuse(sent, Refusal("no_credits", error, received, rows_wait=True))
+            await self.books.refuse(sent, Refusal("no_credits", error, received, rows_wait=True))
             self._standing.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
         elif verdict in {Verdict.REFUSED, Verdict.NOT_FOUND}:
-            several = len(sent.rows) > 1
-            self.alone.update(seq for seq, _ in sent.rows if several)
-            await self._books.refuse(sent, Refusal("refused", error, received, rows_wait=several))
+            several = self.books.bisection.refused([seq for seq, _ in sent.rows])
+            await self.books.refuse(sent, Refusal("refused", error, received, rows_wait=several))
         else:
-            await self._books.lose(sent, error)
+            await self.books.lose(sent, error)
 
     async def _unreachable(self, sent: Sent, error: Unreachable) -> None:
-        await self._books.take_back(sent, Event.UNREACHED, str(error))
+        await self.books.take_back(sent, Event.UNREACHED, str(error))
         self._unreached += 1
         if self._unreached >= UNREACHABLE_TRIES:
             self._standing.stop(error)

@@ -78,6 +78,7 @@ class Session:
         clock: Time.
         charges_final_s: Seconds after it was sent in which a request without an answer may still be charged.
         key: The budget of the key over all runs of this machine, if there is one.
+        state_dir: Where processes of this machine share the pace of a key; None: they do not.
     """
 
     out: Path
@@ -88,6 +89,7 @@ class Session:
     clock: Clock
     charges_final_s: float
     key: KeyBudget | None = None
+    state_dir: Path | None = None
 
 
 def read_header(out: Path) -> Header:
@@ -215,5 +217,12 @@ async def open_session(
         async with AsyncExitStack() as stack:
             where = await stack.enter_async_context(endpoint(header.options, settings, out))
             key = stack.enter_context(key_budget(settings, where, header.run_id, out, clock))
-            client = await stack.enter_async_context(Client(where.base_url, where.api_key, connections=connections))
-            yield Session(out, journal, header, where, client, clock, settings.charges_final_s, key)
+            client = Client(where.base_url, where.api_key, connections=connections, proxy=_proxy(settings, where))
+            await stack.enter_async_context(client)
+            state_dir = settings.state_dir
+            yield Session(out, journal, header, where, client, clock, settings.charges_final_s, key, state_dir)
+
+
+def _proxy(settings: Settings, where: Endpoint) -> str | None:
+    """The embedded service is on this machine, where no proxy leads to."""
+    return None if where.embedded else settings.proxy

@@ -1,0 +1,204 @@
+"""From rows that wait to requests that leave: when pace, budget and risk allow it, and as large as pays.
+
+What a request may cost is worked out right before it leaves, from all charges seen by then. A batch that a budget or
+the cap on what is at risk does not hold is cut to what they hold; the rows that are cut off wait on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from lightmeter.client.pace import Pace
+from lightmeter.errors import OutcomeUnknown
+from lightmeter.journal.changes import mark_over_budget
+from lightmeter.journal.items import Pending, pending_rows
+from lightmeter.journal.store import reading
+from lightmeter.pipeline.batching import Batch, Terms, auto_size, cut, grouped
+from lightmeter.pipeline.prices import Prices
+from lightmeter.pipeline.sending import Sender
+from lightmeter.pipeline.session import Session
+from lightmeter.pipeline.standing import Standing
+from lightmeter.pricing.rates import Rounding
+
+__all__ = ["Spender"]
+
+_LATER: Final = "Go on later: lightmeter resume DIR"
+_IMAGE: Final = Pending(0, "", None, "image", 1)
+
+
+class Spender:
+    """Sends the rows of a run that wait.
+
+    Args:
+        session: The open run.
+        standing: Where the run stands.
+        prices: What requests may cost.
+        pace: When the next may leave.
+        sender: Who sends.
+        resolve: Finds out what became of lost requests.
+
+    Attributes:
+        unfit: Rows that no request may carry under these caps: marked as over the budget, with the reason.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        standing: Standing,
+        prices: Prices,
+        pace: Pace,
+        sender: Sender,
+        *,
+        resolve: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._session = session
+        self._standing = standing
+        self._prices = prices
+        self._pace = pace
+        self._sender = sender
+        self._resolve = resolve
+        self._options = session.header.options
+        self._bisection = sender.books.bisection
+        self._sending: set[asyncio.Task[None]] = set()
+        self.unfit = 0
+
+    async def walk(self, first: int, last: int) -> int:
+        """One walk over the rows first ≤ seq ≤ last that wait; returns how many requests left."""
+        sent = 0
+        with reading(self._session.out) as db:
+            rows = pending_rows(db, first, last)
+            for batch in grouped(rows, self._size, self._prices.most, self._bisection):
+                admitted = await self._admitted(batch)
+                if admitted is not None:
+                    self._launch(admitted)
+                    sent += 1
+                elif self._standing.stopping.is_set():
+                    break
+        return sent
+
+    async def settled(self) -> None:
+        """Returns when no request is in flight any more, whatever became of it."""
+        while self._sending:
+            await asyncio.wait(self._sending)
+
+    def _size(self) -> int:
+        """Images in the next request."""
+        if self._options.upload != "never":  # each may have to be sent as a file, and files travel alone
+            return 1
+        asked, cap = self._options.batch_size, self._options.max_at_risk
+        size = self._auto_size() if asked == "auto" else asked
+        while cap is not None and size > 1 and self._prices.most([_IMAGE] * size) > cap:
+            size -= 1
+        return size
+
+    def _auto_size(self) -> int:
+        if self._session.endpoint.embedded:  # it takes no more requests for being asked in batches
+            return 1
+        header = self._session.header
+        milli = header.price_per_image_milli
+        return auto_size(
+            Terms(
+                price_per_image_milli=milli,
+                rounding=self._prices.learner.likely_rounding if milli % 1000 else Rounding.IMAGE,
+                requests_per_s=self._pace.requests_per_s,
+                latency_s=self._pace.latency_s,
+                at_once=self._options.max_concurrency,
+                rows_left=self._standing.counts["pending"],
+                max_at_risk=self._options.max_at_risk,
+            )
+        )
+
+    def _launch(self, batch: Batch) -> None:
+        """Let a batch through: from now on its price is reserved and at risk."""
+        self._pace.on_taken(self._session.clock.monotonic())
+        self._standing.reserved += batch.hold
+        self._standing.at_risk += batch.hold
+        task = asyncio.create_task(self._sender.send(batch))
+        self._sending.add(task)
+        task.add_done_callback(partial(self._finished, batch.hold))
+
+    def _finished(self, hold: int, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        self._standing.at_risk -= hold
+        self._standing.changed.set()  # only now there is room: whoever waits for it looks again
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._standing.crash = self._standing.crash or error
+            self._standing.stop()
+
+    async def _admitted(self, batch: Batch) -> Batch | None:
+        """Wait until the batch may leave; None if it never may: the run stops, or a cap does not hold it."""
+        fitting = await self._within_caps(batch)
+        if fitting is None:
+            return None
+        batch, standing, clock = fitting, self._standing, self._session.clock
+        while not standing.stopping.is_set():
+            batch = replace(batch, hold=self._prices.most(batch.rows))  # it may be known better by now
+            wait_s: float | None = self._pace.wait_s(clock.monotonic(), len(self._sending))
+            if not standing.fits_budget(batch.hold) or standing.key_spent:
+                if not self._sending and not standing.polled:
+                    fitting = None if standing.key_spent else self._cut(batch, standing.free)
+                    if fitting is None:
+                        return None
+                    batch = fitting
+                    continue
+                wait_s = None  # a charge below its hold may make room
+            elif self._alone(batch) and (self._sending or (standing.polled and not self._prices.known(batch.rows))):
+                wait_s = None
+            elif self._alone(batch) and standing.lost and not self._session.endpoint.embedded:
+                await self._resolve()  # before the next one leaves: then what became of it can be told
+                if standing.lost:
+                    standing.stop(OutcomeUnknown("What became of a lost request cannot be told now.", hint=_LATER))
+                continue
+            elif not wait_s and self._risk_allows(batch):
+                return batch
+            await self._changed(wait_s)
+        return None
+
+    async def _changed(self, wait_s: float | None) -> None:
+        """Wait until something has finished, for so long at most."""
+        self._standing.changed.clear()
+        if not wait_s:
+            await self._standing.changed.wait()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._standing.changed.wait()
+
+    async def _within_caps(self, batch: Batch) -> Batch | None:
+        """As much of a batch as may be at risk at once; a row that cannot be held for at all is marked."""
+        if self._standing.budget is not None and any(row.frames_high is None for row in batch.rows):
+            await self._mark(batch.rows, "no_bound")
+            return None
+        fitting = self._cut(batch, self._options.max_at_risk)
+        if fitting is None:
+            await self._mark(batch.rows[:1], "at_risk")
+        return fitting
+
+    async def _mark(self, rows: Sequence[Pending], reason: str) -> None:
+        for row in rows:
+            await self._session.journal.write(mark_over_budget(reason, row.seq, row.seq))
+        self._standing.moved("pending", "over_budget", len(rows))
+        self.unfit += len(rows)
+
+    def _cut(self, batch: Batch, most: int | None) -> Batch | None:
+        return batch if most is None else cut(batch, most, self._prices.most)
+
+    def _alone(self, batch: Batch) -> bool:
+        """Whether this one leaves with no other in flight: then what becomes of it can always be told.
+
+        So go the first of each kind, whose price nobody knows yet, and the last that the budget holds.
+        """
+        if self._session.endpoint.embedded:  # what is lost there is asked for again, and its prices are our own
+            return self._options.careful
+        free = self._standing.free
+        ending = free is not None and free < batch.hold * self._options.max_concurrency
+        return self._options.careful or ending or not self._prices.known(batch.rows)
+
+    def _risk_allows(self, batch: Batch) -> bool:
+        cap = self._options.max_at_risk
+        return cap is None or self._standing.at_risk + batch.hold <= cap
