@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from lightmeter.cli.statement import command
 from lightmeter.errors import JournalError
 from lightmeter.journal.changes import Outcome, Placed, Received, hold_and_send, lose, put_meta, receive, settle
-from lightmeter.journal.planned import PlannedRow, add_rows
+from lightmeter.journal.planned import EarlierAnswer, PlannedRow, Reused, add_rows, reuse
+from lightmeter.journal.proofs import Ruling, act_on, read_balance
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
 from lightmeter.pipeline.options import Options
-from lightmeter.pipeline.statement import state_account
+from lightmeter.pipeline.statement import requests_frame, state_account
 from lightmeter.pricing.estimate import CreditRange
 from lightmeter.pricing.rates import Rounding
+
+PRICES = json.dumps({"clarifai tags": 150, "clarifai nsfw": 150, "imagga tags": 150})
 
 
 def row(seq: int, url: str, **more: object) -> PlannedRow:
@@ -36,7 +39,7 @@ class Book:
             journal.submit(add_rows(rows)).result()
             meta = {"run_id": "r", "manifest": "m", "manifest_sha256": "0", "extra_types": "{}"}
             options = Options(budget=50, max_concurrency=max_concurrency)
-            meta |= {"options": options.model_dump_json(), "price_per_image_milli": "450"}
+            meta |= {"options": options.model_dump_json(), "price_per_image_milli": "450", "prices": PRICES}
             journal.submit(put_meta({**meta, "planned_at": "2026-03-01T00:00:00Z"})).result()
 
     def close(self, before: int, after: int) -> None:
@@ -53,6 +56,11 @@ class Book:
             placed = tuple(Placed(seq, at, "x") for at, seq in enumerate(rows))
             journal.submit(settle(key, Outcome(paid, remaining, "q", placed), 2.0)).result()
 
+    def reuse(self, rows: list[int]) -> None:
+        with Journal(self.folder) as journal:
+            found = [Reused(seq, 0, "x", EarlierAnswer(str(seq), None, 1.0, b"")) for seq in rows]
+            journal.submit(reuse(found)).result()
+
 
 @pytest.fixture
 def book(tmp_path):
@@ -67,10 +75,78 @@ def test_every_credit_is_accounted_for(book):
     stated = state_account(book.folder)
     assert (stated.predicted, stated.paid, stated.held, stated.budget) == (CreditRange(9, 20), 6, 0, 50)
     assert stated.rounding is Rounding.REQUEST
-    assert (stated.duplicates, stated.prechecks) == (CreditRange(1, 1), CreditRange(0, 1))
+    assert (stated.saved.duplicates, stated.saved.prechecks) == (CreditRange(1, 1), CreditRange(0, 1))
+    assert stated.saved.cache == CreditRange(0, 0)
     assert stated.balances is not None
     assert (stated.balances.missing, stated.balances.gaps, stated.drifts) == (0, (), ())
-    assert pa.Table.from_pylist(list(stated.requests)).column("credits_paid").to_pylist() == [1, 5]
+    assert requests_frame(book.folder)["credits_paid"].tolist() == [1, 5]
+
+
+def test_what_was_paid_is_told_by_back_end_and_feature(book):
+    """Shares by the price table, and what rounding up added, come to exactly what was paid."""
+    book.send([0], 1, 99)
+    book.send(list(range(1, 11)), 5, 94)
+    stated = state_account(book.folder)
+    shares = [(share.backend, share.feature, share.pictures, share.credits) for share in stated.shares.shares]
+    each = Fraction(165, 100)
+    assert shares == [("clarifai", "nsfw", 11, each), ("clarifai", "tags", 11, each), ("imagga", "tags", 11, each)]
+    assert stated.shares.rounding + 3 * each == stated.paid
+    assert "  1.65      clarifai nsfw, 11 images and frames" in list(stated.lines())
+    assert stated.to_dict()["rounded_up"] == 1.05
+
+
+@pytest.mark.parametrize(("paid", "why"), [(9, "prices are not"), (0, "prices are not")])
+def test_shares_are_never_guessed(book, paid, why):
+    """Charges that the price table does not explain are not cut into shares."""
+    book.send([0, 1], paid, 90)
+    stated = state_account(book.folder)
+    assert why in stated.to_dict()["shares_unknown"]
+    assert stated.shares.shares == ()
+
+
+def test_earlier_answers_are_a_saving_and_no_prediction(book):
+    """Rows that an earlier run paid for are not predicted to cost, and are said to have saved what they would have."""
+    book.reuse(list(range(10)))
+    book.send([10], 1, 99)
+    book.close(100, 99)
+    stated = state_account(book.folder)
+    assert (stated.predicted, stated.saved.cache) == (CreditRange(5, 10), CreditRange(10, 10))
+    assert stated.to_dict()["saved"]["cache"] == {"low": 10, "high": 10}
+
+
+def test_what_is_in_doubt_is_told(book):
+    """A request without an answer is counted with its rows and the credits held for it."""
+    book.send([0, 1])
+    stated = state_account(book.folder)
+    assert (stated.doubt.requests, stated.doubt.rows, stated.doubt.credits) == (1, 2, 2)
+    assert "in doubt    1 requests with 2 rows, 2 credits held" in list(stated.lines())
+
+
+def test_a_proof_is_told_with_its_numbers(book):
+    """What a balance proved is in the statement: expected, read, and the verdict on each request with its reason."""
+    book.send([0])
+    verdict = {"submission_id": 1, "held": 1, "verdict": "proven_unpaid", "proof": "Nothing is missing."}
+    document = {"expected": 100, "readings": [{"balance": 100}], "missing": 0, "verdicts": [verdict]}
+    with Journal(book.folder) as journal:
+        opening = journal.submit(read_balance(100, 1.0, opens=True)).result()
+        closing = journal.submit(read_balance(100, 2.0, opens=False)).result()
+        ruling = Ruling(1, Event.PROVE_UNPAID, "Nothing is missing.")
+        journal.submit(act_on(opening, closing, document, [ruling])).result()
+    stated = state_account(book.folder)
+    assert stated.to_dict()["proofs"] == [document]
+    assert list(stated.lines())[-2:] == [
+        "proof       a balance of 100 was expected, 100 was read",
+        "  #1        proven unpaid: Nothing is missing.",
+    ]
+
+
+def test_the_command_prints_a_table(book):
+    """`--table` is CSV with a row for each request, none for a run that sent nothing."""
+    assert CliRunner().invoke(command, [str(book.folder), "--table"]).stdout.count("\n") == 1
+    book.send([0], 1, 99)
+    told = CliRunner().invoke(command, [str(book.folder), "--table"]).stdout.splitlines()
+    assert told[0].startswith("submission_id,request_id,state,assets,credits_held,credits_paid")
+    assert told[1].startswith("1,q,settled,1,1,1,99,1970-01-01 00:00:01")
 
 
 def test_a_gap_names_what_may_have_taken_it(book):

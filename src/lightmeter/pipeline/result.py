@@ -16,6 +16,7 @@ from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import requests_sent
 from lightmeter.pipeline.plan import Reason
 from lightmeter.pipeline.session import Header, read_header
+from lightmeter.pipeline.statement import Statement, state_account
 from lightmeter.tables import queries
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.schema import TABLES
@@ -132,6 +133,10 @@ class Run:
     def summary(self) -> Summary:
         """The accounting, read anew."""
         return summarize(self.folder)
+
+    def statement(self) -> Statement:
+        """Where every credit went, read anew; `requests_frame` of the same module has it request by request."""
+        return state_account(self.folder)
 
     def reasons(self) -> list[Reason]:
         """Why rows are not ok, most frequent first."""

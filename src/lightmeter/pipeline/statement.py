@@ -7,57 +7,60 @@ gaps in the chain of balances, with the requests that may have taken them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import apsw
+import pandas as pd
+import pyarrow as pa
 
+from lightmeter.clock import utc_from_timestamp
+from lightmeter.journal.changes import get_meta
 from lightmeter.journal.items import totals
+from lightmeter.journal.proofs import proofs_of
 from lightmeter.journal.state import HOLDING, State
 from lightmeter.journal.store import reading
-from lightmeter.media.facts import MediaKind
+from lightmeter.journal.submissions import InDoubt, in_doubt
+from lightmeter.pipeline.prices import kind_of, learned
+from lightmeter.pipeline.savings import Saved, Shares, saved_by, shares_of
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pricing.chain import Answered, Uncertain
-from lightmeter.pricing.estimate import CreditRange, FrameRange, frames_of, price_range
-from lightmeter.pricing.learn import Charge, Drift, Kind, PriceLearner
-from lightmeter.pricing.rates import RateTable, Rounding
+from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range
+from lightmeter.pricing.learn import Drift
+from lightmeter.pricing.rates import Rounding
 from lightmeter.pricing.reconcile import Reconciliation, Trust, Window, reconcile
 
-__all__ = ["Statement", "state_account"]
+__all__ = ["Statement", "requests_frame", "state_account"]
 
 _REQUESTS: Final = """
-SELECT s.submission_id, s.request_id, s.state, s.assets, s.hold, s.paid, s.remaining, s.sent_at, s.answered_at,
-       min(CASE WHEN t.event = 'send' THEN t.rowid END),
+SELECT s.submission_id, s.request_id, s.state, s.assets, s.hold, s.paid, s.remaining, s.sent_at, s.answered_at, s.error
+FROM submissions s ORDER BY s.submission_id
+"""
+
+_STEPS: Final = """
+SELECT s.submission_id, s.state, s.hold, s.paid, s.remaining, min(CASE WHEN t.event = 'send' THEN t.rowid END),
        max(CASE WHEN t.event IN ('answer', 'collect') THEN t.rowid END)
 FROM submissions s LEFT JOIN transitions t USING (submission_id) GROUP BY s.submission_id ORDER BY s.submission_id
 """
 
-_CHARGES: Final = """
-SELECT s.paid, sum(i.frames_low), CASE WHEN count(i.frames_high) = count(*) THEN sum(i.frames_high) END
-FROM submissions s JOIN items i USING (submission_id)
-WHERE s.state = 'settled' GROUP BY s.submission_id HAVING min(i.status = 'ok') ORDER BY s.submission_id
-"""
-
 _PLANNED: Final = """
 SELECT coalesce(sum(frames_low), 0), CASE WHEN count(frames_high) = count(*) THEN coalesce(sum(frames_high), 0) END
-FROM items WHERE status NOT IN ('skipped', 'duplicate')
+FROM items WHERE status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'
 """
 
-_DUPLICATES: Final = """
-SELECT o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
-WHERE i.status = 'duplicate' AND o.status = 'ok' GROUP BY 1, 2
-"""
-
-_SKIPPED: Final = """
-SELECT kind, duration_s, count(*) FROM items
-WHERE status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated') GROUP BY 1, 2
-"""
-
-_NOTHING: Final = CreditRange(0, 0)
-_KIND: Final = Kind(frozenset({("run", "all")}))
-"""A run asks for the same of every asset: one kind of picture."""
+_COLUMNS: Final[dict[str, Any]] = {
+    "submission_id": pa.int64(),
+    "request_id": pa.string(),
+    "state": pa.string(),
+    "assets": pa.int32(),
+    "credits_held": pa.int64(),
+    "credits_paid": pa.int64(),
+    "credits_remaining": pa.int64(),
+    "sent_at": pa.timestamp("us", tz="UTC"),
+    "answered_at": pa.timestamp("us", tz="UTC"),
+    "note": pa.string(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,17 @@ class Statement:
         budget: The cap, or None.
         paid: Charged.
         held: Set aside for requests whose end is not known.
+        requests: How many requests there were.
         balance_before: Of the account before the first request, or None.
         balance_after: Of the account at the last look, or None.
         balances: What they and the answers in between say; None without both.
-        picture: What one picture costs, as charges and the price table say.
+        picture: What one image costs, as charges and the price table say.
         rounding: Where the service rounds up, as far as it is known.
         drifts: Charges that contradict those before them.
-        duplicates: What repeated assets would have cost again.
-        prechecks: What assets that were skipped would have cost at most; a service may refuse some for nothing.
-        requests: A row for each request: plain values, ready to become a table.
+        saved: What was not spent, and why.
+        shares: Back end by back end and feature by feature, where that can be told.
+        doubt: What the run cannot decide by itself: requests without an answer.
+        proofs: What balances proved of them, oldest first: documents with every number they rest on.
     """
 
     run_id: str
@@ -86,15 +91,17 @@ class Statement:
     budget: int | None
     paid: int
     held: int
+    requests: int
     balance_before: int | None
     balance_after: int | None
     balances: Reconciliation | None
     picture: CreditRange
     rounding: Rounding | None
     drifts: tuple[Drift, ...]
-    duplicates: CreditRange
-    prechecks: CreditRange
-    requests: tuple[dict[str, Any], ...]
+    saved: Saved
+    shares: Shares
+    doubt: InDoubt
+    proofs: tuple[dict[str, Any], ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `--json` prints; requests are counted, not listed."""
@@ -105,7 +112,7 @@ class Statement:
             "budget": self.budget,
             "paid": self.paid,
             "held": self.held,
-            "requests": len(self.requests),
+            "requests": self.requests,
             "balance_before": self.balance_before,
             "balance_after": self.balance_after,
             "unexplained": None if found is None else found.missing,
@@ -116,29 +123,54 @@ class Statement:
             "price_per_picture": _range(self.picture),
             "rounding": self.rounding,
             "price_drift": [{"paid": drift.charge.paid, "expected": _range(drift.expected)} for drift in self.drifts],
-            "saved": {"duplicates": _range(self.duplicates), "prechecks": _range(self.prechecks)},
+            "saved": {name: _range(getattr(self.saved, name)) for name in ("duplicates", "cache", "prechecks")},
+            "shares": [{**asdict(share), "credits": float(share.credits)} for share in self.shares.shares],
+            "rounded_up": None if self.shares.unknown else float(self.shares.rounding),
+            "shares_unknown": self.shares.unknown,
+            "in_doubt": asdict(self.doubt),
+            "proofs": list(self.proofs),
         }
 
     def lines(self) -> Iterator[str]:
         """The statement as a person reads it."""
         cap = "" if self.budget is None else f", budget {self.budget}"
         yield f"predicted   {self.predicted}{cap}"
-        yield f"paid        {_credits(self.paid)} for {len(self.requests)} requests"
+        yield f"paid        {_credits(self.paid)} for {self.requests} requests"
+        yield from self._lines_of_shares()
         yield f"held        {_credits(self.held)} for requests whose end is not known"
         yield f"a picture   {self.picture}, rounded up by {self.rounding or 'image or request: not known yet'}"
-        yield f"saved       {self.duplicates} by duplicates, {self.prechecks} by pre-checks"
-        if self.balances is None:
-            yield "balance     not read yet"
-        else:
-            difference = self.balances.missing
-            said = "nothing is unexplained" if not difference else f"{difference} unexplained"
-            yield f"balance     {self.balance_before} before, {self.balance_after} after: {said}"
-            for gap in self.balances.gaps:
-                who = ", ".join(f"#{key}" for key in gap.candidates) or "nothing of this run"
-                yield f"  gap       {_credits(gap.segment.missing)}; may be: {who}"
-            yield from (f"  note      {note}" for note in self.balances.notes)
+        saved = (f"{self.saved.duplicates} by duplicates", f"{self.saved.cache} by earlier runs")
+        yield f"saved       {', '.join(saved)}, {self.saved.prechecks} by pre-checks"
+        yield from self._lines_of_balances()
         for drift in self.drifts:
             yield f"  drift     {_credits(drift.charge.paid)} charged where {drift.expected} was expected"
+        doubt = self.doubt
+        if doubt.requests:
+            yield f"in doubt    {doubt.requests} requests with {doubt.rows} rows, {_credits(doubt.credits)} held"
+        if doubt.lost_requests:
+            yield f"lost        {doubt.lost_requests} requests, {_credits(doubt.lost_credits)}: charged, never answered"
+        for proof in self.proofs:
+            yield from _lines_of_proof(proof)
+
+    def _lines_of_shares(self) -> Iterator[str]:
+        if self.shares.unknown is not None:
+            return
+        for share in self.shares.shares:
+            yield f"  {float(share.credits):<9g} {share.backend} {share.feature}, {share.pictures} images and frames"
+        if self.shares.rounding:
+            yield f"  {float(self.shares.rounding):<9g} rounded up"
+
+    def _lines_of_balances(self) -> Iterator[str]:
+        if self.balances is None:
+            yield "balance     not read yet"
+            return
+        difference = self.balances.missing
+        said = "nothing is unexplained" if not difference else f"{difference} unexplained"
+        yield f"balance     {self.balance_before} before, {self.balance_after} after: {said}"
+        for gap in self.balances.gaps:
+            who = ", ".join(f"#{key}" for key in gap.candidates) or "nothing of this run"
+            yield f"  gap       {_credits(gap.segment.missing)}; may be: {who}"
+        yield from (f"  note      {note}" for note in self.balances.notes)
 
 
 def state_account(out: Path) -> Statement:
@@ -149,84 +181,76 @@ def state_account(out: Path) -> Statement:
     """
     header = read_header(out)
     with reading(out) as db:
-        learner = _learned(db, header)
+        learner = learned(db, header)
         paid, held = totals(db)
         ((low, high),) = db.execute(_PLANNED)
-        requests = list(db.execute(_REQUESTS))
-        duplicates, prechecks = _saved_by_duplicates(db, learner), _saved_by_prechecks(db, learner, header)
-    return Statement(
-        run_id=header.run_id,
-        predicted=price_range(header.price_per_image_milli, FrameRange(low, high)),
-        budget=header.options.budget,
-        paid=paid,
-        held=held,
-        balance_before=header.balance_before,
-        balance_after=header.balance_after,
-        balances=_balances(requests, header),
-        picture=learner.expected(_KIND, FrameRange(1, 1)),
-        rounding=learner.likely_rounding,
-        drifts=tuple(learner.drifts),
-        duplicates=duplicates,
-        prechecks=prechecks,
-        requests=tuple(dict(zip(_NAMES, row, strict=False)) for row in requests),
-    )
+        ((requests,),) = db.execute("SELECT count(*) FROM submissions")
+        return Statement(
+            run_id=header.run_id,
+            predicted=price_range(header.price_per_image_milli, FrameRange(low, high)),
+            budget=header.options.budget,
+            paid=paid,
+            held=held,
+            requests=requests,
+            balance_before=header.balance_before,
+            balance_after=header.balance_after,
+            balances=_balances(db, header),
+            picture=learner.expected(kind_of(["image"]), FrameRange(1, 1)),
+            rounding=learner.likely_rounding,
+            drifts=tuple(learner.drifts),
+            saved=saved_by(db, learner, header.options),
+            shares=shares_of(db, get_meta(db).get("prices")),
+            doubt=in_doubt(db),
+            proofs=tuple(proofs_of(db)),
+        )
 
 
-_NAMES: Final = (
-    "submission_id",
-    "request_id",
-    "state",
-    "assets",
-    "held",
-    "credits_paid",
-    "credits_remaining",
-    "sent_at",
-    "answered_at",
-)
+def requests_frame(out: Path) -> pd.DataFrame:
+    """The statement as a table, a row for each request, Arrow-backed: what was held, paid, and left of the balance.
+
+    Columns: submission_id, request_id, state, assets, credits_held, credits_paid, credits_remaining, sent_at and
+    answered_at (UTC), note.
+
+    Raises:
+        JournalError: there is no run there.
+    """
+    read_header(out)
+    with reading(out) as db:
+        rows = list(db.execute(_REQUESTS))
+    columns: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
+    arrays = [pa.array(_moments(columns.get(name, []), of), of) for name, of in _COLUMNS.items()]
+    return pa.table(arrays, names=list(_COLUMNS)).to_pandas(types_mapper=pd.ArrowDtype)
 
 
-def _learned(db: apsw.Connection, header: Header) -> PriceLearner:
-    """What the charges of this run teach, starting from the price that it was planned with."""
-    prior = RateTable(date.fromisoformat(header.planned_at[:10]), {"run": {"all": header.price_per_image_milli}}, ())
-    learner = PriceLearner(prior)
-    for paid, low, high in db.execute(_CHARGES):
-        learner.observe(Charge(_KIND, FrameRange(low, high), paid))
-    return learner
+def _moments(values: list[Any], of: pa.DataType) -> list[Any]:
+    if not pa.types.is_timestamp(of):
+        return values
+    return [None if value is None else utc_from_timestamp(value) for value in values]
 
 
-def _balances(requests: list[tuple[Any, ...]], header: Header) -> Reconciliation | None:
+def _balances(db: apsw.Connection, header: Header) -> Reconciliation | None:
     if header.balance_before is None or header.balance_after is None:
         return None
     answers, uncertain = [], []
-    for key, _, state, _, hold, paid, remaining, _, _, sent, answered in requests:
+    for key, state, hold, paid, remaining, sent, answered in db.execute(_STEPS):
         if state == State.SETTLED:
             answers.append(Answered(key, paid, remaining, sent=sent, answered=answered))
+        elif state == State.PROVEN_PAID_LOST:
+            answers.append(Answered(key, paid, None, sent=sent))
         elif State(state) in HOLDING:
             uncertain.append(Uncertain(key, CreditRange(0, hold), sent))
     closing = (header.balance_after, header.balance_after)
     window = Window(header.balance_before, closing, tuple(answers), tuple(uncertain))
     # With several in flight a balance said in an answer may be of any moment, holds of others included.
-    return reconcile(window, Trust(chained=header.options.max_concurrency == 1))
+    one_at_a_time = header.options.max_concurrency == 1 or header.options.careful
+    return reconcile(window, Trust(sole_spender=header.options.sole_spender, chained=one_at_a_time))
 
 
-def _saved_by_duplicates(db: apsw.Connection, learner: PriceLearner) -> CreditRange:
-    saved = _NOTHING
-    for low, high, rows in db.execute(_DUPLICATES):
-        saved += _times(learner.expected(_KIND, FrameRange(low, high)), rows)
-    return saved
-
-
-def _saved_by_prechecks(db: apsw.Connection, learner: PriceLearner, header: Header) -> CreditRange:
-    saved, options = _NOTHING, header.options
-    for kind, duration_s, rows in db.execute(_SKIPPED):
-        frames = frames_of(cast("MediaKind | None", kind), duration_s, options.capture_interval, options.max_frames)
-        most = _times(learner.expected(_KIND, frames), rows)
-        saved += CreditRange(0, most.high)
-    return saved
-
-
-def _times(one: CreditRange, count: int) -> CreditRange:
-    return CreditRange(one.low * count, None if one.high is None else one.high * count)
+def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
+    read = proof["readings"][-1]["balance"]
+    yield f"proof       a balance of {proof['expected']} was expected, {read} was read"
+    for verdict in proof["verdicts"]:
+        yield f"  #{verdict['submission_id']:<8} {verdict['verdict'].replace('_', ' ')}: {verdict['proof']}"
 
 
 def _range(credits_: CreditRange) -> dict[str, int | None]:
