@@ -13,6 +13,7 @@ from lightmeter.cli import VERBS
 from lightmeter.journal import state
 from lightmeter.journal.items import STATUSES
 from lightmeter.settings import Settings
+from lightmeter.tables import dictionary
 from lightmeter.tables.schema import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,6 +36,11 @@ def test_every_verb_is_in_the_readme(verb):
 def test_every_table_is_in_the_readme(table):
     """Who reads the README knows which tables there are."""
     assert re.search(rf"^\| `{table}` \|", README, re.MULTILINE)
+
+
+def test_the_data_dictionary_is_the_schemas_own():
+    """The README says what the schemas say; `python -m lightmeter.tables.dictionary README.md` writes it."""
+    assert dictionary.with_dictionary(README) == README
 
 
 @pytest.mark.parametrize("field", Settings.model_fields)

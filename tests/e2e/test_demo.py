@@ -75,6 +75,22 @@ def test_the_readme_shows_what_the_models_say(demo):
     assert len(found) == len(shown)
 
 
+@pytest.mark.parametrize(
+    "question", re.findall(r"^```sql\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+)
+def test_the_readme_s_questions_are_answered(demo, question):
+    """Each question of the README, pasted as it stands, has an answer on the demo's tables."""
+    answer = lm.open(demo[1]).sql(question)
+    assert len(answer) > 0
+    assert answer.notna().any(axis=None)
+
+
+def test_the_readme_asks_ten_questions():
+    """They are numbered, and each has its SQL."""
+    asked = re.findall(r"^\*\*(\d+)\. .*?\?\*\*.*?\n\n```sql\n", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert asked == [str(number) for number in range(1, 11)]
+
+
 def test_the_demo_says_what_it_did(command, demo):
     """A person reads where the tables are and what to try next; a folder that is not the demo's is left alone."""
     _, out = demo

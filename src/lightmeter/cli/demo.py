@@ -21,6 +21,7 @@ import click
 from lightmeter.cli.options import json_option
 from lightmeter.cli.run import finish
 from lightmeter.errors import SettingsError
+from lightmeter.pipeline.report.writing import FILE_NAME, report
 from lightmeter.pipeline.result import Run
 from lightmeter.settings import read_settings
 
@@ -122,12 +123,14 @@ def command(out: Path, as_json: bool) -> int:
         analyze = _load_flow()
         options = {"features": ["tags", "colors", "nsfw"], "budget": 200}
         asyncio.run(analyze(str(manifest), str(out), options, shard_rows=SHARD_ROWS))
+        asyncio.run(report(out, fetch_thumbnails=True))  # while the pictures are still served
     click.echo("3. what came of it:", err=as_json)
     if not as_json:
         _show_tables(Run(out))
     code = finish(Run(out), as_json=as_json)
     if not as_json:
-        click.echo("or look at it in a notebook: notebooks/01-quickstart.ipynb")
+        click.echo(f"or look at it in a browser: {out / FILE_NAME}")
+        click.echo("or in a notebook: notebooks/01-quickstart.ipynb")
     return code
 
 

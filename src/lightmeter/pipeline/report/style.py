@@ -114,7 +114,8 @@ color:#fff;background:rgb(0 0 0/.66)}
 .name{font-weight:600;font-size:14px;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 .name a{text-decoration:none}
 .tags{display:-webkit-box;-webkit-line-clamp:2;-webkit-box-orient:vertical;overflow:hidden}
-.strip{display:flex;height:8px;border-radius:2px;overflow:hidden;margin-top:8px}
+.strip{display:flex;height:8px;border-radius:2px;overflow:hidden;margin-top:8px;
+outline:1px solid color-mix(in srgb,var(--ink) 12%,transparent);outline-offset:-1px}
 .strip>i{flex-basis:0;min-width:2px}
 .rated{font-size:13px;margin-top:6px;display:flex;align-items:center;gap:8px}.rated .meter{flex:1;margin:0}
 .palette .strip{height:32px;border-radius:4px}

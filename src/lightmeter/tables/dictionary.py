@@ -1,0 +1,74 @@
+"""The data dictionary: every column of every table in words, made from the schemas themselves.
+
+`python -m lightmeter.tables.dictionary README.md` writes it between the marks in that file.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from lightmeter import atomic
+from lightmeter.errors import UsageError
+from lightmeter.tables.columns import COLUMNS, KEYS, Column
+from lightmeter.tables.schema import SCHEMA_VERSION
+
+__all__ = ["END", "START", "dictionary", "with_dictionary"]
+
+START: Final = "<!-- dictionary:start -->\n"
+END: Final = "<!-- dictionary:end -->"
+
+_HEAD: Final = "| column | type | meaning | unit | null when |\n|---|---|---|---|---|\n"
+_FIELD_NAME: Final = re.compile(r"\b(element|item|key|value): ")
+
+
+def dictionary() -> str:
+    """The whole dictionary as Markdown: what stands in every table, then each table folded."""
+    parts = [
+        f"Schema version {SCHEMA_VERSION}. Files carry the same words in each field's Parquet metadata.\n",
+        _table("every table", KEYS),
+        *(_table(name, columns) for name, columns in COLUMNS.items()),
+    ]
+    return "\n".join(parts)
+
+
+def with_dictionary(text: str) -> str:
+    """A text with the dictionary between its marks.
+
+    Raises:
+        UsageError: it has no marks.
+    """
+    before, mark, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not (mark and end):
+        raise UsageError("The text has no marks for the dictionary.", hint=f"They are {START.strip()} and {END}")
+    return f"{before}{START}{dictionary()}{END}{after}"
+
+
+def _table(name: str, columns: tuple[Column, ...]) -> str:
+    said = [
+        (f"`{column.name}`", _type(column.type), _cell(column.description), _cell(column.unit), _cell(column.null))
+        for column in columns
+    ]
+    rows = "".join(f"| {' | '.join(cells)} |\n" for cells in said)
+    return f"<details><summary><b>{name}</b>: {len(columns)} columns</summary>\n\n{_HEAD}{rows}\n</details>\n"
+
+
+def _type(arrow_type: pa.DataType) -> str:
+    """Arrow's name for a type, without the names that it gives to parts of lists and maps."""
+    return _cell(_FIELD_NAME.sub("", str(arrow_type)))
+
+
+def _cell(text: str) -> str:
+    """Text for a cell of a Markdown table."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        atomic.write_text(path, with_dictionary(path.read_text(encoding="utf-8")))
