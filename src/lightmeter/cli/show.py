@@ -141,6 +141,8 @@ def show_summary(run: Run, *, err: bool = False) -> Summary:
         f"{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
     )
     _show_reasons(console, run.reasons())
+    for line in run.open_ends().lines(run.folder):
+        console.print(f"[yellow]{line}[/]", soft_wrap=True)
     tables = run.folder / "tables"
     if tables.exists():
         console.print(f"tables: {tables}")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 
+from lightmeter.clock import utc_from_timestamp
 from lightmeter.errors import AccessDenied, JournalError, LightmeterError
 from lightmeter.journal.items import count_by_status, reasons, totals
 from lightmeter.journal.store import reading
-from lightmeter.journal.submissions import requests_sent
+from lightmeter.journal.submissions import InDoubt, in_doubt, requests_sent, waiting_at_service
 from lightmeter.pipeline.plan import Reason
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.statement import Statement, state_account
@@ -21,7 +22,7 @@ from lightmeter.tables import queries
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.schema import TABLES
 
-__all__ = ["Run", "Summary", "summarize"]
+__all__ = ["ANSWERS_KEPT_S", "OpenEnds", "Run", "Summary", "summarize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,41 @@ class Summary:
         if self.counts["over_budget"]:
             return 3
         return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEnds:
+    """What a run leaves to be done.
+
+    Attributes:
+        doubt: Requests without an answer, and what is held for them.
+        waiting: Requests that were acknowledged and whose answers were not collected.
+        waiting_since: When the oldest of them was acknowledged, in epoch seconds; None without any.
+    """
+
+    doubt: InDoubt
+    waiting: int
+    waiting_since: float | None
+
+    def lines(self, folder: Path) -> Iterator[str]:
+        """A sentence for each, with the command that goes on with it."""
+        resume, doubt = f"lightmeter resume {folder}", self.doubt
+        if self.waiting and self.waiting_since is not None:
+            until = utc_from_timestamp(self.waiting_since + ANSWERS_KEPT_S)
+            yield f"{self.waiting} answers wait at the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
+        if doubt.requests:
+            held = f"in doubt: {doubt.requests} requests, {doubt.credits} credits held"
+            if doubt.again:
+                yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
+            else:
+                yield f"{held}; to find out what became of them: {resume}"
+        if doubt.lost_requests:
+            lost = f"lost: {doubt.lost_requests} requests, charged {doubt.lost_credits} credits and never answered"
+            yield f"{lost}; to pay for them again: {resume} --pay-again {doubt.lost_credits}"
+
+
+ANSWERS_KEPT_S: Final = 24 * 3600.0
+"""How long a service keeps the answer of an acknowledged request."""
 
 
 def summarize(out: Path) -> Summary:
@@ -133,6 +169,11 @@ class Run:
     def summary(self) -> Summary:
         """The accounting, read anew."""
         return summarize(self.folder)
+
+    def open_ends(self) -> OpenEnds:
+        """What the run cannot finish by itself, or has not yet."""
+        with reading(self.folder) as db:
+            return OpenEnds(in_doubt(db), *waiting_at_service(db))
 
     def statement(self) -> Statement:
         """Where every credit went, read anew; `requests_frame` of the same module has it request by request."""
