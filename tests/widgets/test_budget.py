@@ -82,11 +82,59 @@ def test_prices_follow_the_form_without_the_manifest(tmp_path):
     for box in planner.form.features.values():
         box.value = True
     assert "2 to 3 credits" in planner.panel.price.value
-    assert "planned again" in planner.panel.price.value
     planner.form.budget.value = 1
     assert "will be reached" in planner.panel.price.value
     planner.form.capped.value = False
     assert "No budget" in planner.panel.price.value
+
+
+def test_a_changed_form_runs_the_planned_rows(tmp_path):
+    """What the form asks for after planning is run with no row read or looked at again."""
+    (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
+    manifest = tmp_path / "one.csv"
+    manifest.write_text("path\na.jpg\n", encoding="utf-8")
+    planner = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors", budget=3)
+    planner.plan()
+    manifest.unlink()
+    planner.form.features["nsfw"].value = True
+    planner.form.budget.value = 2
+    run = planner.run()
+    assert run.summary().counts["ok"] == 1
+    assert (run.header.options.features, run.header.options.budget) == (("colors", "nsfw"), 2)
+    assert len(run.nsfw) > 0
+
+
+def test_a_plan_is_saved_and_taken_up_again(tmp_path):
+    """A plan file is what the form says now, and a planner made of it shows and runs it without the manifest's rows."""
+    (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
+    (tmp_path / "one.csv").write_text("path\na.jpg\n", encoding="utf-8")
+    planner = lm.BudgetPlanner(tmp_path / "one.csv", out=tmp_path / "out", features="colors")
+    with pytest.raises(UsageError, match="no plan to save"):
+        planner.save(tmp_path / "plan.json")
+    planner.plan()
+    planner.form.capped.value = True
+    planner.form.budget.value = 4
+    planner.save(tmp_path / "plan.json")
+    again = lm.BudgetPlanner(lm.load_plan(tmp_path / "plan.json"), out=tmp_path / "out")
+    assert again.form.budget.value == 4
+    assert "one.csv: 1 row" in again.panel.rows.value
+    assert "1 credit" in again.panel.price.value
+    assert again.plan().rows == 1
+    assert again.run().summary().counts["ok"] == 1
+
+
+def test_earlier_answers_leave_the_price_as_long_as_the_same_is_asked(tmp_path, monkeypatch):
+    """Rows that an earlier run paid for cost nothing, and cost again once something else is asked."""
+    monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(tmp_path / "answers"))
+    (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
+    (tmp_path / "one.csv").write_text("path\na.jpg\n", encoding="utf-8")
+    lm.BudgetPlanner(tmp_path / "one.csv", out=tmp_path / "out", features="colors").run()
+    planner = lm.BudgetPlanner(tmp_path / "one.csv", out=tmp_path / "second", features="colors")
+    planner.plan()
+    assert "answered by earlier runs: 1" in planner.panel.rows.value
+    assert "0 rows to send" in planner.panel.price.value
+    planner.form.features["nsfw"].value = True
+    assert "1 row to send" in planner.panel.price.value
 
 
 def test_frames_are_priced_from_the_clips_length(manifest, tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lightmeter.pipeline.options import make_options
 from lightmeter.pricing.rates import default_rates
-from lightmeter.widgets.view.choice import Boxes, must_plan_again, offer
+from lightmeter.widgets.view.choice import Boxes, asks_otherwise, offer
 
 NAMES = ("a", "b", "c", "d")
 LOCAL = ("imagenet", "opennsfw", "palette")
@@ -58,6 +58,6 @@ def test_names_the_price_table_lacks_keep_their_box():
     ("change", "again"),
     [({"max_frames": 9}, True), ({"features": "nsfw"}, True), ({"tag_score": 0.1}, True), ({"budget": 1}, False)],
 )
-def test_a_budget_changes_no_row(change, again):
-    """Rows are planned again when what is asked for changes, and not for another budget."""
-    assert must_plan_again(make_options(), make_options(**change)) is again
+def test_a_budget_asks_nothing_else(change, again):
+    """Features, back ends, frames and scores make another question; a budget does not."""
+    assert asks_otherwise(make_options(), make_options(**change)) is again

@@ -72,5 +72,5 @@ def test_what_a_budget_is_sure_to_pay_for(budget, fitting):
 def test_quote_of_a_plan_is_the_plans_own_price(planner):
     """With the options it was planned with, the quote is what the plan says, to the credit."""
     plan = planner.planned
-    priced = quote(RATES, plan.options, groups_of(plan))
+    priced = quote(RATES, plan.options, groups_of(plan).to_pay(otherwise=False))
     assert (priced.credits, priced.rows) == (plan.credits, plan.counts["pending"])

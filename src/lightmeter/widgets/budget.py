@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -22,11 +21,11 @@ from lightmeter.pipeline.result import Run
 from lightmeter.settings import read_settings
 from lightmeter.widgets.form import Form
 from lightmeter.widgets.panel import Panel
-from lightmeter.widgets.planned import groups_of
-from lightmeter.widgets.view.choice import must_plan_again, offer
+from lightmeter.widgets.planned import Groups, groups_of
+from lightmeter.widgets.view.choice import asks_otherwise, offer
 from lightmeter.widgets.view.markup import STYLE, message
 from lightmeter.widgets.view.planner import State, error_html, plan_html, quote_html, summary_html
-from lightmeter.widgets.view.quote import Group, quote
+from lightmeter.widgets.view.quote import quote
 from lightmeter.widgets.work import Job, Work, until
 
 __all__ = ["BudgetPlanner"]
@@ -48,23 +47,25 @@ class BudgetPlanner:
         state: What it is doing.
     """
 
-    def __init__(self, source: ManifestSource, *, out: Path | str, **options: Unpack[PlanOptions]) -> None:
+    def __init__(self, source: ManifestSource | Plan, *, out: Path | str, **options: Unpack[PlanOptions]) -> None:
         """Make a planner; reads and spends nothing yet.
 
         Args:
-            source: A path or `s3://` address of a manifest, a DataFrame, or a list of URLs.
+            source: A path or `s3://` address of a manifest, a DataFrame, or a list of URLs; or a plan, such as one
+                that was saved: its rows are as good as looked at.
             out: The output folder of the run.
             options: What the form begins with, and what it does not show: as for `lightmeter.plan`.
 
         Raises:
             SettingsError: an option is wrong; the message names it.
         """
-        given = make_options(**options)
+        agreed = source if isinstance(source, Plan) else None
+        given = make_options(**{**(agreed.options.model_dump() if agreed is not None else {}), **options})
         self._source = source
         self._settings = read_settings()
         self._rates = rates_for(given, self._settings)
         self._work = Work()
-        self._groups: tuple[Group, ...] | None = None
+        self._groups: Groups | None = None
         self.out = Path(out)
         self.planned: Plan | None = None
         self.result: Run | None = None
@@ -77,6 +78,8 @@ class BudgetPlanner:
         self.box = ipw.VBox([ipw.HTML(STYLE), ipw.HBox(halves, layout=ipw.Layout(flex_flow="row wrap"))])
         self.box.add_class("lightmeter")
         self.form.on_change(self._price)
+        if agreed is not None:
+            self._show(agreed, groups_of(agreed))
         self._enter(State.IDLE)
 
     def plan(self) -> Plan:
@@ -101,6 +104,16 @@ class BudgetPlanner:
         self.panel.consent.value = consent or self.panel.consent.value
         return self._work.wait(self._start(self._run_job))
 
+    def save(self, path: Path | str) -> Path:
+        """Save the plan as the form stands now, for `lightmeter run --plan`, `load_plan` and flows; returns the path.
+
+        Raises:
+            UsageError: nothing is planned yet.
+        """
+        if self.planned is None:
+            raise UsageError("There is no plan to save yet.", hint="Plan first.")
+        return self.planned.with_options(**self.form.options.model_dump()).save(path)
+
     def stop(self) -> None:
         """Stop: a plan ends at once; a run sends nothing more and waits for what is in flight."""
         if self.state is not State.IDLE:
@@ -114,24 +127,25 @@ class BudgetPlanner:
     async def _plan_job(self, stop: asyncio.Event) -> Plan:
         return await until(stop, self._plan())
 
+    def _show(self, plan: Plan, groups: Groups) -> None:
+        self.planned, self._groups = plan, groups
+        self.panel.rows.value = plan_html(plan)
+
     async def _plan(self) -> Plan:
+        if isinstance(self._source, Plan):
+            return await self._asked_now(self._source)
         async with aclosing(planning(self._source, self.form.options, self._settings)) as steps:
             async for step in steps:
                 if isinstance(step, Plan):
-                    self._groups = await asyncio.to_thread(groups_of, step)
-                    self.planned = step
-                    self.panel.rows.value = plan_html(step)
+                    self._show(step, await asyncio.to_thread(groups_of, step))
                     return step
                 self.panel.look(step)
         raise AssertionError("planning ends with a plan")
 
     async def _run_job(self, stop: asyncio.Event) -> Run:
-        plan, options = self.planned, self.form.options
-        if plan is None or must_plan_again(plan.options, options):
-            plan = await self._plan_job(stop)
+        plan = await self._asked_now(self.planned or await self._plan_job(stop))
         self._enter(State.RUNNING)
-        agreed = replace(plan, options=options)  # the budget may have changed since
-        async with aclosing(running(agreed, self.out, consent=self.panel.consent.value, stop=stop)) as steps:
+        async with aclosing(running(plan, self.out, consent=self.panel.consent.value, stop=stop)) as steps:
             async for step in steps:
                 if isinstance(step, Run):
                     self.result = step
@@ -141,6 +155,14 @@ class BudgetPlanner:
                     return step
                 self.panel.look(step)
         raise AssertionError("running ends with a run")
+
+    async def _asked_now(self, plan: Plan) -> Plan:
+        """The plan with the options of the form: no row is looked at again."""
+        options = self.form.options
+        if plan.options != options:
+            plan = await asyncio.to_thread(plan.with_options, **options.model_dump())
+        self._show(plan, await asyncio.to_thread(groups_of, plan))
+        return plan
 
     def _start(self, job: Job[T]) -> Future[T]:
         """Start a job; form and buttons are locked while it lasts, and free before its result is there."""
@@ -175,14 +197,15 @@ class BudgetPlanner:
 
     def _price(self) -> None:
         """Price the form as it stands: arithmetic only."""
-        options, plan, complaint = self.form.options, self.planned, self.form.complaint
+        plan, complaint = self.planned, self.form.complaint
         self.panel.consent.layout.display = "" if plan is not None and plan.needs_consent else "none"
         if complaint is not None:
             self.panel.price.value = message(complaint, "error")
             return
-        stale = plan is not None and must_plan_again(plan.options, options)
+        otherwise = plan is not None and asks_otherwise(plan.options, self.form.options)
+        groups = None if self._groups is None else self._groups.to_pay(otherwise=otherwise)
         try:
-            self.panel.price.value = quote_html(quote(self._rates, self.form.priced, self._groups), stale=stale)
+            self.panel.price.value = quote_html(quote(self._rates, self.form.priced, groups))
         except LightmeterError as error:
             self.panel.price.value = error_html(error)
 

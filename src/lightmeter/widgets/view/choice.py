@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from lightmeter.models.vocabulary import FEATURES
-from lightmeter.pipeline.options import Options
+from lightmeter.pipeline.options import ASKED, Options
 from lightmeter.pricing.rates import RateTable
 
-__all__ = ["Boxes", "Offer", "must_plan_again", "offer"]
-
-ASKED: Final = ("features", "backends", "max_frames", "capture_interval", "tag_score")
-"""Fields of the form that change what is asked, and so what each row was planned with; a budget changes no row."""
+__all__ = ["Boxes", "Offer", "asks_otherwise", "offer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +79,8 @@ def offer(rates: RateTable, options: Options, *, embedded: bool) -> Offer:
     )
 
 
-def must_plan_again(planned: Options, wanted: Options) -> bool:
-    """Whether rows that were planned with one set of options would stand otherwise with the other."""
+def asks_otherwise(planned: Options, wanted: Options) -> bool:
+    """Whether an answer to one set of options is none to the other."""
     return any(getattr(planned, name) != getattr(wanted, name) for name in ASKED)
 
 

@@ -30,8 +30,8 @@ class State(StrEnum):
     STOPPING = "stopping"
 
 
-def quote_html(quote: Quote, *, stale: bool = False) -> str:
-    """The price: a range, what it is made of, where the budget stands; `stale` once more than the price changed."""
+def quote_html(quote: Quote) -> str:
+    """The price: a range, what it is made of, where the budget stands."""
     if quote.credits is None or quote.frames is None:
         big = f"{_credits(quote.charged)} an image or frame"
         under = "Plan to learn how many there are."
@@ -39,12 +39,9 @@ def quote_html(quote: Quote, *, stale: bool = False) -> str:
         big = _range(quote.credits)
         under = f"{quote.rows:,} {_plural(quote.rows or 0, 'row')} to send: {_pictures(quote.frames)}, {_each(quote)}."
     made_of = " + ".join(f"{part.backend} {part.feature} {_amount(part.price_milli)}" for part in quote.parts)
-    note = (
-        "<p>What is asked for has changed since planning: rows are planned again before the run.</p>" if stale else ""
-    )
     return (
         f'<div role="status"><div class="lm-note">Price</div><div class="lm-big">{esc(big)}</div><p>{esc(under)}</p>'
-        f"{_scale(quote)}{_cap(quote)}{note}"
+        f"{_scale(quote)}{_cap(quote)}"
         f'<p class="lm-note">An image or frame: {esc(made_of or "nothing is asked for")} = '
         f"{_amount(quote.price_milli)} credits.</p></div>{_advice(quote.advice)}"
     )
@@ -53,9 +50,9 @@ def quote_html(quote: Quote, *, stale: bool = False) -> str:
 def plan_html(plan: Plan, *, folded: bool = False) -> str:
     """Where each row stood when it was planned, and why; `folded` once a run says more."""
     counts = [(status, rows) for status, rows in plan.counts.items() if rows]
-    body = "".join(
-        f"<li>{status_mark('to send' if status == 'pending' else status)}: {rows:,}</li>" for status, rows in counts
-    )
+    words = {"pending": "to send", "ok": "answered by earlier runs"}
+    body = "".join(f"<li>{status_mark(words.get(status, status))}: {rows:,}</li>" for status, rows in counts)
+    body += f"<li>which saves {esc(plan.saved)}</li>" if plan.counts["ok"] else ""
     consent = "".join(message(sentence) for sentence in plan.needs_consent)
     title = f"Plan of {esc(short_name(plan.manifest))}: {plan.rows:,} {_plural(plan.rows, 'row')}"
     return (
