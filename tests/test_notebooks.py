@@ -11,7 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
-QUICKSTART = NOTEBOOKS[0]
+QUICKSTART, TABLES = NOTEBOOKS
 MACHINE = re.compile(r"(?<![\w.])/(home|root|tmp|usr|var|work|Users)/|127\.0\.0\.1|localhost|[A-Z]:\\\\")
 
 
@@ -68,4 +68,23 @@ def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert sum("5 ok, 14 over_budget, 5 credits paid" in text for text in texts) == 1
     views = [output.data for output in shown if "application/vnd.jupyter.widget-view+json" in output.get("data", {})]
     assert [view["text/plain"].split("(")[0] for view in views] == ["BudgetPlanner", "Explorer"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_tables_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    """Every question has an answer, the plot is a picture, the page is shown, and nothing is left behind."""
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
+    notebook = nbformat.read(TABLES, as_version=4)
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+    asked = [cell for cell in notebook.cells if cell.cell_type == "code" and "run" in cell.source]
+    shown = [output.data for cell in asked for output in cell.outputs if "data" in output]
+    assert "19 ok" in shown[0]["text/plain"]
+    tables = [
+        data["text/html"] for data in shown if "<table" in data.get("text/html", "") and "srcdoc" not in str(data)
+    ]
+    assert len(tables) == 7
+    assert all("<td>" in table for table in tables)
+    assert sum("image/png" in data for data in shown) == 1
+    assert "All 19 rows are answered." in shown[-1]["text/html"]
     assert list(tmp_path.iterdir()) == []

@@ -97,7 +97,7 @@ details[open]>summary{margin-bottom:12px}
 .gallery{display:grid;grid-template-columns:repeat(auto-fill,minmax(164px,1fr));gap:28px 20px}
 .card{min-width:0}
 .shot{position:relative;aspect-ratio:4/3;border-radius:4px;overflow:hidden;background:var(--faint);display:block}
-.shot img{display:block;width:100%;height:100%;object-fit:cover}
+.shot img{display:block;width:100%;height:100%;object-fit:cover;object-position:50% 30%}
 .shot.none{display:flex;flex-direction:column;align-items:center;justify-content:center;gap:8px;padding:12px;
 text-align:center;box-shadow:inset 0 0 0 1px var(--line)}
 .shot.none .dot{width:18px;height:18px;margin:0 2px}
