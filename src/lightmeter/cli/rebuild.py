@@ -15,6 +15,6 @@ __all__ = ["command"]
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def command(folder: Path) -> int:
     """Write the tables of the run in DIR anew from its journal. Sends nothing, costs nothing."""
-    for table, rows in export(folder).items():
+    for table, rows in export(folder, whole=True).items():
         click.echo(f"{rows:>10}  {folder / 'tables' / table}")
     return 0

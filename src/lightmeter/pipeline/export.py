@@ -1,83 +1,135 @@
-"""Tables from the journal, with no request: every row of the manifest, every fact of every answer."""
+"""Tables from journals, with no request: every row of the manifests, every fact of every answer.
+
+An output folder holds the journal of its run and, under `runs/`, those of the runs before it. A run whose rows are all
+new to the tables adds parts of its own; otherwise the tables are written anew from all journals.
+"""
 
 from __future__ import annotations
 
 import gc
-import json
-from collections.abc import Iterator, Mapping
-from fractions import Fraction
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import apsw
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from lightmeter import __version__
-from lightmeter.clock import utc_from_timestamp
-from lightmeter.journal.raw import unpack
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import journal_path, reading
 from lightmeter.pipeline.session import Header, read_header
+from lightmeter.pipeline.telling import Latest, tell
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.flatten import AnswerContext, Flattener, ItemRef
+from lightmeter.tables.flatten import Flattener
 from lightmeter.tables.loading import BATCH_BYTES, Loader
 from lightmeter.tables.schema import TABLES, schema
 
 __all__ = ["export"]
 
-_ASSETS: Final = """
-SELECT i.item_id, i.url, i.status, i.reason, i.error, coalesce(i.kind, o.kind), coalesce(i.name, o.name), s.request_id,
-       i.duplicate_of, s.paid, s.assets, i.submission_id, coalesce(i.width, o.width), coalesce(i.height, o.height),
-       coalesce(i.duration_s, o.duration_s), coalesce(i.content_sha256, o.content_sha256), s.answered_at, i.extra, i.seq
-FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of
-     LEFT JOIN submissions s ON s.submission_id = coalesce(i.submission_id, o.submission_id)
-ORDER BY i.seq
-"""
 
-_ANSWERS: Final = """
-SELECT s.submission_id, s.request_id, a.raw FROM submissions s JOIN answers a USING (submission_id)
-WHERE s.state = 'settled' ORDER BY s.submission_id
-"""
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of the folder.
 
-_ROWS_OF: Final = """
-SELECT item_id, url, asset FROM items WHERE submission_id = ?1
-UNION ALL
-SELECT d.item_id, d.url, i.asset FROM items i JOIN items d ON d.duplicate_of = i.item_id WHERE i.submission_id = ?1
-"""
+    Attributes:
+        folder: Where its journal is.
+        header: What the journal says of it.
+        place: Among the runs of the folder, oldest first.
+        mark: Differs when the journal does.
+    """
 
-_REQUESTS: Final = """
-SELECT submission_id, request_id, state, sent_at, answered_at, assets, paid, remaining, http_status, attempts, polls
-FROM submissions ORDER BY submission_id
-"""
-
-_FINDINGS: Final = """
-SELECT i.item_id, i.url, f.name, f.severity, f.message, f.value, f.facts
-FROM findings f JOIN items i USING (seq) ORDER BY f.seq, f.rowid
-"""
+    folder: Path
+    header: Header
+    place: int
+    mark: str
 
 
-def export(out: Path) -> dict[str, int]:
-    """Write all tables of the run in `out`, each replaced at once; returns rows by table.
+def export(out: Path, *, whole: bool = False) -> dict[str, int]:
+    """Write the tables of the runs in `out`; returns the rows of each table that were written.
 
-    Memory is bounded by a few batches, whatever the length of the manifest.
+    Each item of the manifests stands in `assets` once, as its latest run left it, with all that was ever paid for it;
+    its facts are those of the latest run that answered it. Memory is bounded by a few batches, whatever the length of
+    the manifests.
+
+    Args:
+        out: The output folder.
+        whole: Write all tables anew, in one part each, also where adding to them would do.
 
     Raises:
         JournalError: there is no run there.
     """
-    header = read_header(out)
-    flattener = Flattener(header.run_id, header.extra_types)
+    read_header(out)  # says so if there is none, before anything is made
     dataset = Dataset(out)
-    schemas = {table: schema(table, header.extra_types) for table in TABLES}
-    with collector_paused(), dataset.locked(), reading(out) as db:
-        with dataset.replacing(schemas, _lineage(header)) as writers, Loader(writers) as loader:
-            for _ in _fill(flattener, db, header):
-                if flattener.size_bytes >= BATCH_BYTES:
-                    loader.put(flattener.take())
-                    gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old
+    with dataset.locked():
+        runs = _runs(out)
+        with TemporaryDirectory(prefix="lightmeter-") as scratch:
+            latest = Latest.of([run.folder for run in runs] if len(runs) > 1 else [], Path(scratch) / "latest.sqlite")
+            beside = len(runs) > 1 and not whole and not latest.overlaps and _older_stand(dataset, runs)
+            return _write(dataset, runs, latest, beside=beside)
+
+
+def _runs(out: Path) -> list[_Run]:
+    folders = [path.parent for path in out.glob(f"runs/*/{journal_path(out).name}")]
+    # By when they began; two of the same second by when they were planned.
+    headers = sorted(
+        ((read_header(folder), folder) for folder in folders), key=lambda one: (one[0].run_id[:15], one[0].planned_at)
+    )
+    headers.append((read_header(out), out))
+    return [_Run(folder, header, place, _mark(folder)) for place, (header, folder) in enumerate(headers)]
+
+
+def _mark(folder: Path) -> str:
+    with reading(folder) as db:
+        counts = db.execute("SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM transitions)").fetchone()
+    return "-".join(map(str, counts or ()))
+
+
+def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
+    """Whether the tables hold the older runs as their journals are, in parts without the last one, under its schema."""
+    *older, last = runs
+    wanted = {run.header.run_id: run.mark for run in older}
+    for table in TABLES:
+        held: dict[str, str] = {}
+        for part in dataset.describe(table):
+            if last.header.run_id in part.runs and len(part.runs) > 1:
+                return False
+            held |= {run_id: mark for run_id, mark in part.runs.items() if run_id != last.header.run_id}
+        if held != wanted:
+            return False
+    types = _extra_types(runs)
+    return all(run.header.extra_types == types for run in runs)
+
+
+def _write(dataset: Dataset, runs: list[_Run], latest: Latest, *, beside: bool) -> dict[str, int]:
+    told = runs[-1:] if beside else runs
+    extra_types = _extra_types(runs)
+    flattener = Flattener(extra_types=extra_types)
+    schemas = {table: schema(table, extra_types) for table in TABLES}
+    with collector_paused():
+        with dataset.replacing(schemas, _lineage(told), beside=beside) as writers, Loader(writers) as loader:
+            for run in told:
+                with reading(run.folder) as db:
+                    db.execute("ATTACH ? AS latest", (str(latest.path),))
+                    for _ in tell(flattener, db, run.header, run.place):
+                        if flattener.size_bytes >= BATCH_BYTES:
+                            loader.put(flattener.take())
+                            gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old
             loader.put(flattener.take())
         return {table: writers[table].rows for table in TABLES}
 
 
-def _lineage(header: Header) -> dict[str, str]:
+def _extra_types(runs: list[_Run]) -> dict[str, str]:
+    """The manifests' own columns, each with a type that holds all it has in any of them."""
+    types: dict[str, str] = {}
+    for run in runs:
+        for name, of in run.header.extra_types.items():
+            known = types.setdefault(name, of)
+            if known != of:
+                types[name] = "double" if {known, of} == {"int64", "double"} else "string"
+    return types
+
+
+def _lineage(runs: list[_Run]) -> Mapping[str, Any]:
+    header = runs[-1].header
     return {
         "lightmeter": __version__,
         "run_id": header.run_id,
@@ -85,68 +137,5 @@ def _lineage(header: Header) -> dict[str, str]:
         "manifest_sha256": header.manifest_sha256,
         "options": header.options.model_dump_json(),
         "planned_at": header.planned_at,
-    }
-
-
-def _fill(flattener: Flattener, db: apsw.Connection, header: Header) -> Iterator[None]:
-    """Hand everything to the flattener, pausing after each step so that the caller may flush."""
-    for row in _asset_rows(db, header):
-        flattener.add_row("assets", row)
-        yield
-    context_options = {"role": header.options.role, "language": header.options.language}
-    for submission_id, request_id, packed in db.execute(_ANSWERS):
-        refs = [ItemRef(*row) for row in db.execute(_ROWS_OF, (submission_id,))]
-        context = AnswerContext(run_id=header.run_id, request_id=request_id, **context_options)
-        flattener.add_answer(unpack(packed), refs, context)
-        yield
-    for row in db.execute(_REQUESTS):
-        flattener.add_row("requests", _request_row(row, header.run_id))
-        yield
-    for item_id, url, name, severity, message, value, facts in db.execute(_FINDINGS):
-        found = {"check": name, "severity": severity, "message": message, "value": value, "facts": facts}
-        flattener.add_row("prechecks", {"item_id": item_id, "url": url, "run_id": header.run_id, **found})
-        yield
-
-
-def _asset_rows(db: apsw.Connection, header: Header) -> Iterator[dict[str, Any]]:
-    """The rows of `assets`; an item's share of its request's credits is exact before it becomes a double."""
-    for values in db.execute(_ASSETS):
-        row = dict(zip(_ASSET_COLUMNS, values, strict=True))
-        paid, assets, own = row.pop("paid"), row.pop("assets"), row.pop("submission_id")
-        seq = row.pop("seq")
-        credits_ = float(Fraction(paid, assets)) if own is not None and paid is not None and assets else 0.0
-        answered_at = row.pop("answered_at")
-        extra: Mapping[str, Any] = json.loads(row.pop("extra"))
-        yield {
-            **row,
-            "run_id": header.run_id,
-            "credits": credits_,
-            "features": list(header.options.features),
-            "backends": list(header.options.backends),
-            "answered_at": None if answered_at is None else utc_from_timestamp(answered_at),
-            "extra": extra,
-            "seq": seq,
-        }
-
-
-_ASSET_COLUMNS: Final = (
-    *("item_id", "url", "status", "reason", "error", "kind", "name", "request_id", "duplicate_of", "paid", "assets"),
-    *("submission_id", "width", "height", "duration_s", "content_sha256", "answered_at", "extra", "seq"),
-)
-
-
-def _request_row(row: tuple[Any, ...], run_id: str) -> dict[str, Any]:
-    _, request_id, state, sent_at, answered_at, assets, paid, remaining, http_status, attempts, polls = row
-    return {
-        "run_id": run_id,
-        "request_id": request_id,
-        "state": state,
-        "sent_at": None if sent_at is None else utc_from_timestamp(sent_at),
-        "answered_at": None if answered_at is None else utc_from_timestamp(answered_at),
-        "assets": assets,
-        "credits_paid": paid,
-        "credits_remaining": remaining,
-        "http_status": http_status,
-        "attempts": attempts,
-        "polls": polls,
+        "runs": {run.header.run_id: run.mark for run in runs},
     }

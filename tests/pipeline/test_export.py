@@ -1,0 +1,130 @@
+"""Tables from journals: one run or several in a folder, each item once, every credit in it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share a module
+
+from hostile import Hostile, listening
+
+import lightmeter as lm
+from lightmeter.pipeline.export import export
+from lightmeter.pipeline.telling import CREDIT_STEP, share_of
+from lightmeter.tables import TABLES, Dataset
+
+
+@given(paid=st.integers(0, 10**6), sharers=st.integers(1, 200))
+def test_shares_add_up_to_what_was_paid(paid, sharers):
+    """However the price divides, the doubles sum to it exactly, in any order, and no share is far from another."""
+    shares = [share_of(paid, sharers, place) for place in range(sharers)]
+    assert sum(shares) == sum(reversed(shares)) == paid
+    assert max(shares) - min(shares) <= CREDIT_STEP
+
+
+@pytest.fixture
+def run_into(tmp_path, monkeypatch):
+    """Run rows (id, url, colour) into one folder against a service that answers a script."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+
+    async def run(rows, script=lambda *_: "answer", column="team"):
+        manifest = tmp_path / "manifest.csv"
+        lines = [f"id,url,{column}", *(f"{item},http://pictures.example/{name},x" for item, name in rows)]
+        manifest.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 3}
+        async with listening(Hostile(script)) as base_url:
+            return await lm.run(await lm.plan(manifest, base_url=base_url, **options), tmp_path / "out")
+
+    return run
+
+
+def told(out: Path, table: str, *names: str) -> list[tuple]:
+    rows = Dataset(out).read(table).select(list(names)).to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=str)
+
+
+def parts(out: Path) -> dict[str, int]:
+    return {table: len(Dataset(out).parts(table)) for table in TABLES}
+
+
+async def test_a_run_of_other_items_adds_parts_of_its_own(run_into):
+    """A second manifest with new items leaves the first run's parts as they are; a third run adds the next."""
+    first = await run_into([("1", "a"), ("2", "b")])
+    out = first.folder
+    before = {table: Dataset(out).parts(table)[0].read_bytes() for table in TABLES}
+    await run_into([("3", "c")])
+    assert parts(out) == dict.fromkeys(TABLES, 2)
+    assert {table: Dataset(out).parts(table)[0].read_bytes() for table in TABLES} == before
+    last = await run_into([("4", "d")])
+    assert parts(out) == dict.fromkeys(TABLES, 3)
+    assert told(out, "assets", "item_id", "status") == [(item, "ok") for item in "1234"]
+    assert told(out, "tags", "item_id") == [(item,) for item in "1234"]
+    assert last.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 4
+    assert last.sql("SELECT sum(credits_paid) AS n FROM requests")["n"][0] == 4
+
+
+async def test_an_item_that_comes_again_is_updated_and_stands_once(run_into):
+    """The latest run tells the state, the latest answer the facts, and the credits of both runs stand with the item."""
+    first = await run_into([("1", "a"), ("2", "b"), ("3", "c")])
+    again = await run_into([("2", "b2"), ("3", "c2"), ("4", "d")], lambda *_: "refuse")
+    out = again.folder
+    assert parts(out) == dict.fromkeys(TABLES, 1)
+    old, new = first.header.run_id, again.header.run_id
+    assert told(out, "assets", "item_id", "status", "run_id", "credits") == [
+        ("1", "ok", old, 1.0),
+        ("2", "failed", new, 1.0),
+        ("3", "failed", new, 1.0),
+        ("4", "failed", new, 0.0),
+    ]
+    assert told(out, "tags", "item_id", "run_id") == [("1", old), ("2", old), ("3", old)]
+    last = await run_into([("2", "b3")])
+    assert told(out, "tags", "item_id", "run_id")[1] == ("2", last.header.run_id)
+    assert told(out, "assets", "item_id", "credits", "url")[1] == ("2", 2.0, "http://pictures.example/b3")
+    assert last.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 4
+    assert last.sql("SELECT count(DISTINCT run_id) AS n FROM requests")["n"][0] == 3
+
+
+async def test_another_schema_is_written_whole(run_into):
+    """When the second manifest has columns of its own, all rows get them: no reader meets two kinds of parts."""
+    await run_into([("1", "a")], column="team")
+    out = (await run_into([("2", "b")], column="colour")).folder
+    assert parts(out)["assets"] == 1
+    assert told(out, "assets", "item_id", "team", "colour") == [("1", "x", None), ("2", None, "x")]
+
+
+async def test_a_rebuild_gives_equal_tables(run_into):
+    """Whatever wrote the tables, the journals give the same rows again, in one part each."""
+    await run_into([("1", "a"), ("2", "b")])
+    out = (await run_into([("3", "c"), ("4", "c")])).folder
+
+    def rows():
+        return {table: sorted(map(json.dumps, strings(table))) for table in TABLES}
+
+    def strings(table):
+        return [{name: str(value) for name, value in row.items()} for row in Dataset(out).read(table).to_pylist()]
+
+    before = rows()
+    written = export(out, whole=True)
+    assert rows() == before
+    assert written == {table: len(before[table]) for table in TABLES}
+    assert parts(out) == dict.fromkeys(TABLES, 1)
+    assert export(out) == written  # one part has both runs: the last is not told twice
+    assert rows() == before
+
+
+async def test_tables_that_were_lost_come_back_whole(run_into):
+    """A second run into a folder whose tables are not those of the first run's journal writes everything anew."""
+    out = (await run_into([("1", "a")])).folder
+    Dataset(out).parts("tags")[0].unlink()
+    await run_into([("2", "b")])
+    assert parts(out) == dict.fromkeys(TABLES, 1)
+    assert told(out, "tags", "item_id") == [("1",), ("2",)]
