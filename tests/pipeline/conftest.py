@@ -15,11 +15,17 @@ import lightmeter as lm
 
 
 @pytest.fixture
-def try_out(tmp_path, monkeypatch):
-    """Run a list of URLs against a script; returns (the run, the service's books)."""
+def charges_at_once(tmp_path, monkeypatch):
+    """A key, no settings of the user's own, and a service that charges at once what it charges."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
-    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")  # what these services charge, they charge at once
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def try_out(tmp_path, charges_at_once):
+    """Run a list of URLs against a script; returns (the run, the service's books)."""
 
     async def run(script, rows=6, **options):
         hostile = script if isinstance(script, Hostile) else Hostile(script)

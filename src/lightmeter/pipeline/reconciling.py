@@ -62,17 +62,18 @@ class Reconciler:
         self._books = books
         self._sender = sender
         self._fruitless = 0
-        self._finished = -1
+        self._answered = -1
 
     async def resolve(self) -> int:
         """Resolve what can be; returns how many rows wait to be sent again."""
         if self._session.endpoint.embedded:
             await self._ask_again()
             return 0
-        if self._finished == self._standing.finished:
+        answered = self._standing.counts["ok"] + self._standing.counts["failed"]
+        if self._answered == answered:
             self._fruitless += 1
         else:
-            self._fruitless, self._finished = 0, self._standing.finished
+            self._fruitless, self._answered = 0, answered
         if self._fruitless >= MOST_FRUITLESS:
             why = "The service takes requests and does not answer them."
             self._standing.stop(OutcomeUnknown(why, hint="Go on later: lightmeter resume DIR"))

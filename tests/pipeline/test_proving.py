@@ -1,0 +1,98 @@
+"""What is done with requests without an answer follows from balances, and is never wrong."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.journal.proofs import Reading, Seen
+from lightmeter.journal.state import Event, State
+from lightmeter.pipeline.proving import prove
+
+OPENING = Reading(1, 0.0, 1000, 0)
+
+
+def seen(key: int, state: State, hold: int = 1, paid: int | None = None, **more: object) -> Seen:
+    values = {"remaining": None, "said": True, "sent": 2 * key, "answered": None, "throttled": False}
+    if state is State.SETTLED:
+        values["answered"] = 2 * key + 1
+    return Seen(key, state, hold, paid, **{**values, **more})
+
+
+def proven(balance: int, *all_seen: Seen, sole_spender: bool = False):
+    readings = (Reading(2, 1.0, balance, 99), Reading(3, 2.0, balance, 99))
+    document, rulings = prove(OPENING, readings, all_seen, sole_spender=sole_spender)
+    return document, {one.submission_id: (one.event, one.paid) for one in rulings}
+
+
+def test_nothing_missing_frees_what_was_lost():
+    """When the balance is as expected, the lost request was not charged, whoever else uses the account."""
+    document, done = proven(995, seen(1, State.SETTLED, 5, 5), seen(2, State.UNCERTAIN, 3))
+    assert done == {2: (Event.PROVE_UNPAID, 0)}
+    assert (document["expected"], document["missing"], document["charged"]) == (995, 0, 5)
+    assert document["verdicts"][0]["verdict"] == "proven_unpaid"
+
+
+def test_by_default_what_is_missing_proves_nothing():
+    """Somebody else may have spent it: the request stays in doubt until the user says that nobody does."""
+    lost = seen(2, State.UNCERTAIN, 3)
+    assert proven(997, lost)[1] == {2: (Event.GIVE_UP, 0)}
+    assert proven(997, lost, sole_spender=True)[1] == {2: (Event.PROVE_PAID, 3)}
+
+
+def test_foreign_spending_is_seen_and_then_nothing_is_proven():
+    """More is missing than our own requests can have cost: no ruling but to give up, whatever was said."""
+    lost = (seen(1, State.UNCERTAIN, 2), seen(2, State.UNCERTAIN, 3))
+    document, done = proven(990, *lost, sole_spender=True)
+    assert {event for event, _ in done.values()} == {Event.GIVE_UP}
+    assert document["foreign_at_least"] >= 5
+
+
+def test_credits_that_were_added_prove_nothing():
+    """A balance above what is left of it was added to: what was charged meanwhile cannot be told."""
+    document, done = proven(1500, seen(1, State.UNCERTAIN, 2), sole_spender=True)
+    assert done == {1: (Event.GIVE_UP, 0)}
+    assert document["added_at_least"] == 500
+
+
+def test_a_charge_that_was_only_assumed_proves_nothing():
+    """An answer without its price may have cost less than was held: the rest may be the lost request's."""
+    silent = seen(1, State.SETTLED, 5, 5, said=False)
+    assert proven(995, silent, seen(2, State.UNCERTAIN, 3))[1] == {2: (Event.GIVE_UP, 0)}
+
+
+def test_what_was_refused_for_being_too_fast_is_looked_at_too():
+    """It is presumed to cost nothing; the balance says whether that is so, and it may have taken what is missing."""
+    fast = seen(1, State.PLANNED, 1, None, throttled=True)
+    clean, _ = proven(1000, fast, seen(2, State.UNCERTAIN, 1))
+    assert "cost nothing" in clean["notes"][0]
+    suspect, done = proven(999, fast, seen(2, State.UNCERTAIN, 1), sole_spender=True)
+    assert done == {2: (Event.GIVE_UP, 0)}
+    assert "#1" in suspect["notes"][-1]
+
+
+def test_what_was_written_off_may_still_have_been_charged():
+    """A request that was paid for again stays a candidate for what is missing."""
+    written_off = seen(1, State.WRITTEN_OFF, 1)
+    assert proven(999, written_off, seen(2, State.UNCERTAIN, 1), sole_spender=True)[1] == {2: (Event.GIVE_UP, 0)}
+
+
+LOST = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(1, 6)), min_size=1, max_size=6)
+
+
+@given(LOST, st.lists(st.integers(0, 5), max_size=5), st.booleans(), st.integers(0, 4))
+def test_no_ruling_is_wrong_and_no_credit_is_made_up(lost, paid, sole_spender, others):
+    """What is freed was not charged, what is counted was, and together as much as is missing."""
+    others = 0 if sole_spender else others
+    answered = [seen(key, State.SETTLED, 9, credits_) for key, credits_ in enumerate(paid, 100)]
+    uncertain = [seen(key, State.UNCERTAIN, hold) for key, (hold, _, _) in enumerate(lost, 1)]
+    charged = {key: min(hold, price) * was for key, (hold, was, price) in enumerate(lost, 1)}
+    balance = OPENING.balance - sum(paid) - sum(charged.values()) - others
+    document, done = proven(balance, *answered, *uncertain, sole_spender=sole_spender)
+    assert set(done) == set(charged)
+    for key, (event, credits_) in done.items():
+        assert event is not Event.PROVE_UNPAID or charged[key] == 0
+        assert event is not Event.PROVE_PAID or charged[key] > 0
+        assert credits_ <= uncertain[key - 1].hold
+    if all(event is not Event.GIVE_UP for event, _ in done.values()):
+        assert sum(credits_ for _, credits_ in done.values()) == document["missing"] == sum(charged.values())
