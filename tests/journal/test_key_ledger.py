@@ -1,0 +1,153 @@
+"""A key's budget holds over all runs and processes of a machine, also when some of them are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lightmeter.errors import JournalError
+from lightmeter.journal.changes import hold_and_send
+from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of
+from lightmeter.journal.store import Journal
+
+ACCOUNT = account_of("http://service.example", "key")
+MARCH = "2026-03"
+
+SPENDER = textwrap.dedent("""
+    import json, random, sys
+    from pathlib import Path
+    from lightmeter.journal.key_ledger import KeyLedger, RunTotals
+    path, account, name, cap, stay = sys.argv[1:]
+    ledger = KeyLedger(Path(path), account, name, Path(path).parent / name)
+    paid = held = 0
+    chance = random.Random(name)
+    while True:
+        hold = chance.randint(1, 4)
+        if not ledger.put("2026-03", RunTotals(paid, held + hold), int(cap)):
+            break
+        held += hold
+        if chance.random() < 0.7:  # answered: charged what was held, or less
+            paid, held = paid + chance.randint(0, held), 0
+            ledger.put("2026-03", RunTotals(paid, held))
+    print(json.dumps([paid, held]), flush=True)
+    if stay == "stay":
+        sys.stdin.read()
+    ledger.close()
+""")
+
+
+def spend(path, name: str, cap: int, stay: str = "go") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SPENDER, str(path), ACCOUNT, name, str(cap), stay],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_many_processes_together_stay_within_the_budget(tmp_path):
+    """Whatever they hold and pay at the same time, the sum of it all never passes the cap, and nearly reaches it."""
+    processes = [spend(tmp_path / "keys.sqlite", f"run{number}", 60) for number in range(4)]
+    ends = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    ledger = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "reader", tmp_path)
+    assert ledger.spent(MARCH) == sum(paid + held for paid, held in ends)
+    assert 60 - 4 < ledger.spent(MARCH) <= 60
+    ledger.close()
+
+
+def test_what_a_killed_run_held_is_found_in_its_journal(tmp_path):
+    """Its ledger says more than it can have spent; whoever needs the room looks into the journal it left."""
+    folder = tmp_path / "run0"
+    with Journal(folder) as journal:
+        journal.submit(hold_and_send([], 3, None, 1.0)).result()
+    process = spend(tmp_path / "keys.sqlite", "run0", 60, "stay")
+    paid, held = json.loads(process.stdout.readline())
+    assert paid + held > 10
+    mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run1", tmp_path / "run1")
+    assert not mine.put(MARCH, RunTotals(0, 50), 60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert mine.put(MARCH, RunTotals(0, 50), 60)
+    assert mine.spent(MARCH) == 50 + 3
+    assert not mine.put(MARCH, RunTotals(0, 58), 60)
+    mine.close()
+
+
+def test_a_run_whose_folder_is_gone_keeps_what_it_said(tmp_path):
+    """Nobody can say what became of it: its credits stay counted."""
+    gone = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "gone", tmp_path / "gone")
+    gone.put(MARCH, RunTotals(5, 20), 60)
+    gone.close()
+    mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path)
+    assert not mine.put(MARCH, RunTotals(0, 41), 60)
+    assert mine.put(MARCH, RunTotals(0, 40), 60)
+    mine.close()
+
+
+def test_a_new_period_starts_with_what_is_still_held(tmp_path):
+    """What a run paid before the period began is not counted in it; what it holds may still be charged, and is."""
+    ledger = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run", tmp_path)
+    assert ledger.put(MARCH, RunTotals(0, 50), 60)
+    assert ledger.put(MARCH, RunTotals(50, 4), 60)
+    assert ledger.put("2026-04", RunTotals(50, 4), 60)
+    assert (ledger.spent(MARCH), ledger.spent("2026-04")) == (54, 4)
+    ledger.close()
+
+
+def test_other_keys_and_other_services_have_budgets_of_their_own(tmp_path):
+    """The budget is that of one key at one address, and its name does not give the key away."""
+    names = {account_of(url, key) for url in ("http://a", "http://b") for key in ("k1", "k2")}
+    assert len(names) == 4
+    assert not any("k1" in name for name in names)
+    one = KeyLedger(tmp_path / "keys.sqlite", account_of("http://a", "k1"), "run", tmp_path)
+    two = KeyLedger(tmp_path / "keys.sqlite", account_of("http://a", "k2"), "run", tmp_path)
+    assert one.put(MARCH, RunTotals(0, 60), 60)
+    assert two.put(MARCH, RunTotals(0, 60), 60)
+    one.close()
+    two.close()
+
+
+def test_a_ledger_that_cannot_be_used_is_a_clear_error(tmp_path):
+    """Without it the budget cannot be kept: nothing is sent."""
+    (tmp_path / "keys.sqlite").write_bytes(b"no database at all, but long enough to look like one" * 100)
+    with pytest.raises(JournalError, match="cannot be used") as caught:
+        KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run", tmp_path)
+    assert "Nothing was sent" in caught.value.hint
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(["hold", "settle"]), st.integers(0, 9), st.floats(0, 1)), max_size=40
+)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # each step is a commit
+@given(STEPS)
+def test_held_and_paid_and_free_are_what_was_granted(steps):
+    """No credit is made up and none is lost, in whatever order three runs hold and settle."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "keys.sqlite"
+        ledgers = [KeyLedger(path, ACCOUNT, f"run{number}", Path(folder) / str(number)) for number in range(3)]
+        totals = [RunTotals(0, 0)] * 3
+        for who, what, credits_, share in steps:
+            paid, held = totals[who].paid, totals[who].held
+            if what == "hold":
+                asked = RunTotals(paid, held + credits_)
+                fits = sum(one.paid + one.held for one in totals) + credits_ <= 20
+                assert ledgers[who].put(MARCH, asked, 20) == fits
+                totals[who] = asked if fits else totals[who]
+            else:
+                totals[who] = RunTotals(paid + int(held * share), 0)
+                ledgers[who].put(MARCH, totals[who])
+            assert ledgers[0].spent(MARCH) == sum(one.paid + one.held for one in totals) <= 20
+        for ledger in ledgers:
+            ledger.close()
