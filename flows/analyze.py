@@ -29,8 +29,9 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 
 import lightmeter as lm
-from lightmeter.pipeline.api import begin, resuming
+from lightmeter.pipeline.api import begin, begin_plan, resuming
 from lightmeter.pipeline.export import export
+from lightmeter.pipeline.planfile import is_plan_file
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.result import Run
 
@@ -39,8 +40,17 @@ __all__ = ["analyze"]
 
 @task(cache_policy=NO_CACHE, task_run_name="plan {manifest}")
 async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
-    """Read, check and price the manifest; its rows go into the journal. Returns how many there are."""
-    summary = await begin(manifest, out, **options)
+    """Read, check and price the manifest, or take a plan file as it is; its rows go into the journal. Returns how many.
+
+    Raises:
+        UsageError: options beside a plan file, which says everything.
+    """
+    if is_plan_file(manifest):
+        if options:
+            raise lm.errors.UsageError("A plan file says everything: give no options beside it.")
+        summary = await begin_plan(manifest, out)
+    else:
+        summary = await begin(manifest, out, **options)
     get_run_logger().info("%s rows: %s", summary.rows, summary.counts)
     return summary.rows
 
@@ -70,7 +80,7 @@ async def analyze(
     """Analyse a manifest into Parquet tables.
 
     Args:
-        manifest: A path or `s3://` address.
+        manifest: A path or `s3://` address of a manifest; or a plan file (`….json`), which is done exactly.
         out: The output folder; one that already holds this run goes on.
         options: Fields of `lightmeter.pipeline.options.Options`: features, backends, budget, base_url, …
         shard_rows: Rows of one task.

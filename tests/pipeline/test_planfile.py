@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lightmeter as lm
-from lightmeter.errors import LightmeterError, ManifestError, PlanChanged, SettingsError
+from lightmeter.errors import LightmeterError, ManifestError, PlanChanged, SettingsError, UsageError
 from lightmeter.journal.planned import PlannedFinding, PlannedRow, planned_rows
 from lightmeter.journal.store import reading
-from lightmeter.pipeline.planfile import MOST_INSIDE, read_saved, write_saved
+from lightmeter.pipeline.api import begin_plan
+from lightmeter.pipeline.planfile import MOST_INSIDE, is_plan_file, read_saved, write_saved
 from lightmeter.testing import tiny_jpeg, tiny_video
 
 ASKED = {"features": ["tags", "colors"], "budget": 7}
@@ -173,6 +175,66 @@ async def test_run_of_a_loaded_plan_looks_at_nothing_again(manifest, tmp_path):
     assert run.summary().counts == {**dict.fromkeys(run.summary().counts, 0), "ok": 3, "skipped": 3, "duplicate": 1}
     assert run.summary().paid == 5
     assert rows_of(lm.load_plan(tmp_path / "out" / "plan.json")) == rows_of(lm.load_plan(path))
+
+
+async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
+    """A plan file is taken into a folder as it is, once: what is there goes on, with the plan's budget."""
+    plan = await lm.plan(manifest, **ASKED)
+    path = plan.save(tmp_path / "plan.json")
+    assert (await begin_plan(path, tmp_path / "out")).counts == plan.counts
+    path = plan.with_options(budget=3).save(tmp_path / "less.json")
+    summary = await begin_plan(path, tmp_path / "out")
+    assert (summary.counts, summary.budget) == (plan.counts, 3)
+    assert is_plan_file(str(path))
+    assert not is_plan_file(str(manifest))
+
+
+async def test_another_question_is_priced_without_another_look(manifest, tmp_path):
+    """with_options counts frames, prices and consent anew from what is known of the rows; the manifest may be gone."""
+    plan = await lm.plan(manifest, **ASKED)
+    manifest.unlink()
+    (tmp_path / "c.avi").unlink()
+    fewer = plan.with_options(features=["tags", "colors", "nsfw"], max_frames=1)
+    assert (fewer.price_per_image_milli, fewer.credits.high) == (500, 3)
+    assert plan.with_options(capture_interval=2).credits.high == 4
+    assert [row.frames_high for row, _ in rows_of(fewer)] == [1, 1, 0, 1, 0, 0, 0]
+    assert fewer.with_options(features=plan.options.features, max_frames=3).credits == plan.credits
+    assert fewer.run_id != plan.run_id
+
+
+async def test_a_budget_alone_shares_the_rows(manifest):
+    """Another budget is another plan of the same rows, which stay as long as one of them is there."""
+    plan = await lm.plan(manifest, **ASKED)
+    other = plan.with_options(budget=1)
+    assert (other.folder, other.options.budget, other.credits) == (plan.folder, 1, plan.credits)
+    del plan
+    gc.collect()
+    assert other.folder.exists()
+    assert other.with_options(features=["tags"]).folder != other.folder
+
+
+async def test_a_look_that_was_not_taken_cannot_be_added(manifest):
+    """A plan made without pre-checks does not become one with them, and a wrong option is named."""
+    plan = await lm.plan(manifest, precheck=False, **ASKED)
+    with pytest.raises(UsageError, match="without looking"):
+        plan.with_options(precheck=True)
+    with pytest.raises(SettingsError, match="max-frames"):
+        plan.with_options(max_frames=-1)
+
+
+async def test_what_needs_a_yes_and_what_else_could_be_asked_is_told(tmp_path):
+    """Hidden defaults and endless frames need a yes, and advice stands beside the price: in text and in the file."""
+    given = {"features": ["tags", "nsfw"], "precheck": False, "base_url": "https://api.example.com"}
+    plan = await lm.plan(["https://example.org/a.jpg"], backends="clarifai", **given)
+    assert plan.needs_consent == ()
+    assert any("Adding any one of" in sentence and "costs nothing more" in sentence for sentence in plan.advice)
+    other = plan.with_options(backends=(), max_frames=0)
+    told = json.loads(other.save(tmp_path / "plan.json").read_text())
+    assert ["No back end" in told["needs_consent"][0], "max-frames 0" in told["needs_consent"][1]] == [True, True]
+    assert told["advice"] == list(other.advice)
+    assert all(sentence in str(other) for sentence in (*other.advice, *other.needs_consent))
+    with pytest.raises(UsageError, match="No back end"):
+        await lm.run(lm.load_plan(tmp_path / "plan.json"), tmp_path / "out")
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

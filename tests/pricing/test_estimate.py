@@ -135,9 +135,26 @@ def test_advice_on_what_can_be_dropped():
 
 def test_advice_on_what_costs_nothing_more():
     """What fits into the credit that rounding takes anyway is offered, and nothing else is."""
-    told = advice(RATES, ["a"], [])
+    told = [sentence for sentence in advice(RATES, ["a"], []) if "nothing more" in sentence]
     assert told == [
         "Adding c faces (0.7) costs nothing more where each image is rounded up: 0.3 is charged as 1 credit."
+    ]
+
+
+def test_advice_on_what_a_second_opinion_costs():
+    """Other back ends for the same features are told with what they do to the price, cheapest first, a few at most."""
+    assert advice(default_rates(), ["googlevision", "clarifai"], ["tags", "nsfw", "colors"]) == [
+        f"Adding {name} doubles the price: 0.9 → 1.2 credits an image, charged 1 → 2 where each image is rounded up."
+        for name in ("imagga", "rekognition")
+    ]
+    told = advice(default_rates(), ["openai"], ["descriptions"])
+    assert [sentence.partition(":")[0] for sentence in told] == [
+        f"Adding {name} makes it 1.5 times the price" for name in ("bakllava", "gemini", "jinaai")
+    ]
+    few = default_rates().with_rates({name: {} for name in ("bakllava", "jinaai", "llava")})
+    assert [sentence.partition(":")[0] for sentence in advice(few, ["gemini"], ["descriptions"])] == [
+        *(f"Adding {name} triples the price" for name in ("grok", "openai")),
+        "Adding claude makes it 4 times the price",
     ]
 
 

@@ -23,7 +23,7 @@ from lightmeter.atomic import replacing, write_text
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.planned import PlannedFinding, PlannedRow
 
-__all__ = ["MOST_INSIDE", "PLAN_VERSION", "SavedPlan", "SavedRow", "read_saved", "write_saved"]
+__all__ = ["MOST_INSIDE", "PLAN_VERSION", "SavedPlan", "SavedRow", "is_plan_file", "read_saved", "write_saved"]
 
 PLAN_VERSION: Final = 2
 """Raised when a reader of the older form would misread the newer one."""
@@ -75,6 +75,11 @@ class SavedPlan:
             _must_be(self.head["rows_file"]["sha256"], hashlib.file_digest(file, "sha256").hexdigest(), self.rows_path)
         with gzip.open(self.rows_path, "rb") as lines:
             yield from map(_row_of, lines)
+
+
+def is_plan_file(name: str) -> bool:
+    """Whether a name is that of a plan file: no manifest ends in `.json`."""
+    return name.lower().endswith(".json")
 
 
 def write_saved(path: Path, head: dict[str, Any], rows: Iterable[SavedRow]) -> None:

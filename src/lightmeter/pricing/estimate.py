@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from lightmeter.media.facts import MediaKind
 from lightmeter.media.sampling import frame_count
 from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, pairs, per_image, request_price
 
 __all__ = ["CreditRange", "FrameRange", "advice", "estimate_item", "frames_of", "price_range"]
+
+
+MOST_ADDED: Final = 3
+"""Back ends that advice on adding names: the cheapest; more would be a price list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +131,16 @@ def estimate_item(
 def advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -> list[str]:
     """What adding or dropping a back end or a feature would change, a sentence each, for one image or frame.
 
-    Only back ends of the kinds already chosen (local or not) are offered, and only what is worth knowing:
-    what is asked for and offered by nobody, what can be dropped to save, what can be added for nothing more.
+    Only back ends of the kinds already chosen (local or not) are offered, and only what is worth knowing: what is asked
+    for and offered by nobody, what can be dropped to save, what can be added for nothing more, and what the cheapest
+    others that do the same would add.
 
     Raises:
         SettingsError: as `pairs`.
     """
     active = pairs(rates, backends, features)
     told = [*_unasked(rates, backends, active), *_unoffered(rates, active, features)]
-    return [*told, *_savings(rates, active), *_extras(rates, active)]
+    return [*told, *_savings(rates, active), *_extras(rates, active), *_dearer(rates, active, features)]
 
 
 def _unasked(rates: RateTable, backends: Sequence[str], active: Sequence[tuple[str, str]]) -> list[str]:
@@ -199,6 +205,30 @@ def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
             f"{_amount(total)} is charged as {_credits(_rounded(total))}."
         )
     ]
+
+
+def _dearer(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
+    """What adding another back end for the same features costs, cheapest first: a second opinion has its price."""
+    total, chosen = _price(rates, active), {backend for backend, _ in active}
+    kinds = {backend in rates.local for backend in chosen}
+    added = []
+    for backend, prices in rates.rates.items():
+        more = sum(price for feature, price in prices.items() if not features or feature in features)
+        if backend not in chosen and (backend in rates.local) in kinds and _rounded(total + more) > _rounded(total) > 0:
+            added.append((more, backend))
+    return [
+        f"Adding {backend} {_factor(_rounded(total), _rounded(total + more))}: "
+        f"{_amount(total)} → {_amount(total + more)} credits an image, charged {_rounded(total)} → "
+        f"{_rounded(total + more)} where each image is rounded up."
+        for more, backend in sorted(added)[:MOST_ADDED]
+    ]
+
+
+def _factor(was: int, is_: int) -> str:
+    """What happens to the price, in words where there are some."""
+    times, rest = divmod(is_, was)
+    words = {2: "doubles", 3: "triples"}
+    return f"{words[times]} the price" if not rest and times in words else f"makes it {is_ / was:.2g} times the price"
 
 
 def _price(rates: RateTable, active: Iterable[tuple[str, str]]) -> int:
