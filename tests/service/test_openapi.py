@@ -89,9 +89,9 @@ def test_requests_hold_every_parameter_and_its_values():
     assert all(field["description"] for field in fields.values())
     for name in ("url", "file", "file_name", "backend", "feature"):
         assert [kind["type"] for kind in fields[name]["anyOf"]] == ["string", "array", "null"]
-    assert fields["backend"]["anyOf"][0]["enum"] == ["imagenet", "palette"]
-    assert fields["feature"]["anyOf"][0]["enum"] == list(FEATURES)
-    assert fields["role"]["enum"] == list(ROLES)
+    assert fields["backend"]["anyOf"][0]["enum"] == ["imagenet", "palette", ""]
+    assert fields["feature"]["anyOf"][0]["enum"] == [*FEATURES, ""]
+    assert fields["role"]["anyOf"][0]["enum"] == list(ROLES)
     told = {name: fields[name]["default"] for name in ("tag_score", "capture_interval", "max_frames")}
     assert told == {"tag_score": 0.9, "capture_interval": 1, "max_frames": 3}
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import jsonschema_rs
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode, checks
@@ -12,7 +15,14 @@ from schemathesis.specs.openapi import checks as documented
 
 from lightmeter.service.app import open_account
 
+
+def wrong_data_is_refused(ctx, response, case):
+    """Whatever breaks the document is refused: by the check's own statuses, or for its size, as documented."""
+    return None if response.status_code in {413, 414} else documented.negative_data_rejection(ctx, response, case)
+
+
 CHECKS = [
+    wrong_data_is_refused,
     checks.not_a_server_error,
     documented.status_code_conformance,
     documented.content_type_conformance,
@@ -44,6 +54,13 @@ OPERATIONS = [
 def document(service):
     """The document as the running service gives it."""
     return schemathesis.openapi.from_url(f"{service.base_url}/openapi.json")
+
+
+@pytest.fixture(scope="module")
+def session_of_requests():
+    """One connection for many requests."""
+    with requests.Session() as session:
+        yield session
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +106,49 @@ def test_pictures_with_any_options_get_documented_answers(document, key, site):
         assert answer.status_code in {200, 400}
 
     run()
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])
+def test_the_document_and_the_service_agree_on_what_is_wrong(document, key, site, session_of_requests, mode):
+    """With a picture to look at, a request is refused exactly when the document refuses it, in whatever field."""
+    schema = {"$ref": "#/components/schemas/AnalyzeRequest", "components": document.raw_schema["components"]}
+    allows = jsonschema_rs.Draft202012Validator(schema).is_valid
+    address = document["/api/fetch"]["POST"].base_url.rstrip("/") + "/api/fetch"
+    judged = {True: 0, False: 0}
+
+    @settings(bounded, max_examples=80)
+    @given(document["/api/fetch"]["POST"].as_strategy(generation_mode=mode))
+    def run(case):
+        fields = case.body if isinstance(case.body, dict) else {}
+        body = {**fields, "file": [], "url": site.url("picture/1.png")}
+        answered = session_of_requests.post(address, data=json.dumps(body).encode(), headers=key, timeout=30)
+        judged[allows(body)] += 1
+        assert (answered.status_code == 200) == allows(body), (body, answered.text)
+
+    run()
+    assert judged[mode is GenerationMode.POSITIVE] > 10
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("tag_score", value) for value in (True, -0.1, 1.1, "x", [0.5], {})),
+        *((name, value) for name in ("capture_interval", "max_frames") for value in (False, 2**31, 1.5, "x", [3], -1)),
+        *((name, value) for name in ("backend", "feature") for value in ("nobody", ["nobody"], [1], 1, {}, [None])),
+        *(("role", value) for value in ("nobody", 1, ["general"])),
+        *((name, value) for name in ("language", "prompt") for value in (1, ["x"], {}, True)),
+        *((name, value) for name in ("url", "file", "file_name") for value in (1, [1], {}, [None], True)),
+    ],
+    ids=str,
+)
+def test_each_wrong_value_is_refused_by_both(document, key, site, session_of_requests, field, value):
+    """The document says that it is wrong, and the service says so too, naming the field."""
+    schema = {"$ref": "#/components/schemas/AnalyzeRequest", "components": document.raw_schema["components"]}
+    body = {"url": site.url("picture/1.png"), field: value}
+    address = document["/api/fetch"]["POST"].base_url.rstrip("/") + "/api/fetch"
+    answered = session_of_requests.post(address, data=json.dumps(body).encode(), headers=key, timeout=30)
+    assert not jsonschema_rs.Draft202012Validator(schema).is_valid(body)
+    assert (answered.status_code, field in answered.json()["error"]) == (400, True), answered.text
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS[:4], ids=str)

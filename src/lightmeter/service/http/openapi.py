@@ -17,6 +17,7 @@ from pydantic.json_schema import models_json_schema
 from lightmeter.models import vocabulary as words
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Answer, Credits, ErrorBody
+from lightmeter.service.http.parameters import MOST_NUMBER
 
 __all__ = ["document"]
 
@@ -26,6 +27,12 @@ REF: Final = "#/components/schemas/"
 LISTS: Final = ("url", "file", "file_name", "backend", "feature")
 ECHO: Final = ("request_id", "user_id", "urls", "files", "file_names", "features", "backends", "role", "language")
 NUMBERS: Final = ("tag_score", "capture_interval", "max_frames")
+TEXT_OF_A_NUMBER: Final = {
+    "tag_score": r"^(0|1|0?\.[0-9]{1,9})$",
+    "capture_interval": "^[1-9][0-9]{0,8}$",
+    "max_frames": "^[0-9]{1,9}$",
+}
+"""Numbers as a query has them; in JSON they are taken as well."""
 
 TEXTS: Final[Mapping[int, tuple[str, str]]] = {
     400: ("Something asked for is not allowed; the text names it.", words.PARAMS_REQUIRED),
@@ -113,7 +120,7 @@ def _get(offered: Mapping[str, frozenset[str]]) -> Json:
     for name, schema in fields.items():
         described = {"in": "query", "description": schema.get("description", "")}
         if name in LISTS:
-            items = next(kind["items"] for kind in schema["anyOf"] if kind.get("type") == "array")
+            items = next(kind["items"] for kind in schema["anyOf"] if kind.get("type") == "array")  # "" among them
             many = {"schema": {"type": "array", "items": items}, "style": "form", "explode": True}
             parameters += [{"name": each, **described, **many} for each in (name, f"{name}[]")]
         else:
@@ -239,16 +246,24 @@ def _request_schema(offered: Mapping[str, frozenset[str]]) -> Json:
     names = {"backend": sorted(offered), "feature": list(words.FEATURES), "role": list(words.ROLES)}
     described = _attributes(AnalyzeRequest)
     for name, field in schema["properties"].items():
-        field["description"] = described[name]
-        if name == "role":
-            field["enum"] = names[name]
-        elif name in names:
-            field["anyOf"] = [
-                {"type": "string", "enum": names[name]},
-                {"type": "array", "items": {"type": "string", "enum": names[name]}},
-                {"type": "null"},
-            ]
+        kept = {key: field[key] for key in ("default", "title") if key in field}
+        schema["properties"][name] = {**kept, "description": described[name], **_allowed(name, field, names.get(name))}
     return {**schema, "description": (AnalyzeRequest.__doc__ or "").partition("\n")[0]}
+
+
+def _allowed(name: str, field: Json, names: Sequence[str] | None) -> Json:
+    """What a field may be: null and the empty text stand for leaving it out, and numbers may be sent as texts."""
+    unset: list[Json] = [{"const": ""}, {"type": "null"}]
+    if name in LISTS:
+        item: Json = {"type": "string"} if names is None else {"type": "string", "enum": [*names, ""]}
+        return {"anyOf": [item, {"type": "array", "items": item}, {"type": "null"}]}
+    if names is not None:
+        return {"anyOf": [{"type": "string", "enum": list(names)}, *unset]}
+    if name in NUMBERS:
+        least = {key: value for key, value in field.items() if key in {"type", "minimum", "exclusiveMinimum"}}
+        most = {"maximum": field.get("maximum", MOST_NUMBER)}
+        return {"anyOf": [{**least, **most}, {"type": "string", "pattern": TEXT_OF_A_NUMBER[name]}, *unset]}
+    return {"type": ["string", "null"]}
 
 
 def _attributes(model: type[BaseModel]) -> dict[str, str]:

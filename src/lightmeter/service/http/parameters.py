@@ -25,7 +25,7 @@ from lightmeter.models.vocabulary import (
 )
 from lightmeter.service.assets.guard import PORTS, refuse_url
 
-__all__ = ["BadRequest", "from_json", "from_query", "named", "read_uploads", "validate"]
+__all__ = ["MOST_NUMBER", "BadRequest", "from_json", "from_query", "named", "read_uploads", "validate"]
 
 MOST_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
 """Longest base64 of the largest file: 4/3 of it, and some room for line ends."""
@@ -78,6 +78,8 @@ def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
     for key, value in pairs:
         name = key.removesuffix("[]")
         if name in LISTS:
+            if not value:  # `url=` names nothing
+                continue
             # A plus sign in a query is a space; base64 has the one and never the other.
             fields.setdefault(name, []).append(value.replace(" ", "+") if name == "file" else value)
         else:
@@ -88,6 +90,9 @@ def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
 def _request(fields: Mapping[str, Any]) -> AnalyzeRequest:
     fields = {name: value for name, value in fields.items() if value not in (None, "")}
     known = {name: fields[name] for name in AnalyzeRequest.model_fields if name in fields}
+    for name in ALLOWED:
+        if isinstance(known.get(name), bool):  # which would pass for 0 or 1
+            raise BadRequest(f"{name} must be {ALLOWED[name]}.")
     try:
         request = AnalyzeRequest.model_validate(known)
     except ValidationError as error:
