@@ -6,17 +6,22 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import click
 
 from lightmeter.pricing.rates import Rounding
 from lightmeter.service import logs
-from lightmeter.service.app import DEFAULT_LEASE_S, DEFAULT_WORKERS, ServiceConfig
+from lightmeter.service.app import DEFAULT_LEASE_S, ServiceConfig, default_workers
+from lightmeter.service.work.worker import WorkerLimits
 
 __all__ = ["DATABASE", "configured", "database_option", "engine_options", "stopping"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+MB: Final = 1024**2
+_LIMITS: Final = WorkerLimits()
 
 DATABASE: Final = "sqlite:///lightmeter.db"
 
@@ -30,10 +35,51 @@ _OPTIONS: Final = (
     click.option("--backends", metavar="A,B", help="Back ends to offer; none: all local ones."),
     click.option(
         "--workers",
-        default=DEFAULT_WORKERS,
+        default=default_workers,
         show_default="two for each core",
         type=click.IntRange(1, 256),
         help="Assets decoded and looked at at once.",
+    ),
+    click.option(
+        "--max-waiting",
+        metavar="PICTURES",
+        default=_LIMITS.most_waiting,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Pictures taken on and not finished, from which on the answer is 503.",
+    ),
+    click.option(
+        "--cache",
+        "cache_mb",
+        metavar="MB",
+        default=_LIMITS.cache_bytes // MB,
+        show_default=True,
+        type=click.IntRange(0),
+        help="Memory for findings, which the same content gets again; 0: none.",
+    ),
+    click.option(
+        "--decoders",
+        default=_LIMITS.decoding.decoders,
+        show_default="one for each core",
+        type=click.IntRange(1, 256),
+        help="Videos decoded at once, each in a process of its own.",
+    ),
+    click.option(
+        "--video-seconds",
+        metavar="SECONDS",
+        default=int(_LIMITS.decoding.video.wall_s),
+        show_default=True,
+        type=click.IntRange(1, 3600),
+        help="Time to decode a video: on the clock, and of a processor.",
+    ),
+    click.option(
+        "--video-memory",
+        "video_mb",
+        metavar="MB",
+        default=_LIMITS.decoding.video.memory_bytes // MB,
+        show_default=True,
+        type=click.IntRange(512),
+        help="Address space of a process that decodes.",
     ),
     click.option(
         "--rounding",
@@ -72,7 +118,18 @@ def configured(*, backends: str | None, rounding: str, log_format: logs.LogForma
     logs.configure(log_format)
     logging.getLogger("procrastinate").setLevel(logging.WARNING)  # it tells of every job, and so do we
     names = tuple(name.strip() for name in backends.split(",") if name.strip()) if backends else None
-    return ServiceConfig(backends=names, rounding=Rounding(rounding), **options)
+    return ServiceConfig(backends=names, rounding=Rounding(rounding), limits=_limits(options), **options)
+
+
+def _limits(options: dict[str, Any]) -> WorkerLimits:
+    """What is taken on and remembered; its options are taken out of the others."""
+    seconds, decoding = options.pop("video_seconds"), _LIMITS.decoding
+    video = replace(decoding.video, wall_s=seconds, cpu_s=seconds, memory_bytes=options.pop("video_mb") * MB)
+    return WorkerLimits(
+        most_waiting=options.pop("max_waiting"),
+        cache_bytes=options.pop("cache_mb") * MB,
+        decoding=replace(decoding, decoders=options.pop("decoders"), video=video),
+    )
 
 
 def stopping() -> asyncio.Event:

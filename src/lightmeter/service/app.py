@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from lightmeter.service.books import credits as money
 from lightmeter.service.books.credits import Tariff
 from lightmeter.service.books.database import Connection, is_postgres, scheme_of
 from lightmeter.service.books.store import Store
+from lightmeter.service.crew import cores
 from lightmeter.service.faults.grammar import NO_FAULTS, Faults
 from lightmeter.service.http.handlers import Handlers
 from lightmeter.service.http.injection import Injection
@@ -35,12 +35,9 @@ from lightmeter.service.work.queues import LocalQueue, Queue
 from lightmeter.service.work.runner import Runner, Terms
 from lightmeter.service.work.worker import Worker, WorkerLimits
 
-__all__ = ["DEFAULT_LEASE_S", "DEFAULT_WORKERS", "RunningService", "ServiceConfig", "open_account", "start", "work"]
+__all__ = ["DEFAULT_LEASE_S", "RunningService", "ServiceConfig", "default_workers", "open_account", "start", "work"]
 
 log = logging.getLogger("lightmeter.service")
-
-DEFAULT_WORKERS: Final = 2 * (os.cpu_count() or 1)
-"""While one asset is decoded, another is looked at; more than two for each core gain nothing."""
 
 DEFAULT_LEASE_S: Final = 30.0
 """Long enough for a pause of a busy machine, short enough for a caller who polls."""
@@ -50,6 +47,11 @@ DEFAULT_DRAIN_S: Final = 15.0
 
 MOST_LINE_BYTES: Final = 64 * 1024
 """A query string that is too long for the contract must still be read, to be refused in its words."""
+
+
+def default_workers() -> int:
+    """Two for each core this process may use: while one asset is decoded, another is looked at; more gain nothing."""
+    return 2 * cores()
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class ServiceConfig:
     allow_private: bool = False
     fetch_limits: FetchLimits = field(default_factory=FetchLimits)
     resolver: Callable[[], AbstractResolver] | None = None
-    workers: int = DEFAULT_WORKERS
+    workers: int = field(default_factory=default_workers)
     limits: WorkerLimits = field(default_factory=WorkerLimits)
     rounding: Rounding = Rounding.IMAGE
     result_lifetime_s: float = RESULT_LIFETIME_S
