@@ -46,9 +46,9 @@ class Hostile:
             self.answer(urls)
             request.transport.close()
             return web.Response()
-        if what in {"ack", "ack and fail"}:
+        if what.startswith("ack"):
             request_id = f"r{self.posts}"
-            self.jobs[request_id] = {"left": 2, "urls": urls, "fail": what == "ack and fail"}
+            self.jobs[request_id] = {"left": 2, "urls": urls, "fail": what.removeprefix("ack")}
             return web.json_response({"request_id": request_id, "status": "queued", "success": True})
         return self._at_once(what, urls)
 
@@ -78,7 +78,8 @@ class Hostile:
         if job["left"] > 0:
             return web.json_response({"status": "processing"})
         if job["fail"]:
-            return web.json_response({"status": "failed", "error": "Request failed: no frames."})
+            free = {"credits_paid": 0} if job["fail"].endswith("for free") else {}
+            return web.json_response({"status": "failed", "error": "Request failed: no frames.", **free})
         return web.json_response({"status": "completed", **self.answer(job["urls"])})
 
     async def credits(self, _: web.Request) -> web.Response:

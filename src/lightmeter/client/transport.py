@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlencode
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.connector import Connection
 from pydantic import SecretStr
 from yarl import URL
 
@@ -127,7 +129,7 @@ class Transport:
                 sock_connect=self._timeouts.connect_s,
                 sock_read=self._timeouts.read_s,
             ),
-            trace_configs=[_tracing()],
+            request_class=_Told,
             trust_env=False,  # it would read netrc too
             proxy=self._proxy,
             auto_decompress=True,
@@ -170,6 +172,7 @@ class Transport:
             raise RuntimeError("The transport is not open: use `async with`.")
         _check_query(params)
         sending = _Sending()
+        _SENDING.set(sending)
         try:
             async with session.request(
                 method,
@@ -178,7 +181,6 @@ class Transport:
                 data=_payload(body),
                 headers=headers if body is None else {**_JSON_HEADERS, **(headers or {})},
                 allow_redirects=False,
-                trace_request_ctx=sending,
             ) as response:
                 content = await self._read(response)
                 received = {name.lower(): value for name, value in response.headers.items()}
@@ -232,19 +234,16 @@ class _Sending:
     begun: bool = False
 
 
-def _tracing() -> aiohttp.TraceConfig:
-    """Tells each request's `_Sending` when aiohttp begins to write: it calls just before the first byte."""
+_SENDING: Final[ContextVar[_Sending]] = ContextVar("lightmeter-sending")
+"""The request that the current task is sending."""
 
-    async def begin(
-        _session: aiohttp.ClientSession,
-        context: SimpleNamespace,
-        _params: aiohttp.TraceRequestHeadersSentParams,
-    ) -> None:
-        context.trace_request_ctx.begun = True
 
-    tracing = aiohttp.TraceConfig()
-    tracing.on_request_headers_sent.append(begin)
-    return tracing
+class _Told(aiohttp.ClientRequest):
+    """Says when it begins to leave: once it has a connection, before its first byte is written."""
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        _SENDING.get().begun = True
+        return await super().send(conn)
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:

@@ -110,6 +110,11 @@ class Bisection:
         self._halves: dict[int, tuple[int, int]] = {}
         self._numbers = count()
 
+    @property
+    def waits(self) -> bool:
+        """Whether there are halves that were not taken yet."""
+        return bool(self._halves)
+
     def refused(self, seqs: Sequence[int]) -> bool:
         """A request with these rows was refused as a whole; False if it was one row: that is the one to blame."""
         for seq in seqs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from typing import Final
@@ -11,7 +12,7 @@ import apsw
 from lightmeter.journal.items import Pending
 from lightmeter.pipeline.session import Header
 from lightmeter.pricing.estimate import FrameRange
-from lightmeter.pricing.learn import Charge, Kind, PriceLearner
+from lightmeter.pricing.learn import AGREEING_AFTER_DRIFT, Charge, Kind, PriceLearner
 from lightmeter.pricing.rates import RateTable
 
 __all__ = ["Prices", "kind_of", "learned"]
@@ -56,6 +57,8 @@ class Prices:
     def __init__(self, learner: PriceLearner, *, trusted: bool) -> None:
         self._learner = learner
         self._trusted = trusted
+        self._seen: Counter[tuple[Kind, FrameRange, int]] = Counter()
+        self._most: dict[tuple[Kind, int], int] = {}
 
     @property
     def learner(self) -> PriceLearner:
@@ -68,7 +71,13 @@ class Prices:
         A row without a bound counts as one picture: such rows are sent only where no budget is to be kept.
         """
         pictures = sum(max(1, row.frames_high or 1) for row in rows)
-        high = self._learner.price(kind_of([row.kind for row in rows]), FrameRange(0, pictures)).high
+        kind = kind_of([row.kind for row in rows])
+        if (kind, pictures) not in self._most:
+            self._most[kind, pictures] = self._price(kind, pictures)
+        return self._most[kind, pictures]
+
+    def _price(self, kind: Kind, pictures: int) -> int:
+        high = self._learner.price(kind, FrameRange(0, pictures)).high
         if high is None:  # no charge of this kind yet, after others have shown that the table is wrong
             prior = self._learner.prior.rates["run"]["image"]
             return pictures * max(1, -(-prior // 1000))
@@ -85,5 +94,12 @@ class Prices:
         """
         if not paid:
             return None
-        drift = self._learner.observe(Charge(kind_of(names), frames, paid))
+        charge = (kind_of(names), frames, paid)
+        if self._seen[charge] >= AGREEING_AFTER_DRIFT:  # the same again teaches nothing, and is most of a run
+            return None
+        drift = self._learner.observe(Charge(*charge))
+        self._most.clear()
+        if drift is not None:
+            self._seen.clear()
+        self._seen[charge] += 1
         return None if drift is None else f"{paid} credits were charged where {drift.expected} was expected."

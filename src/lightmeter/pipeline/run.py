@@ -119,14 +119,17 @@ class Engine:
         """Returns when no request is in flight any more, whatever became of it."""
         await self._spender.settled()
 
-    async def spend(self) -> None:
-        """Send the engine's rows that wait, until none is left or nothing more may be sent."""
+    async def spend(self) -> int:
+        """Send the engine's rows that wait, until none is left or nothing more may be sent; returns requests sent."""
         self.standing.phase = "running"
+        all_sent = 0
         while not self.standing.stopping.is_set():
             sent = await self._spender.walk(*self._rows)
             await self._drain_sending()
+            all_sent += sent
             if not sent:
                 break
+        return all_sent
 
     async def _drain_sending(self) -> None:
         """Wait for every request in flight.
@@ -143,6 +146,9 @@ class Engine:
         self.standing.phase = "draining"
         await self._drain_sending()
         await self._collected()
+        while self._books.bisection.waits and await self.spend():  # halves of batches that failed while polled for
+            self.standing.phase = "draining"
+            await self._collected()
         for _ in range(MOST_RESENDS):
             if self.session.endpoint.embedded and self.standing.counts["in_doubt"] and not self._cannot_poll():
                 await self._resolve()

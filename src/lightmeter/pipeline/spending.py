@@ -73,7 +73,8 @@ class Spender:
         with reading(self._session.out) as db:
             rows = pending_rows(db, first, last)
             for batch in grouped(rows, self._size, self._prices.most, self._bisection):
-                admitted = await self._admitted(batch)
+                fitting = await self._within_caps(batch)
+                admitted = None if fitting is None else await self._admitted(fitting)
                 if admitted is not None:
                     self._launch(admitted)
                     sent += 1
@@ -132,12 +133,9 @@ class Spender:
 
     async def _admitted(self, batch: Batch) -> Batch | None:
         """Wait until the batch may leave; None if it never may: the run stops, or a cap does not hold it."""
-        fitting = await self._within_caps(batch)
-        if fitting is None:
-            return None
-        batch, standing, clock = fitting, self._standing, self._session.clock
+        standing, clock = self._standing, self._session.clock
         while not standing.stopping.is_set():
-            batch = replace(batch, hold=self._prices.most(batch.rows))  # it may be known better by now
+            batch = self._priced(batch)
             wait_s: float | None = self._pace.wait_s(clock.monotonic(), len(self._sending))
             if not standing.fits_budget(batch.hold) or standing.key_spent:
                 if not self._sending and not standing.polled:
@@ -156,8 +154,14 @@ class Spender:
                 continue
             elif not wait_s and self._risk_allows(batch):
                 return batch
-            await self._changed(wait_s)
+            full = len(self._sending) >= self._options.max_concurrency  # then time alone changes nothing
+            await self._changed(None if full else wait_s)
         return None
+
+    def _priced(self, batch: Batch) -> Batch:
+        """The same with what it may cost by all that is known now."""
+        hold = self._prices.most(batch.rows)
+        return batch if hold == batch.hold else replace(batch, hold=hold)
 
     async def _changed(self, wait_s: float | None) -> None:
         """Wait until something has finished, for so long at most."""

@@ -37,6 +37,8 @@ def quota_of(headers: Mapping[str, str]) -> Quota | None:
     Both draft-ietf-httpapi-ratelimit-headers (`RateLimit: "name";r=50;t=30`) and the separate fields before it
     (`RateLimit-Remaining`, `X-RateLimit-Reset`, as seconds or as an instant, counted from the answer's `Date`).
     """
+    if not any("ratelimit" in name or "rate-limit" in name for name in headers):
+        return None
     found = [quota for quota in (*_items(headers), *_fields(headers)) if quota is not None]
     return min(found, key=lambda quota: quota.remaining / quota.reset_s, default=None)
 
