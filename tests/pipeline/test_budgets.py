@@ -1,0 +1,108 @@
+"""Against the real service, with its own ledger: a budget is never passed, and used up while there is work left."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+import lightmeter as lm
+from lightmeter.pricing.rates import Rounding
+from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.books.credits import balances
+from lightmeter.service.books.store import Store
+from lightmeter.service.faults.grammar import Faults
+from lightmeter.testing import tiny_jpeg
+
+GRANTED = 1000
+KEY = "key"
+CALM: tuple[str, ...] = ()
+ROUGH = ("drop-after=0.04", "drop-before=0.04", "5xx=0.03:when=before", "429:bucket=150,burst=20", "seed=5")
+
+
+@pytest.fixture(autouse=True)
+def _alone_with_a_key(charges_at_once, monkeypatch):
+    monkeypatch.setenv("LIGHTMETER_API_KEY", KEY)
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0.3")  # a dropped request is done within that
+
+
+@asynccontextmanager
+async def pictures():
+    """A site with as many pictures as are asked for, each another one."""
+    app = web.Application()
+
+    async def picture(request: web.Request) -> web.Response:
+        return web.Response(body=tiny_jpeg(int(request.match_info["number"])), content_type="image/jpeg")
+
+    app.router.add_get("/{number}.jpg", picture)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def service(folder, rounding: Rounding, faults: tuple[str, ...]):
+    """The service, and a function that says what its ledger has charged."""
+    database = f"sqlite:///{folder / 'service.db'}"
+    config = ServiceConfig(
+        database=database,
+        backends=("palette",),
+        accounts={KEY: GRANTED},
+        allow_private=True,
+        rounding=rounding,
+        faults=Faults.parse(*faults),
+    )
+    running = await start(config)
+    charged = []
+    try:
+        yield running.base_url, charged
+    finally:
+        await running.close()
+        store = Store(database)
+        (account,) = await store.read(balances)
+        charged.append(GRANTED - account.free - account.held)
+        store.close()
+
+
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("rounding", list(Rounding))
+@pytest.mark.parametrize("faults", [CALM, ROUGH], ids=["calm", "rough"])
+async def test_a_budget_is_used_up_and_never_passed(tmp_path, rounding, size, faults):
+    """Eight requests at a time, faults, either way of rounding: the service's own ledger stays within the cap."""
+    budget, rows = 40, 60 if rounding is Rounding.IMAGE or size == 1 else 260
+    options = {"features": ["colors"], "backends": ["palette"], "precheck": False, "batch_size": size}
+    async with pictures() as site, service(tmp_path, rounding, faults) as (base_url, charged):
+        urls = [f"{site}/{number}.jpg" for number in range(rows)]
+        plan = await lm.plan(urls, budget=budget, base_url=base_url, sole_spender=True, upload="never", **options)
+        run = await lm.run(plan, tmp_path / "out")
+        summary = run.summary()
+    assert charged[0] <= summary.paid + summary.held <= budget
+    assert summary.paid + summary.held >= 0.95 * budget
+    if faults is CALM:
+        assert charged[0] >= 0.95 * budget
+        assert (summary.paid, summary.held) == (charged[0], 0)
+    assert summary.counts["over_budget"] > 0
+    assert run.exit_code == 3
+
+
+async def test_the_budget_of_a_key_holds_for_two_runs(tmp_path, monkeypatch):
+    """What the first run spent is gone for the second, which stops with a reason and goes on once there is more."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "8")
+    options = {"features": ["colors"], "backends": ["palette"], "precheck": False, "upload": "never"}
+    async with pictures() as site, service(tmp_path, Rounding.IMAGE, CALM) as (base_url, charged):
+        for name, numbers in (("one", range(5)), ("two", range(5, 11))):
+            urls = [f"{site}/{number}.jpg" for number in numbers]
+            run = await lm.run(await lm.plan(urls, base_url=base_url, **options), tmp_path / name)
+        summary = run.summary()
+        assert (summary.counts["ok"], summary.counts["over_budget"], run.exit_code) == (3, 3, 3)
+        assert [reason.reason for reason in run.reasons()] == ["key_budget"]
+        assert "LIGHTMETER_KEY_BUDGET" in run.stopped_by.hint
+        monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "11")
+        run = await lm.resume(run.folder)
+        assert (run.summary().counts["ok"], run.exit_code) == (6, 0)
+    assert charged == [11]
