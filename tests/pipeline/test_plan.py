@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lightmeter as lm
-from lightmeter.errors import ManifestError, SettingsError
+from lightmeter.errors import ManifestError, SettingsError, UsageError
 from lightmeter.testing import tiny_jpeg, tiny_video
 
 
@@ -89,3 +89,12 @@ def test_a_run_reads_as_a_sentence_and_lists_its_tables(folder):
     assert "colors" in dir(run)
     with pytest.raises(AttributeError, match="tables are assets"):
         _ = run.smells
+
+
+def test_questions_are_asked_by_name(folder):
+    """A run answers the questions of the house by their names, and says which there are."""
+    run = lm.sync(lm.run(lm.sync(lm.plan([{"path": str(folder / "a.jpg")}], features=["colors"])), folder / "out"))
+    assert run.ask("palette", most=1).num_rows == 1
+    with pytest.raises(UsageError, match="no question 'exposure'") as caught:
+        run.ask("exposure")
+    assert "palette" in caught.value.hint

@@ -7,7 +7,7 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lightmeter as lm
@@ -263,6 +263,7 @@ ROWS = st.lists(
 )
 
 
+@settings(deadline=None, max_examples=60)  # files
 @given(rows=ROWS, repeat=st.sampled_from([1, MOST_INSIDE]))
 def test_rows_come_back_as_they_were(tmp_path_factory, rows, repeat):
     """Whatever a row holds, it is read back from a file exactly, inside or beside."""

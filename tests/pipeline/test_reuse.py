@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share a module
@@ -275,6 +275,7 @@ def test_the_same_asset_is_what_nothing_contradicts(then, now):
         assert all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
+@settings(deadline=None, max_examples=60)  # files
 @given(kept_=st.lists(ASSETS, max_size=6), seen=ASSETS)
 def test_what_is_found_is_the_same_asset(tmp_path_factory, kept_, seen):
     """The store finds an answer exactly if one of those kept last under their marks is the same asset."""

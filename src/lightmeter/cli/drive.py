@@ -6,13 +6,17 @@ import asyncio
 import signal
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any
+from typing import Any, Final
 
 from lightmeter.cli.show import Watch
 from lightmeter.errors import Interrupted
 from lightmeter.pipeline.progress import Progress
 
 __all__ = ["drive"]
+
+
+SIGNAL_TURNS: Final = 3
+"""Turns of the loop after which a signal that came before them has been handled: woken, read, called."""
 
 
 def drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_once: bool = False) -> Any:
@@ -39,6 +43,8 @@ async def _drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_on
         work, wished = asyncio.create_task(_watched(steps(stop), watch)), asyncio.create_task(stop.wait())
         await asyncio.wait({work, wished}, return_when=asyncio.FIRST_COMPLETED)
         wished.cancel()
+        for _ in range(SIGNAL_TURNS):
+            await asyncio.sleep(0)
         if stop.is_set():
             work.cancel()
             await asyncio.wait({work})

@@ -11,14 +11,14 @@ import pandas as pd
 import pyarrow as pa
 
 from lightmeter.clock import utc_from_timestamp
-from lightmeter.errors import AccessDenied, JournalError, LightmeterError
+from lightmeter.errors import AccessDenied, JournalError, LightmeterError, UsageError
 from lightmeter.journal.items import count_by_status, reasons, totals
 from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import InDoubt, in_doubt, requests_sent, waiting_at_service
 from lightmeter.pipeline.plan import Reason
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.statement import Statement, state_account
-from lightmeter.tables import queries
+from lightmeter.tables import queries, questions
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.schema import TABLES
 
@@ -191,6 +191,19 @@ class Run:
             UsageError: there is no table of that name.
         """
         return Dataset(self.folder).read(name)
+
+    def ask(self, question: str, **parameters: Any) -> pa.Table:
+        """The answer to one of the questions of `lightmeter.tables.questions`, by its name, as Arrow.
+
+        Raises:
+            UsageError: there is no question of that name.
+        """
+        if question not in questions.SQL:
+            raise UsageError(
+                f"there is no question {question!r}", hint=f"Questions: {', '.join(sorted(questions.SQL))}."
+            )
+        answer: pa.Table = getattr(questions, question)(self.folder, **parameters)
+        return answer
 
     def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
         """DuckDB's answer over the tables, as an Arrow-backed DataFrame.

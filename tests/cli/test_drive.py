@@ -1,0 +1,66 @@
+"""A stop is heard: at once where nothing was sent, cleanly where something is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from lightmeter.cli.drive import drive
+from lightmeter.errors import Interrupted
+from lightmeter.pipeline.progress import Progress
+
+PLANNING = Progress("planning", 1, {})
+
+
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_ends_a_plan_at_once(name):
+    """What sends nothing is not waited for, and closes what it holds open."""
+    closed = []
+
+    async def plan(_):
+        try:
+            yield PLANNING
+            os.kill(os.getpid(), name)
+            await asyncio.Event().wait()
+        finally:
+            closed.append(name)
+
+    with pytest.raises(Interrupted, match="nothing was sent"):
+        drive(plan, at_once=True)
+    assert closed == [name]
+
+
+def test_a_stop_in_the_last_moment_counts():
+    """A signal that comes when the plan is just done stops what would follow."""
+
+    async def plan(_):
+        yield PLANNING
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        drive(plan, at_once=True)
+
+
+def test_a_run_stops_by_itself():
+    """A run hears of the stop, and its own last word counts."""
+
+    async def run(stop):
+        yield PLANNING
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+        yield "stopped cleanly"
+
+    assert drive(run) == "stopped cleanly"
+
+
+def test_without_a_stop_the_last_word_counts():
+    """What is driven to its end gives what it said last."""
+
+    async def plan(_):
+        yield PLANNING
+        yield "the plan"
+
+    assert drive(plan, at_once=True) == "the plan"
