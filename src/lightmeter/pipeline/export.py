@@ -1,7 +1,8 @@
 """Tables from journals, with no request: every row of the manifests, every fact of every answer.
 
 An output folder holds the journal of its run and, under `runs/`, those of the runs before it. A run whose rows are all
-new to the tables adds parts of its own; otherwise the tables are written anew from all journals.
+new to the tables adds parts of its own; otherwise the tables are written anew from all journals. `views.sql` and
+`catalog.duckdb` open them by name; with the option `table_format` "delta" they stand under `delta/` too.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from lightmeter import __version__
 from lightmeter.journal.store import journal_path, reading
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.telling import Latest, tell
+from lightmeter.tables.catalog import write_catalog
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.delta import write_delta
 from lightmeter.tables.flatten import Flattener
 from lightmeter.tables.loading import BATCH_BYTES, Loader
 from lightmeter.tables.schema import TABLES, schema
@@ -64,7 +67,11 @@ def export(out: Path, *, whole: bool = False) -> dict[str, int]:
         with TemporaryDirectory(prefix="lightmeter-") as scratch:
             latest = Latest.of([run.folder for run in runs] if len(runs) > 1 else [], Path(scratch) / "latest.sqlite")
             beside = len(runs) > 1 and not whole and not latest.overlaps and _older_stand(dataset, runs)
-            return _write(dataset, runs, latest, beside=beside)
+            written = _write(dataset, runs, latest, beside=beside)
+        write_catalog(out)
+    if runs[-1].header.options.table_format == "delta":
+        write_delta(dataset, str(out / "delta"))
+    return written
 
 
 def _runs(out: Path) -> list[_Run]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.parts import ROW_GROUP_ROWS, Part
+from lightmeter.tables.parts import ROW_GROUP_ROWS, Part, PartWriter
 from lightmeter.tables.schema import TABLES
 
-__all__ = ["Compaction", "compact"]
+__all__ = ["Compaction", "compact", "merge_into"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,32 @@ def compact(dataset: Dataset) -> list[Compaction]:
 
 def _compact(dataset: Dataset, table: str) -> Compaction:
     parts = dataset.describe(table)
-    rows = sum(part.rows for part in parts)
     if len(parts) > 1:
-        schema = pa.unify_schemas([pq.read_schema(part.path) for part in parts], promote_options="permissive")
-        with dataset.replacing({table: schema}, _lineage(parts)) as writers:
-            for part in parts:
-                with pq.ParquetFile(part.path) as file:
-                    for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS):
-                        writers[table].write(pa.Table.from_batches([batch]))
-    return Compaction(table, len(parts), min(len(parts), 1), rows)
+        with dataset.replacing({table: _schema(parts)}, _lineage(parts)) as writers:
+            _copy(parts, writers[table])
+    return Compaction(table, len(parts), min(len(parts), 1), sum(part.rows for part in parts))
+
+
+def merge_into(path: Path, parts: list[Part]) -> Path:
+    """Write the rows of all parts to one file elsewhere; returns its path."""
+    writer = PartWriter(path, _schema(parts), _lineage(parts))
+    try:
+        _copy(parts, writer)
+        writer.close()
+    finally:
+        writer.abandon()
+    return path
+
+
+def _schema(parts: list[Part]) -> pa.Schema:
+    return pa.unify_schemas([pq.read_schema(part.path) for part in parts], promote_options="permissive")
+
+
+def _copy(parts: list[Part], writer: PartWriter) -> None:
+    for part in parts:
+        with pq.ParquetFile(part.path) as file:
+            for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS):
+                writer.write(pa.Table.from_batches([batch]))
 
 
 def _lineage(parts: list[Part]) -> dict[str, Any]:

@@ -18,6 +18,9 @@ from lightmeter.tables.schema import TABLES, schema
 
 __all__ = ["connect", "sql"]
 
+_TRIES: Final = 3
+"""How often a query is asked when the files of a table are replaced under it."""
+
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -55,14 +58,29 @@ def sql(out: Path, query: str, params: Sequence[Any] | Mapping[str, Any] | None 
     Raises:
         UsageError: There is no such folder, or the query is wrong; the message is DuckDB's.
     """
-    with connect(out) as connection:
+    for _ in range(_TRIES - 1):
         try:
-            bound = dict(params) if isinstance(params, Mapping) else list(params or ())
-            answer = connection.sql(query, params=bound or None)
-            table: pa.Table = pa.table({}) if answer is None else answer.to_arrow_table()
+            return _answer(out, query, params)
+        except duckdb.IOException:  # parts were merged between listing and reading
+            continue
         except duckdb.Error as error:
-            raise UsageError(f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(TABLES)}.") from error
+            raise _wrong(error) from error
+    try:
+        return _answer(out, query, params)
+    except duckdb.Error as error:
+        raise _wrong(error) from error
+
+
+def _answer(out: Path, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> pa.Table:
+    with connect(out) as connection:
+        bound = dict(params) if isinstance(params, Mapping) else list(params or ())
+        answer = connection.sql(query, params=bound or None)
+        table: pa.Table = pa.table({}) if answer is None else answer.to_arrow_table()
     return table
+
+
+def _wrong(error: duckdb.Error) -> UsageError:
+    return UsageError(f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(TABLES)}.")
 
 
 def _add_view(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table: str) -> None:

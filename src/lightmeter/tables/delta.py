@@ -1,0 +1,69 @@
+"""Tables as Delta tables, for lakes that several programs share; needs `pip install 'lightmeter[delta]'`.
+
+Each writing is one new version of each table: readers of Delta see the old version or the new one, and can go back.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lightmeter.errors import UsageError
+from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.parts import ROW_GROUP_ROWS, Part
+from lightmeter.tables.schema import TABLES
+
+__all__ = ["write_delta"]
+
+_PERMISSIVE: Final[dict[str, Any]] = {"promote_options": "permissive"}
+"""Parts of older schemas fit in: what they lack is null."""
+
+
+def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
+    """Write all tables to `<place>/<table>`; returns the new version of each.
+
+    Delta knows no unsigned integers: bytes become 16-bit integers.
+
+    Args:
+        dataset: Tables that are there.
+        place: A folder or a URI; the environment holds the credentials (`AWS_…`).
+
+    Raises:
+        UsageError: deltalake is not installed.
+    """
+    try:
+        deltalake = import_module("deltalake")
+    except ModuleNotFoundError as error:
+        raise UsageError("Delta tables need deltalake.", hint="pip install 'lightmeter[delta]'") from error
+    versions = {}
+    with dataset.locked():
+        for table in reversed(TABLES):
+            if parts := dataset.describe(table):
+                where = f"{place.rstrip('/')}/{table}"
+                deltalake.write_deltalake(where, _batches(parts), mode="overwrite", schema_mode="overwrite")
+                versions[table] = deltalake.DeltaTable(where).version()
+    return versions
+
+
+def _batches(parts: list[Part]) -> pa.RecordBatchReader:
+    """All rows of a table, a row group's worth at a time, in types that Delta knows."""
+    own = pa.unify_schemas([pq.read_schema(part.path) for part in parts], **_PERMISSIVE)
+    schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in own])
+
+    def rows() -> Any:
+        for part in parts:
+            with pq.ParquetFile(part.path) as file:
+                for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS):
+                    whole = pa.concat_tables([own.empty_table(), pa.Table.from_batches([batch])], **_PERMISSIVE)
+                    yield from whole.cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, rows())
+
+
+def _signed(arrow_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_uint8(arrow_type):
+        return pa.int16()
+    return pa.decimal128(20, 0) if pa.types.is_uint64(arrow_type) else arrow_type
