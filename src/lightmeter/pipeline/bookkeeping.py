@@ -36,6 +36,7 @@ from lightmeter.pipeline.matching import outcome_of
 from lightmeter.pipeline.prices import Prices
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.standing import Standing
+from lightmeter.pipeline.uploading import Uploads, refusal_in
 from lightmeter.pricing.estimate import FrameRange
 
 __all__ = ["Acked", "Books", "Sent", "sent_name"]
@@ -88,6 +89,13 @@ class Books:
         self.bisection = Bisection()
         """Rows of refused batches: they are halved, so that one bad row does not fail its neighbours."""
 
+        self.uploads = Uploads(session.header.options.upload)
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows that were sent wait to be sent otherwise."""
+        return self.bisection.waits or self.uploads.waits
+
     def _now(self) -> float:
         return self._session.clock.now()
 
@@ -127,11 +135,12 @@ class Books:
     async def keep(self, sent: Sent, received: Received, event: Event, judgement: Judgement) -> None:
         """An answer is here: keep its bytes, and write down what it cost and where each row's asset is.
 
-        A batch that failed as a whole, and says that it cost nothing, is halved: its rows wait.
+        What came to nothing, and says that it cost nothing, may be asked for otherwise: a batch in halves, an address
+        that could not be fetched by its bytes. Its rows wait.
         """
         seqs = [seq for seq, _ in sent.rows]
-        if judgement.verdict is Verdict.FAILED and len(seqs) > 1 and _free(judgement):
-            self.bisection.refused(seqs)
+        halved = judgement.verdict is Verdict.FAILED and _free(judgement) and self.bisection.refused(seqs)
+        if halved or (len(seqs) == 1 and self.uploads.instead(sent.rows[0][1], refusal_in(judgement.data))):
             await self._release(sent, received, event, judgement)
             return
         self.bisection.taken(seqs)
@@ -190,6 +199,7 @@ class Books:
         """No usable answer came: it may have been charged, and stays held."""
         await self._session.journal.write(lose(sent.submission_id, why, self._now()))
         self._standing.lost += 1
+        self._standing.lost_credits += sent.hold
         self._standing.moved("pending", "in_doubt", len(sent.rows))
 
     async def fail(self, row: Pending, reason: str, error: str) -> None:

@@ -31,6 +31,7 @@ from lightmeter.pipeline.sending import Sender
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.spending import Spender
 from lightmeter.pipeline.standing import Standing
+from lightmeter.pipeline.uploading import Uploads
 
 __all__ = ["ALL_ROWS", "Engine", "Rows", "open_engine"]
 
@@ -65,6 +66,11 @@ class Engine:
     def collector(self) -> Collector:
         """Who polls."""
         return self._collector
+
+    @property
+    def uploads(self) -> Uploads:
+        """Who fetches what is sent as bytes."""
+        return self._books.uploads
 
     def look(self) -> Progress:
         """Where the run stands."""
@@ -146,7 +152,7 @@ class Engine:
         self.standing.phase = "draining"
         await self._drain_sending()
         await self._collected()
-        while self._books.bisection.waits and await self.spend():  # halves of batches that failed while polled for
+        while self._books.waits and await self.spend():  # what came to nothing while it was polled for
             self.standing.phase = "draining"
             await self._collected()
         for _ in range(MOST_RESENDS):
@@ -218,7 +224,7 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
     polling = asyncio.create_task(engine.collector.serve())
     polling.add_done_callback(engine.polling_ended)
     try:
-        async with kept_pace(session, engine.pace):
+        async with engine.uploads, kept_pace(session, engine.pace):
             yield engine
     finally:
         engine.stop()

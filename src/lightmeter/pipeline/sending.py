@@ -11,7 +11,8 @@ from lightmeter.client.transport import RawAnswer
 from lightmeter.client.uploads import encode_files
 from lightmeter.errors import (
     AccessDenied,
-    MediaTooLarge,
+    FetchError,
+    MediaError,
     OutcomeUnknown,
     OutOfCredits,
     Unreachable,
@@ -77,12 +78,17 @@ class Sender:
     async def _request(self, rows: Sequence[Pending]) -> bytes | None:
         try:
             return await self._build([(row.url, row.path) for row in rows])
-        except (MediaTooLarge, UsageError) as error:  # a local file, always alone in its batch
-            await self.books.fail(rows[0], "unreadable_file", str(error))
+        except (FetchError, MediaError, UsageError) as error:  # a file, always alone in its batch
+            reason = "unreadable_file" if rows[0].path is not None else "not_uploaded"
+            await self.books.fail(rows[0], reason, str(error))
             return None
 
     async def _build(self, places: Sequence[tuple[str, str | None]]) -> bytes:
         files = [path for _, path in places if path is not None]
+        url = places[0][0]
+        if not files and len(places) == 1 and self.books.uploads.wants(url):
+            content, name = await self.books.uploads.content_of(url)
+            return self._bodies.of_files([content], [name])
         if not files:
             return self._bodies.of_urls([url for url, _ in places])
         encoded, names = await encode_files(files)
@@ -134,8 +140,9 @@ class Sender:
             await self.books.refuse(sent, Refusal("no_credits", error, received, rows_wait=True))
             self._standing.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
         elif verdict in {Verdict.REFUSED, Verdict.NOT_FOUND}:
-            several = self.books.bisection.refused([seq for seq, _ in sent.rows])
-            await self.books.refuse(sent, Refusal("refused", error, received, rows_wait=several))
+            waits = self.books.bisection.refused([seq for seq, _ in sent.rows])
+            waits = waits or self.books.uploads.instead(sent.rows[0][1], error)
+            await self.books.refuse(sent, Refusal("refused", error, received, rows_wait=waits))
         else:
             await self.books.lose(sent, error)
 
