@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import BudgetReached, Interrupted
 from lightmeter.pipeline.options import make_options
+from lightmeter.pipeline.pictures import Picture
 from lightmeter.pipeline.plan import Reason
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.result import Summary
 from lightmeter.pricing.rates import default_rates
-from lightmeter.widgets.view.cards import ENTRIES, MOST_ENTRIES, Picture, card_html, detail_html, where_html
+from lightmeter.widgets.view.cards import ENTRIES, MOST_ENTRIES, card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, Filters
 from lightmeter.widgets.view.markup import gauge, message, seconds, strip, table
 from lightmeter.widgets.view.planner import error_html, progress_html, quote_html, share_done, summary_html

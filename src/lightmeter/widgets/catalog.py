@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lightmeter.journal.store import reading
+from lightmeter.pipeline.pictures import Source
 from lightmeter.pipeline.result import Run
 from lightmeter.tables import queries
-from lightmeter.widgets.thumbnails import Source
 from lightmeter.widgets.view.cards import ENTRIES, MOST_ENTRIES
 from lightmeter.widgets.view.gallery import (
     COLORS_OF,

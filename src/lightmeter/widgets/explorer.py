@@ -10,12 +10,13 @@ from typing import Any
 
 import ipywidgets as ipw
 
+from lightmeter.pipeline.pictures import Picture, Source
 from lightmeter.pipeline.result import Run
 from lightmeter.widgets.catalog import Catalog, Page
 from lightmeter.widgets.filters import FilterBar
 from lightmeter.widgets.shelf import HEIGHT, Shelf
-from lightmeter.widgets.thumbnails import Source, Thumbnails
-from lightmeter.widgets.view.cards import Picture, card_html, detail_html, where_html
+from lightmeter.widgets.thumbnails import Thumbnails
+from lightmeter.widgets.view.cards import card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, pages
 from lightmeter.widgets.view.markup import STYLE
 from lightmeter.widgets.work import background

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from lightmeter.pipeline.pictures import Picture
 from lightmeter.widgets.view.gallery import PAGE_ROWS, Card, Filters, pages
 from lightmeter.widgets.view.markup import esc, figure, gauge, message, seconds, status_mark, strip, table
 
-__all__ = ["ENTRIES", "MOST_ENTRIES", "Picture", "card_html", "detail_html", "where_html"]
+__all__ = ["ENTRIES", "MOST_ENTRIES", "card_html", "detail_html", "where_html"]
 
 MOST_ENTRIES: Final = 200
 """Rows of a table shown for one item; the tables hold the others."""
@@ -28,21 +28,6 @@ ENTRIES: Final[Mapping[str, tuple[str, ...]]] = {
 """Tables with entries of an item, and the columns that are shown."""
 
 _MADE_ID: Final = re.compile(r"[0-9a-f]{16}(#\d+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A thumbnail, or the reason why there is none.
-
-    Attributes:
-        jpeg: The picture, or None.
-        veil: The same in so few pixels that nothing can be made out, or None.
-        reason: Why there is none; empty when there is.
-    """
-
-    jpeg: bytes | None = None
-    veil: bytes | None = None
-    reason: str = ""
 
 
 def card_html(card: Card, picture: Picture, *, unveil: bool) -> str:
