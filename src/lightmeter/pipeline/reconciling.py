@@ -83,7 +83,7 @@ class Reconciler:
 
     async def _ask_again(self) -> None:
         """The embedded service honours idempotency keys: there a lost request is asked for again, and paid once."""
-        self._standing.lost = 0
+        self._standing.lost = self._standing.lost_credits = 0
         with reading(self._session.out) as db:
             lost = list(submissions_in(db, {State.UNCERTAIN}))
         for one in lost:
@@ -105,7 +105,7 @@ class Reconciler:
             lost = list(submissions_in(db, {State.UNCERTAIN}))
             ((last_sent,),) = db.execute("SELECT max(sent_at) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
         if not lost:
-            self._standing.lost = 0
+            self._standing.lost = self._standing.lost_credits = 0
             return 0
         phase, self._standing.phase = self._standing.phase, "reconciling"
         readings = None
@@ -115,7 +115,7 @@ class Reconciler:
         if readings is None:
             return 0
         waiting = await self._judge(opening, readings)
-        self._standing.lost = 0
+        self._standing.lost = self._standing.lost_credits = 0
         await self.open_window(readings[1].balance)
         return waiting
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 
 from lightmeter.client.pace import Pace
@@ -26,6 +27,9 @@ from lightmeter.pipeline.standing import Standing
 from lightmeter.pricing.rates import Rounding
 
 __all__ = ["Spender"]
+
+LOST_SHARE: Final = 0.02
+"""Of the budget, how much may be in doubt before the balance is asked about it: sending waits for that."""
 
 _LATER: Final = "Go on later: lightmeter resume DIR"
 _IMAGE: Final = Pending(0, "", None, "image", 1)
@@ -195,13 +199,17 @@ class Spender:
     def _alone(self, batch: Batch) -> bool:
         """Whether this one leaves with no other in flight: then what becomes of it can always be told.
 
-        So go the first of each kind, whose price nobody knows yet, and the last that the budget holds.
+        So go the first of each kind, whose price nobody knows yet, the last that the budget holds, and the next one
+        after so much was lost that the budget would not be used up: the fewer are told apart at once, the more can be.
         """
         if self._session.endpoint.embedded:  # what is lost there is asked for again, and its prices are our own
             return self._options.careful
         free = self._standing.free
         ending = free is not None and free < batch.hold * self._options.max_concurrency
-        return self._options.careful or ending or not self._prices.known(batch.rows)
+        much_lost = (
+            self._standing.lost > 0 and self._standing.lost_credits >= (self._standing.budget or inf) * LOST_SHARE
+        )
+        return self._options.careful or ending or much_lost or not self._prices.known(batch.rows)
 
     def _risk_allows(self, batch: Batch) -> bool:
         cap = self._options.max_at_risk

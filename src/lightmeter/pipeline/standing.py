@@ -25,6 +25,7 @@ class Standing:
         in_flight: Requests sent and not answered in any way.
         polled: Requests acknowledged and not collected.
         lost: Requests whose end is not known and which no balance has been asked about yet.
+        lost_credits: What those may have cost.
         key_spent: The budget of the key, over all runs, has no room for the next request.
         fatal: Why nothing more may be sent, once there is a reason.
         crash: A bug of ours, to be raised once everything in flight is safe.
@@ -45,6 +46,7 @@ class Standing:
     in_flight: int = 0
     polled: int = 0
     lost: int = 0
+    lost_credits: int = 0
     key_spent: bool = False
     finished: int = 0
     fatal: LightmeterError | None = None
