@@ -1,0 +1,330 @@
+"""Who is compared, each in a process of its own: `python contenders.py NAME BASE_URL ROWS CONCURRENCY FOLDER`.
+
+All of them ask the same questions of the same service and keep every answer; prints seconds, processor time and peak
+memory as JSON. `engine` also holds a price for each request, keeps a journal that survives `kill -9`, and writes the
+tables; the others write what their kind writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BODY = {
+    "feature": ["tags", "colors", "nsfw"],
+    "backend": ["clarifai"],
+    "role": "general",
+    "language": "English",
+    "tag_score": 0.9,
+    "capture_interval": 10,
+    "max_frames": 10,
+}
+HEADERS = {"X-API-Key": "Token key"}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment: on the clock, in processor time, and the most memory there was before it."""
+
+    at_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+class Clock:
+    """Called with a word at each moment that counts."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, Mark] = {}
+
+    def __call__(self, word: str) -> None:
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        self.marks[word] = Mark(time.perf_counter(), time.process_time(), peak_mb)
+
+    def has(self, word: str) -> bool:
+        """Whether this moment has come."""
+        return word in self.marks
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to do: so many pictures, so many at once."""
+
+    base_url: str
+    rows: int
+    concurrency: int
+    folder: Path
+
+    @property
+    def address(self) -> str:
+        """Where to POST."""
+        return self.base_url + "/api/fetch"
+
+    def urls(self) -> list[str]:
+        """The pictures."""
+        return [f"http://pictures.example/{number}.jpg" for number in range(self.rows)]
+
+
+async def _planned(job: Job, source: Any) -> Any:
+    import lightmeter as lm  # noqa: PLC0415 (each contender loads only its own)
+
+    os.environ.update(LIGHTMETER_API_KEY="key", LIGHTMETER_STATE_DIR=str(job.folder / "state"))
+    return await lm.plan(
+        source,
+        features=["tags", "colors", "nsfw"],
+        backends=["clarifai"],
+        precheck=False,
+        batch_size=1,
+        base_url=job.base_url,
+        max_concurrency=job.concurrency,
+        budget=10 * job.rows,
+    )
+
+
+def engine(job: Job, clock: Clock) -> None:
+    """The toolkit: journal, budget, tables."""
+    import lightmeter as lm  # noqa: PLC0415 (as above)
+
+    async def work() -> None:
+        plan = await _planned(job, job.urls())
+        clock("begin")
+        run = await lm.run(plan, job.folder / "out")
+        clock("end")
+        assert run.summary().counts["ok"] == job.rows, run.summary()
+
+    asyncio.run(work())
+
+
+async def _spent(job: Job, clock: Clock, source: Any) -> None:
+    """The toolkit up to the last answer in the journal, without the tables."""
+    from lightmeter.pipeline.api import resuming  # noqa: PLC0415 (as above)
+    from lightmeter.pipeline.session import adopt  # noqa: PLC0415 (as above)
+
+    plan = await _planned(job, source)
+    clock("begin")
+    adopt(plan, job.folder / "out")
+    async for _ in resuming(job.folder / "out", tables=False):
+        pass
+    clock("end")
+
+
+def spend(job: Job, clock: Clock) -> None:
+    """The toolkit, requests and journal alone."""
+    asyncio.run(_spent(job, clock, job.urls()))
+
+
+def manifest(job: Job, clock: Clock) -> None:
+    """The toolkit from a manifest on disk to the tables, with the peak of memory before and after the tables."""
+    from lightmeter.pipeline.export import export  # noqa: PLC0415 (as above)
+
+    source = job.folder / "manifest.csv"
+    with source.open("w", encoding="utf-8") as file:
+        file.write("url\n")
+        file.writelines(f"http://pictures.example/{number}.jpg\n" for number in range(job.rows))
+    asyncio.run(_spent(job, lambda mark: clock(mark) if mark == "begin" else None, source))
+    clock("spent")
+    export(job.folder / "out")
+    clock("end")
+
+
+def outstanding(job: Job, clock: Clock) -> None:
+    """Requests that are all acknowledged, and then only polled for: what the waiting alone takes."""
+    from lightmeter.pipeline.api import resuming  # noqa: PLC0415 (as above)
+    from lightmeter.pipeline.session import adopt  # noqa: PLC0415 (as above)
+
+    async def work() -> None:
+        adopt(await _planned(job, job.urls()), job.folder / "out")
+        clock("begin")
+        async for step in resuming(job.folder / "out", tables=False):
+            look = getattr(step, "in_flight", 0)
+            if getattr(step, "phase", "") == "draining" and look == job.rows and not clock.has("waiting"):
+                clock("waiting")
+            if clock.has("waiting") and look < job.rows and not clock.has("waited"):
+                clock("waited")
+        clock("end")
+
+    asyncio.run(work())
+
+
+def bare(job: Job, clock: Clock) -> None:
+    """The limit: aiohttp and a semaphore, answers parsed and kept in a list, nothing on disk."""
+    import aiohttp  # noqa: PLC0415 (as above)
+
+    async def work() -> None:
+        urls, kept = job.urls(), []
+        room = asyncio.Semaphore(job.concurrency)
+        connector = aiohttp.TCPConnector(limit=job.concurrency)
+        async with aiohttp.ClientSession(connector=connector, headers=HEADERS) as session:
+
+            async def one(url: str) -> None:
+                async with room, session.post(job.address, json={"url": url, **BODY}) as answer:
+                    kept.append(await answer.json())
+
+            clock("begin")
+            await asyncio.gather(*map(one, urls))
+            clock("end")
+        assert len(kept) == job.rows
+
+    asyncio.run(work())
+
+
+def pandas_loop(job: Job, clock: Clock) -> None:
+    """What users write: a DataFrame, requests with tenacity's retry in a pool of threads, one Parquet file."""
+    import pandas as pd  # noqa: PLC0415 (as above)
+    import requests  # noqa: PLC0415 (as above)
+    from tenacity import retry, stop_after_attempt, wait_random_exponential  # noqa: PLC0415 (as above)
+
+    session = requests.Session()
+    session.headers.update(HEADERS)
+    session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=job.concurrency))
+
+    @retry(wait=wait_random_exponential(min=1, max=60), stop=stop_after_attempt(6))
+    def analyze(url: str) -> dict[str, Any]:
+        answer = session.post(job.address, json={"url": url, **BODY}, timeout=60)
+        answer.raise_for_status()
+        return answer.json()
+
+    frame = pd.DataFrame({"url": job.urls()})
+    clock("begin")
+    with ThreadPoolExecutor(job.concurrency) as pool:
+        frame["answer"] = [json.dumps(one) for one in pool.map(analyze, frame["url"])]
+    frame.to_parquet(job.folder / "answers.parquet")
+    clock("end")
+
+
+@dataclass
+class _Request:
+    """A line of the request file on its way."""
+
+    body: dict[str, Any]
+    attempts_left: int = 5
+
+
+def parallel_script(job: Job, clock: Clock) -> None:  # noqa: C901 (one loop, as the design has it)
+    """The design of the well-known asyncio script for parallel API requests.
+
+    One loop reads requests from a JSONL file, checks buckets of requests and tokens, starts a task for each, sleeps a
+    millisecond; failed ones go to a queue of retries; each answer is appended to a JSONL file, opened anew.
+    """
+    import aiohttp  # noqa: PLC0415 (as above)
+
+    requests_file, results_file = job.folder / "requests.jsonl", job.folder / "results.jsonl"
+    requests_file.write_text("".join(json.dumps({"url": url, **BODY}) + "\n" for url in job.urls()))
+
+    async def call(session: aiohttp.ClientSession, request: _Request, retries: asyncio.Queue[_Request]) -> None:
+        try:
+            async with session.post(job.address, json=request.body) as answer:
+                said = await answer.json()
+        except Exception:  # noqa: BLE001 (as the design has it: whatever went wrong is tried again)
+            said = {"error": "none came"}
+        if "error" in said:
+            request.attempts_left -= 1
+            if request.attempts_left:
+                retries.put_nowait(request)
+            return
+        with results_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([request.body, said]) + "\n")
+
+    async def work() -> None:
+        most_per_minute = 60e6
+        room, updated = most_per_minute, time.monotonic()
+        retries: asyncio.Queue[_Request] = asyncio.Queue()
+        tasks: set[asyncio.Task[None]] = set()
+        with requests_file.open(encoding="utf-8") as file:
+            lines, waiting, more = iter(file), None, True
+            connector = aiohttp.TCPConnector(limit=job.concurrency)
+            async with aiohttp.ClientSession(connector=connector, headers=HEADERS) as session:
+                while True:
+                    if waiting is None and not retries.empty():
+                        waiting = retries.get_nowait()
+                    elif waiting is None and more:
+                        line = next(lines, None)
+                        more = line is not None
+                        waiting = _Request(json.loads(line)) if line is not None else None
+                    now = time.monotonic()
+                    room, updated = min(most_per_minute, room + most_per_minute * (now - updated) / 60), now
+                    if waiting is not None and room >= 1:
+                        room -= 1
+                        task = asyncio.create_task(call(session, waiting, retries))
+                        tasks.add(task)
+                        task.add_done_callback(tasks.discard)
+                        waiting = None
+                    if not more and waiting is None and not tasks and retries.empty():
+                        return
+                    await asyncio.sleep(0.001)
+
+    clock("begin")
+    asyncio.run(work())
+    clock("end")
+    with results_file.open(encoding="utf-8") as file:
+        assert sum(1 for _ in file) == job.rows
+
+
+def daft_udf(job: Job, clock: Clock) -> None:
+    """A column of a daft DataFrame, computed by a class with requests in a pool of threads, written as Parquet."""
+    import daft  # noqa: PLC0415 (as above)
+
+    address, concurrency, body, headers = job.address, job.concurrency, BODY, HEADERS
+
+    class Analyze:
+        def __init__(self) -> None:
+            import requests  # noqa: PLC0415 (in the worker)
+
+            self.session = requests.Session()
+            self.session.headers.update(headers)
+            self.session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=concurrency))
+            self.pool = ThreadPoolExecutor(concurrency)
+
+        def post(self, url: str) -> str:
+            answer = self.session.post(address, json={"url": url, **body}, timeout=60)
+            answer.raise_for_status()
+            return answer.text
+
+        def __call__(self, column: daft.Series) -> list[str]:
+            return list(self.pool.map(self.post, column.to_pylist()))
+
+    analyze = daft.udf(return_dtype=daft.DataType.string())(Analyze)
+    clock("begin")
+    frame = daft.from_pydict({"url": job.urls()})
+    frame.with_column("answer", analyze(frame["url"])).write_parquet(str(job.folder / "daft"))
+    clock("end")
+
+
+CONTENDERS: dict[str, Callable[[Job, Clock], None]] = {
+    "engine": engine,
+    "spend": spend,
+    "manifest": manifest,
+    "outstanding": outstanding,
+    "bare": bare,
+    "pandas": pandas_loop,
+    "script": parallel_script,
+    "daft": daft_udf,
+}
+
+
+def main() -> None:
+    """Run one and print what it took."""
+    name, base_url, rows, concurrency, folder = sys.argv[1:]
+    clock = Clock()
+    CONTENDERS[name](Job(base_url, int(rows), int(concurrency), Path(folder)), clock)
+    begun, ended = clock.marks["begin"], clock.marks["end"]
+    said = {"seconds": ended.at_s - begun.at_s, "cpu_s": ended.cpu_s - begun.cpu_s, "peak_mb": ended.peak_mb}
+    if clock.has("spent"):
+        said["run_peak_mb"] = clock.marks["spent"].peak_mb
+    if clock.has("waited"):
+        waiting, waited = clock.marks["waiting"], clock.marks["waited"]
+        said |= {"waiting_s": waited.at_s - waiting.at_s, "waiting_cpu_s": waited.cpu_s - waiting.cpu_s}
+    json.dump(said, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

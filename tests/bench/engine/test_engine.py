@@ -1,0 +1,125 @@
+"""Requests a second of the whole engine beside what users write today, in one run against the same server.
+
+The server answers from bytes made beforehand and has a core of its own; each contender is a process on another core.
+Beside the rates stands the processor time for each request, which cares less about what else the machine is doing, and
+both as shares of a bare aiohttp loop. `engine` keeps a journal that survives `kill -9` and writes the tables; the bare
+loop keeps its answers in a list. Nothing is asserted about time: what a machine does, another does not.
+
+Also here: a service with a latency of 200 ms and a hidden bucket of 50 requests a second; memory over the length of
+the manifest; and the processor time that ten thousand outstanding requests cost while they are polled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+HERE = Path(__file__).parent
+CORES = sorted(os.sched_getaffinity(0))[:2]
+ROWS = int(os.environ.get("LIGHTMETER_BENCH_ROWS", "10000"))
+MILLION = "LIGHTMETER_BENCH_MILLION"
+say = print  # the bench's product
+
+
+def on(core: int) -> list[str]:
+    """The command that keeps what follows on this core."""
+    return ["taskset", "-c", str(core)]
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[str]:
+    """The stub on a core of its own; its address."""
+    command = [*on(CORES[-1]), sys.executable, str(HERE / "stub.py"), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+
+
+def ran(name: str, base_url: str, rows: int, concurrency: int, folder: Path) -> dict[str, Any]:
+    """What one contender measures of itself."""
+    folder.mkdir(parents=True)
+    script = str(HERE / "contenders.py")
+    command = [*on(CORES[0]), sys.executable, script, name, base_url, str(rows), str(concurrency), str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    measured = json.loads(ended.stdout.splitlines()[-1])
+    return {"rate": rows / measured["seconds"], "cpu_us": 1e6 * measured["cpu_s"] / rows, **measured}
+
+
+def counts(base_url: str) -> dict[str, float]:
+    """What the stub has seen."""
+    with urlopen(base_url + "/counts") as answer:  # noqa: S310 (our own server on loopback)
+        return json.loads(answer.read())
+
+
+@pytest.mark.parametrize("concurrency", [8, 64])
+def test_requests_a_second(concurrency, tmp_path):
+    """Each contender against the same server; printed, not asserted."""
+    names = [("bare", ROWS), ("engine", ROWS), ("spend", ROWS), ("pandas", ROWS // 3), ("script", ROWS // 3)]
+    if find_spec("daft"):
+        names.append(("daft", ROWS // 3))
+    measured: dict[str, dict[str, Any]] = {}
+    with serving() as base_url:
+        for round_ in range(2):  # the better of two, for all alike
+            for name, rows in names:
+                one = ran(name, base_url, rows, concurrency, tmp_path / f"{name}-{round_}")
+                measured[name] = min(measured.get(name, one), one, key=lambda each: each["cpu_us"])
+    say(f"\n\nzero latency, {concurrency} at once")
+    say(f"  {'':10s}{'requests/s':>12s}{'cpu us':>9s}{'peak MB':>9s}{'rate/bare':>11s}{'bare cpu/own':>14s}")
+    bare = measured["bare"]
+    for name, one in measured.items():
+        shares = f"{one['rate'] / bare['rate']:11.2f}{bare['cpu_us'] / one['cpu_us']:14.2f}"
+        say(f"  {name:10s}{one['rate']:12.0f}{one['cpu_us']:9.0f}{one['peak_mb']:9.0f}{shares}")
+    assert all(one["rate"] > 0 for one in measured.values())
+
+
+def test_a_hidden_limit_is_used_up(tmp_path):
+    """200 ms of latency, a bucket of 50 requests a second that nobody has told of: how much of it is used."""
+    rows, limit = 6000, 50.0
+    with serving("--latency", "0.2", "--rate", str(limit)) as base_url:
+        ran("spend", base_url, rows, 64, tmp_path / "engine")
+        seen = counts(base_url)
+    lasted_s = seen["last"] - seen["first"]
+    goodput, rejected = seen["taken"] / (limit * (lasted_s + 1)), seen["rejected"] / (seen["taken"] + seen["rejected"])
+    say(
+        f"\n\n200 ms, hidden bucket of 50/s, {rows} rows: {100 * goodput:.1f} % of the limit (goal 97), "
+        f"{100 * rejected:.2f} % turned away, {lasted_s:.0f} s"
+    )
+    assert seen["taken"] == rows
+
+
+def test_memory_does_not_grow_with_the_manifest(tmp_path):
+    """Peak memory of plan, run and tables over the number of rows; the slope is what a row costs."""
+    sizes = [10_000, 100_000, *([1_000_000] if os.environ.get(MILLION) else [])]
+    with serving() as base_url:
+        peaks = [(rows, ran("manifest", base_url, rows, 64, tmp_path / str(rows))) for rows in sizes]
+    say("\n\nrows, peak MB of plan and run, of which tables were written in; seconds")
+    for rows, one in peaks:
+        say(f"  {rows:9d}{one['run_peak_mb']:9.0f}{one['peak_mb']:9.0f}{one['seconds']:9.0f}")
+    (few, first), (many, last) = peaks[0], peaks[-1]
+    for name in ("run_peak_mb", "peak_mb"):
+        say(f"  slope of {name}: {1e6 * (last[name] - first[name]) / (many - few):.0f} bytes a row")
+    assert last["run_peak_mb"] < 2 * first["run_peak_mb"]
+
+
+def test_ten_thousand_outstanding_requests_cost_little(tmp_path):
+    """Processor time of polling 10,000 ids that take two minutes; the goal is 5 % of a core."""
+    with serving("--acknowledge", "120") as base_url:
+        one = ran("outstanding", base_url, 10_000, 64, tmp_path / "outstanding")
+        polls = counts(base_url)["polls"]
+    share = 100 * one["waiting_cpu_s"] / one["waiting_s"]
+    say(f"\n\n10,000 ids outstanding for {one['waiting_s']:.0f} s: {share:.1f} % of a core (goal 5)")
+    say(f"  {polls / 10_000:.1f} polls an id")
+    assert polls >= 10_000
