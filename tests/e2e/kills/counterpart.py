@@ -4,7 +4,8 @@ A process of its own, which shares no code with the product and outlives whateve
 POST that arrived, what was charged for it and which answer left. It honours no idempotency key, as the public service
 does not. Started by `harness.py`; prints its address once it listens.
 
-Accounts are made over `POST /ledger/KEY` with rules, and read over `GET /ledger/KEY`:
+Accounts are made over `POST /ledger/KEY` with rules, and read over `GET /ledger/KEY`; `PUT /ledger/KEY` moves credits
+as another spender or a purchase would:
 
 ============== =======================================================================================
 rule           meaning
@@ -94,6 +95,7 @@ class Account:
     chance: random.Random
     posts: list[Post] = field(default_factory=list)
     readings: int = 0
+    moved: int = 0
     repeated_keys: int = 0
     keys: set[str] = field(default_factory=set)
 
@@ -150,6 +152,15 @@ async def set_rules(request: web.Request) -> web.Response:
     return web.json_response({})
 
 
+@routes.put("/ledger/{key}")
+async def move(request: web.Request) -> web.Response:
+    """Add credits to an account that no run of ours bought, or take some that none of ours spent."""
+    account, moved = ACCOUNTS[request.match_info["key"]], await request.json()
+    account.balance += moved
+    account.moved += moved
+    return web.json_response({})
+
+
 @routes.get("/ledger/{key}")
 async def tell(request: web.Request) -> web.Response:
     """All that is known of an account."""
@@ -160,6 +171,7 @@ async def tell(request: web.Request) -> web.Response:
             "balance": account.balance,
             "granted": account.rules.credits,
             "readings": account.readings,
+            "moved": account.moved,
             "repeated_keys": account.repeated_keys,
             "posts": [asdict(post) for post in account.posts],
         }

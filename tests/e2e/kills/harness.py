@@ -47,8 +47,16 @@ class Counterpart:
 
     def rules(self, key: str, **rules: Any) -> None:
         """Serve an account by other rules from now on; its faults end unless they are named."""
-        body = json.dumps(rules).encode()
-        with urllib.request.urlopen(f"{self.base_url}/ledger/{key}", data=body, timeout=30):  # noqa: S310 (loopback)
+        self._tell("POST", key, rules)
+
+    def move(self, key: str, credits_: int) -> None:
+        """Buy credits, or spend some if it is below 0, behind the runs' back."""
+        self._tell("PUT", key, credits_)
+
+    def _tell(self, method: str, key: str, what: Any) -> None:
+        body, address = json.dumps(what).encode(), f"{self.base_url}/ledger/{key}"
+        request = urllib.request.Request(address, body, method=method)  # noqa: S310 (loopback)
+        with urllib.request.urlopen(request, timeout=30):  # noqa: S310 (likewise)
             pass
 
     def ledger(self, key: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import apsw
 import pyarrow.parquet as pq
 
 STATUSES = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "pending")
-LOST = {"uncertain", "ambiguous", "proven_paid_lost"}
-PROVEN = {"prove_unpaid", "pay_again"}
+HELD = {"uncertain", "ambiguous", "written_off"}
+AFTER_A_LOSS = {"prove_unpaid", "prove_paid", "give_up"}
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,14 @@ class Memory:
 
     Attributes:
         rows: seq → (url, status, submission).
-        submissions: Id → (state, hold, paid).
+        submissions: Id → (state, hold, paid, assets).
         events: Id → its events, in order.
-        asked: Id → the URLs that were sent in it; of those taken back only what a later row still says.
         paid: The running total.
         held: Likewise.
     """
 
     rows: dict[int, tuple[str, str, int | None]]
-    submissions: dict[int, tuple[str, int, int | None]]
+    submissions: dict[int, tuple[str, int, int | None, int]]
     events: dict[int, list[str]]
     paid: int
     held: int
@@ -73,8 +73,8 @@ def remember(folder: Path) -> Memory | None:
         rows = {
             seq: (url, *rest) for seq, url, *rest in db.execute("SELECT seq, url, status, submission_id FROM items")
         }
-        sent = db.execute("SELECT submission_id, state, hold, paid FROM submissions")
-        submissions = {key: (state, hold, paid) for key, state, hold, paid in sent}
+        sent = db.execute("SELECT submission_id, state, hold, paid, assets FROM submissions")
+        submissions = {key: tuple(facts) for key, *facts in sent}
         events: dict[int, list[str]] = {key: [] for key in submissions}
         for key, event in db.execute("SELECT submission_id, event FROM transitions ORDER BY rowid"):
             events[key].append(event)
@@ -90,8 +90,13 @@ def charges(ledger: dict[str, Any]) -> Counter[str]:
 def spent(ledger: dict[str, Any]) -> int:
     """Credits taken, by the counterpart's own sum, which its balance must agree with."""
     taken = sum(post["charged"] for post in ledger["posts"])
-    assert ledger["granted"] - ledger["balance"] == taken
+    assert ledger["granted"] + ledger["moved"] - ledger["balance"] == taken
     return taken
+
+
+def spoiled(ledger: dict[str, Any]) -> int:
+    """Credits whose answers the counterpart itself has lost."""
+    return sum(post["charged"] for post in ledger["posts"] if post["fault"] not in {"ok", "slow"})
 
 
 def nothing_lost(before: Memory | None, after: Memory) -> None:
@@ -109,29 +114,35 @@ def nothing_twice(memory: Memory, ledger: dict[str, Any]) -> None:
 
     A proof excuses nothing: what was proven to be unpaid and was paid after all is a wrong proof.
     """
-    again = sum("pay_again" in events for events in memory.events.values())
     twice = {name: times for name, times in charges(ledger).items() if times > 1}
-    assert sum(times - 1 for times in twice.values()) <= again, twice
+    assert sum(times - 1 for times in twice.values()) <= allowed_again(memory), twice
+
+
+def allowed_again(memory: Memory) -> int:
+    """Assets that a person has allowed to be paid for again."""
+    return sum(memory.submissions[key][3] * events.count("pay_again") for key, events in memory.events.items())
 
 
 def only_proven_is_sent_again(memory: Memory) -> None:
     """After its answer was lost a request leaves again only with a proof or a person's word in the journal."""
     for key, events in memory.events.items():
-        for place, event in enumerate(events):
-            if event == "lose":
-                follows = events[place + 1 :]
-                assert not follows or follows[0] in {*PROVEN, "prove_paid", "give_up"}, (key, events)
+        for event, follows in pairwise([*events, None]):
+            assert event != "lose" or follows in {None, *AFTER_A_LOSS}, (key, events)
 
 
 def books_agree(memory: Memory, ledger: dict[str, Any]) -> int:
-    """Paid is what was charged for settled answers; what else was charged is held. Returns the credits lost."""
-    settled = sum(paid or 0 for state, _, paid in memory.submissions.values() if state == "settled")
-    assert memory.paid == settled
-    holding = sum(hold for state, hold, _ in memory.submissions.values() if state in LOST)
-    assert memory.held == holding
-    lost = spent(ledger) - memory.paid
-    assert 0 <= lost <= memory.held, (spent(ledger), memory.paid, memory.held)
-    return lost
+    """Paid is what was charged for settled answers or is proven; what else was charged is held.
+
+    Returns the credits that were charged for answers nobody has.
+    """
+    paid = dict.fromkeys(("settled", "proven_paid_lost"), 0)
+    for state, _, credits_, _ in memory.submissions.values():
+        paid[state] = paid.get(state, 0) + (credits_ or 0)
+    assert memory.paid == paid["settled"] + paid["proven_paid_lost"]
+    assert memory.held == sum(hold for state, hold, *_ in memory.submissions.values() if state in HELD)
+    taken = spent(ledger)
+    assert memory.paid <= taken <= memory.paid + memory.held, (memory.paid, taken, memory.held)
+    return taken - paid["settled"]
 
 
 def accounting_adds_up(told: dict[str, Any], memory: Memory, ledger: dict[str, Any]) -> None:
