@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 
 import lightmeter as lm
@@ -169,6 +170,17 @@ def test_pictures_elsewhere_are_fetched_only_when_asked_for(tmp_path, monkeypatc
     assert "data:image/jpeg" not in without
     assert "data:image/jpeg" in fetched
     assert "data:image/jpeg" not in gone
+
+
+def test_what_was_paid_is_told_by_back_end_where_it_can_be(told, tmp_path, monkeypatch):
+    """The embedded service's prices are known to the last digit; a clip of unknown length keeps others from being."""
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    (tmp_path / "a.jpg").write_bytes(tiny_jpeg())
+    plan = lm.sync(lm.plan(pd.DataFrame({"path": [str(tmp_path / "a.jpg")]}), features=["colors"]))
+    text = Reader(lm.sync(lm.report(lm.sync(lm.run(plan, tmp_path / "out")))).read_text(encoding="utf-8")).sections
+    assert re.search(r"What was paid for .*palette +colors +1 +0\.2 +rounded up .*0\.8", text["credits"])
+    assert "The one row is answered." in text[""]
+    assert "What was paid for" not in lm.sync(lm.report(told)).read_text(encoding="utf-8")
 
 
 def test_a_run_without_tables_is_told_as_far_as_the_journal_goes(told, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ _MEANS: Final[Mapping[str, str]] = {
     "pending": "not sent yet",
 }
 
-_SAVINGS: Final[Mapping[str, str]] = {"prechecks": "pre-checks"}
+_SAVINGS: Final[Mapping[str, str]] = {"cache": "earlier runs", "prechecks": "pre-checks"}
 
 MOST_REASONS: Final = 12
 
@@ -105,8 +105,8 @@ def credit_section(facts: Facts) -> Section:
         ),
     ]
     body = chart_html(credit_chart(stated)) + table(("", "credits", ""), lines)
-    notes = [*told["notes"], *(f"Gap: {credits_(gap['credits'])} left the account unanswered." for gap in told["gaps"])]
-    body += "".join(f'<p class="remark">{esc(note)}</p>' for note in notes)
+    body += "".join(f'<p class="remark">{esc(note)}</p>' for note in _notes(told))
+    body += _shares(told)
     if len(facts.found.costs) > 1:
         by = facts.found.groups_by
         costs = [
@@ -178,6 +178,30 @@ def origin_section(facts: Facts) -> Section:
         "<code>lm.open(DIR).sql(…)</code>.</p>"
     )
     return Section("origin", "Origin", "What was asked for, of which manifest.", table(("", ""), rows) + hint)
+
+
+def _notes(told: Mapping[str, Any]) -> Iterator[str]:
+    """What somebody who is to trust the account should know of it."""
+    yield from told["notes"]
+    for gap in told["gaps"]:
+        yield f"Gap: {credits_(gap['credits'])} left the account, and no answer accounts for it."
+    doubt = told["in_doubt"]
+    if doubt["requests"]:
+        yield f"In doubt: {doubt['requests']:,} requests with {doubt['rows']:,} rows were sent and never answered."
+    if doubt["lost_requests"]:
+        lost = credits_(doubt["lost_credits"])
+        yield f"Lost: {doubt['lost_requests']:,} requests were charged {lost} and never answered."
+
+
+def _shares(told: Mapping[str, Any]) -> str:
+    """What was paid, back end by back end, where that can be told."""
+    if told["shares_unknown"] is not None or not told["shares"]:
+        return ""
+    rows: list[tuple[Any, ...]] = [
+        (share_["backend"], share_["feature"], share_["pictures"], share_["credits"]) for share_ in told["shares"]
+    ]
+    rows += [("rounded up", None, None, told["rounded_up"])] if told["rounded_up"] else []
+    return table(("back end", "feature", "images and frames", "credits"), rows, caption="What was paid for")
 
 
 def _cause(cause: Cause) -> Html:
