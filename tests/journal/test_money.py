@@ -157,8 +157,23 @@ class Money(RuleBasedStateMachine):
             ((state,),) = db.execute("SELECT state FROM submissions WHERE submission_id = ?", (one[0],))
         return state in IN_DOUBT
 
-    @rule(one=st.one_of(consumes(lost), consumes(given_up)))
+    @rule(one=consumes(lost))
     def prove_unpaid(self, one):
+        self.free(one)
+
+    @rule(one=consumes(given_up))
+    def prove_unpaid_in_the_end(self, one):
+        self.free(one)
+
+    @rule(one=consumes(lost), share=st.floats(0, 1))
+    def prove_paid(self, one, share):
+        self.count_as_paid(one, share)
+
+    @rule(one=consumes(given_up), share=st.floats(0, 1))
+    def prove_paid_in_the_end(self, one, share):
+        self.count_as_paid(one, share)
+
+    def free(self, one):
         if self.undecided(one):
             rows = self.rows_of(one[0])
             self.judge(one, Event.PROVE_UNPAID)
@@ -166,8 +181,7 @@ class Money(RuleBasedStateMachine):
             with reading(self.folder) as db:
                 assert set(rows) <= {row.seq for row in pending_rows(db, 0, ROWS)}
 
-    @rule(one=st.one_of(consumes(lost), consumes(given_up)), share=st.floats(0, 1))
-    def prove_paid(self, one, share):
+    def count_as_paid(self, one, share):
         if self.undecided(one):
             paid = int(one[1] * share)
             self.judge(one, Event.PROVE_PAID, paid)

@@ -82,10 +82,8 @@ async def test_a_budget_is_used_up_and_never_passed(tmp_path, rounding, size, fa
         run = await lm.run(plan, tmp_path / "out")
         summary = run.summary()
     assert charged[0] <= summary.paid + summary.held <= budget
-    assert summary.paid + summary.held >= 0.95 * budget
-    if faults is CALM:
-        assert charged[0] >= 0.95 * budget
-        assert (summary.paid, summary.held) == (charged[0], 0)
+    assert charged[0] >= 0.95 * budget
+    assert (summary.paid, summary.held) == (charged[0], 0)  # alone on the account, each loss was told apart
     assert summary.counts["over_budget"] > 0
     assert run.exit_code == 3
 

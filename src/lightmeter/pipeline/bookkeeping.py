@@ -171,6 +171,7 @@ class Books:
         if outcome.worth > 1 and sent.kinds and all(placed.error is None for placed in outcome.rows):
             frames = FrameRange(min(len(sent.rows), sent.pictures or len(sent.rows)), sent.pictures)
             return outcome, self._prices.observe(sent.kinds, frames, outcome.paid)
+        self._prices.told_nothing(sent.kinds or (None,))
         return outcome, None
 
     async def _count(self, sent: Sent, outcome: Outcome) -> None:

@@ -17,6 +17,9 @@ from lightmeter.pricing.rates import RateTable
 
 __all__ = ["Prices", "kind_of", "learned"]
 
+MOST_PROBES: Final = 5
+"""Answers of a kind that tell no price, such as partial ones, before it is taken to cost what the table says."""
+
 _UNKNOWN: Final = "unknown"
 _KINDS: Final = {name: Kind(frozenset({("run", name)})) for name in ("image", "video", _UNKNOWN)}
 """A run asks for the same of every asset, so what its price can depend on is whether it is a video."""
@@ -59,6 +62,7 @@ class Prices:
         self._trusted = trusted
         self._seen: Counter[tuple[Kind, FrameRange, int]] = Counter()
         self._most: dict[tuple[Kind, int], int] = {}
+        self._told_nothing: Counter[Kind] = Counter()
 
     @property
     def learner(self) -> PriceLearner:
@@ -85,7 +89,12 @@ class Prices:
 
     def known(self, rows: Sequence[Pending]) -> bool:
         """Whether a charge of this kind was seen: if not, one request at a time is sent until there is one."""
-        return self._trusted or self._learner.knows(kind_of([row.kind for row in rows]))
+        kind = kind_of([row.kind for row in rows])
+        return self._trusted or self._learner.knows(kind) or self._told_nothing[kind] >= MOST_PROBES
+
+    def told_nothing(self, names: Sequence[str | None]) -> None:
+        """An answer of this kind came whose charge says nothing of the price: it names none, or an error with it."""
+        self._told_nothing[kind_of(names)] += 1
 
     def observe(self, names: Sequence[str | None], frames: FrameRange, paid: int) -> str | None:
         """Learn from a charge; returns what is odd about it, as a sentence, if it contradicts those before.
