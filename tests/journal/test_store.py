@@ -162,6 +162,16 @@ def test_a_read_only_folder_is_a_clear_error(tmp_path):
         Journal(tmp_path)
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_journal_can_be_read_where_nothing_can_be_written(tmp_path):
+    """On a read-only medium a finished run can still be looked at."""
+    with Journal(tmp_path) as journal:
+        journal.submit(put_meta({"a": "1"})).result()
+    tmp_path.chmod(0o500)
+    with reading(tmp_path) as db:
+        assert get_meta(db) == {"a": "1"}
+
+
 def test_a_full_disk_fails_the_write_and_says_so(tmp_path):
     """A write that finds no room fails for its caller, and the journal keeps what it had."""
     with Journal(tmp_path) as journal:

@@ -7,6 +7,7 @@ savepoint of its own inside one transaction, and commits once: a commit costs a 
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,9 +113,7 @@ def reading(folder: Path) -> Iterator[apsw.Connection]:
         )
     connection = None
     try:
-        # Not SQLITE_OPEN_READONLY: a reader must be able to make the WAL index of a journal that was left behind.
-        connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
-        _check_version(connection, path)
+        connection = _open_for_reading(path)
         connection.pragma("query_only", "on")
         yield connection
     except apsw.Error as error:  # also one raised inside the block: a page may be broken anywhere
@@ -122,6 +121,28 @@ def reading(folder: Path) -> Iterator[apsw.Connection]:
     finally:
         if connection is not None:
             connection.close()
+
+
+def _open_for_reading(path: Path) -> apsw.Connection:
+    """Not with SQLITE_OPEN_READONLY: a reader must be able to make the WAL index of a journal that was left behind.
+
+    Where nothing can be written, on a read-only medium, the file is read as it is, unless a log lies beside it.
+    """
+    connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
+    try:
+        _check_version(connection, path)
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        connection.close()
+        log = path.with_name(f"{path.name}-wal")
+        if os.access(path.parent, os.W_OK) or (log.exists() and log.stat().st_size):
+            raise
+        address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        _check_version(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = None) -> None:
