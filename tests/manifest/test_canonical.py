@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.manifest import canonical_url, stable_id
+from lightmeter.manifest.canonical import _respelled
 
 EQUIVALENT = [
     ("HTTP://Example.COM/a.jpg", "http://example.com/a.jpg"),
@@ -116,3 +119,49 @@ def test_canonical_form_is_a_fixed_point_for_any_path(path):
 def test_stable_id_is_sixteen_hex_digits_and_never_changes():
     """The id of a URL is the same in every run and every version: journals and tables are joined on it."""
     assert stable_id("https://example.com/") == "14ba2eb79c27555b"
+
+
+WORDS = [
+    "http://",
+    "https://",
+    "HTTP://",
+    "a",
+    "B",
+    "example.com",
+    "-",
+    "_",
+    ".",
+    "..",
+    "/",
+    "/.",
+    "/..",
+    "//",
+    ":80",
+    "?",
+    "#",
+    "%41",
+    "%2f",
+    "%",
+    "ü",
+    "~",
+    "@",
+    ":",
+    "+",
+    "&x=1",
+    "[::1]",
+    "\\",
+]
+PIECES = st.lists(st.sampled_from([*WORDS, " ", "\n", "x" * 254]), min_size=1, max_size=9).map("".join)
+
+
+@settings(max_examples=1000)
+@given(url=PIECES | PIECES.map("https://a.example/".__add__) | PIECES.map("http://".__add__))
+def test_what_is_canonical_already_is_left_as_it_is(url):
+    """The short way for URLs that need nothing gives what the long way gives, or does not take them."""
+    try:
+        respelled = _respelled(url)
+    except ValueError as reason:
+        with pytest.raises(ValueError, match=re.escape(str(reason))):
+            canonical_url(url)
+    else:
+        assert canonical_url(url) == respelled
