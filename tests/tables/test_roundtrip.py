@@ -1,0 +1,113 @@
+"""Answers → tables on disk → the same facts: nothing is dropped, nothing made up, in either dialect."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightmeter.tables import TABLES, AnswerContext, Dataset, Flattener, ItemRef, schema
+from lightmeter.tables.loading import Loader
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+SHARES = st.floats(0, 1)
+SOURCES = st.sampled_from(["googlevision", "clarifai", "palette"])
+CORNERS = st.fixed_dictionaries(
+    {"vertices": st.lists(st.fixed_dictionaries({"x": st.integers(0, 99), "y": SHARES}), min_size=1, max_size=4)}
+)
+
+
+def facts(**fields):
+    """Entries that say all of these fields, as JSON lists of them."""
+    return st.lists(st.fixed_dictionaries({**fields, "source": SOURCES}), max_size=3)
+
+
+LISTS = {
+    "tags": facts(name=WORDS, score=SHARES),
+    "colors": facts(
+        hex=st.from_regex(r"#[0-9a-f]{6}", fullmatch=True),
+        score=SHARES,
+        pixel_fraction=SHARES,
+        **dict.fromkeys(("red", "green", "blue"), st.integers(0, 255)),
+    ),
+    "nsfw": facts(label=WORDS, score=SHARES)
+    | facts(label=WORDS, likelihood=st.sampled_from(["VERY_UNLIKELY", "POSSIBLE", "UNKNOWN"])),
+    "descriptions": facts(description=WORDS),
+    "faces": facts(bounding_poly=CORNERS, age=st.integers(0, 99)),
+    "texts": facts(text=WORDS, bounding_poly=CORNERS),
+    "brands": facts(name=WORDS, score=SHARES),
+}
+KEYS = {"tags": "name", "colors": "hex", "brands": "name"}
+"""Features that stand under keys: tags and colors always, brands in one of the dialects."""
+
+
+def keyed(table, entries):
+    """Entries under their keys, as the answer has them."""
+    told: dict[str, list] = {}
+    for entry in entries:
+        told.setdefault(entry[KEYS[table]], []).append(entry)
+    return told
+
+
+@st.composite
+def pictures(draw, *, frames=True):
+    """A picture's facts by table, and the asset that tells them."""
+    told = {table: draw(entries) for table, entries in LISTS.items() if draw(st.booleans())}
+    asset = {}
+    for table, entries in told.items():
+        in_keys = table in ("tags", "colors") or (table == "brands" and draw(st.booleans()))
+        asset[table] = keyed(table, entries) if in_keys else entries
+    inner = draw(st.lists(pictures(frames=False), max_size=2)) if frames else []
+    if inner:
+        asset["frames"] = [{"index": place, **frame} for place, (_, frame) in enumerate(inner)]
+    return (told, asset) if not frames else ([(None, told), *enumerate(of for of, _ in inner)], asset)
+
+
+def seen(value):
+    """A value that can be counted."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def said(item, frame, table, entry):
+    """A fact as it went in: where it belongs, and all that its table has columns for."""
+    names = ["raw"] if table in ("faces", "texts", "brands") else [n for n in schema(table).names if n in entry]
+    return (table, item, frame, seen(entry if names == ["raw"] else {name: entry[name] for name in names}))
+
+
+@settings(deadline=None, max_examples=40)  # each example writes eleven files
+@given(answers=st.lists(st.lists(pictures(), max_size=3), max_size=4))
+def test_the_facts_that_went_in_come_out(answers):
+    """As many facts as were answered stand in the files, each under its item and frame, each as it was said."""
+    flattener, went_in = Flattener(), Counter()
+    for number, assets in enumerate(answers):
+        items = [ItemRef(f"{number}-{place}", "u", place) for place in range(len(assets))]
+        raw = orjson.dumps({"request_id": str(number), "all": {"assets": [asset for _, asset in assets], "errors": []}})
+        flattener.add_answer(raw, items, AnswerContext("run", None, None, None))
+        went_in.update(
+            said(item.item_id, frame, table, entry)
+            for item, (told, _) in zip(items, assets, strict=True)
+            for frame, of in told
+            for table, entries in of.items()
+            for entry in entries
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = Dataset(Path(folder))
+        schemas = {table: schema(table) for table in TABLES}
+        with dataset.locked(), dataset.replacing(schemas, {}) as writers, Loader(writers) as loader:
+            loader.put(flattener.take())
+        came_out = Counter(
+            said(row["item_id"], row["frame"], table, orjson.loads(row["raw"]) if "raw" in row else stated(row))
+            for table in LISTS
+            for row in dataset.read(table).to_pylist()
+        )
+    assert came_out == went_in
+
+
+def stated(row):
+    """What an entry said of a row: not the keys, nor what is computed, nor what it left out."""
+    computed = ("item_id", "url", "frame", "run_id", "severity", "role", "language", "css_name")
+    return {name: value for name, value in row.items() if name not in computed and value is not None}
