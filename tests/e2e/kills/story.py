@@ -14,7 +14,7 @@ from harness import KILLED, Counterpart, Ended, Fault, Nursery, Running
 
 ROWS = 12
 AT_RISK = 3
-AT_ONCE = ()
+AT_ONCE = ("--batch-size", "1")
 POLLED = ("--batch-size", "3")
 """Two ways an answer comes: a single image at once, several by polling."""
 
@@ -115,19 +115,19 @@ def seconds_of(world: World, *options: str) -> float:
     return time.monotonic() - began
 
 
-def killed_at(world: World, fault: Fault, *options: str) -> bool:
-    """Kill a run at one step, go on, judge; False if it ended before it came to that step."""
+def killed_at(world: World, fault: Fault, *options: str) -> int | None:
+    """Kill a run at one step, go on, judge; returns the credits lost, None if it ended before it came to that step."""
     story = world.story("--max-at-risk", AT_RISK, *options)
     killed = story.run(fault=fault)
     if killed.code != KILLED:
         story.judged(killed)
-        return False
+        return None
     before = judge.remember(story.out)
     ended = story.go_on()
     _, lost = story.judged(ended, before)
     assert lost <= AT_RISK
     nothing_more_is_sent(story, ended)
-    return True
+    return lost
 
 
 def killed_again_and_again(world: World, chance: random.Random, longest_s: float, *options: str, **rules: Any) -> int:

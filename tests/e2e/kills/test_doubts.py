@@ -51,7 +51,7 @@ def test_what_was_charged_is_never_sent_again_by_itself(world, way, fault):
     story = world.story(*way, script=["ok", fault])
     ended = story.run()
     memory, lost = story.judged(ended)
-    batch = int(way[1]) if way else 1
+    batch = int(way[1])
     assert (ended.code, counted(ended)) == (1, {"ok": 12 - batch, "in_doubt": batch})
     assert lost == memory.held == batch
     posts = story.ledger()["posts"]
@@ -113,5 +113,5 @@ def test_others_and_purchases_prove_nothing(world, moved):
 def test_killed_again_and_again_while_answers_are_lost(world, way):
     """Everything at once: a service that loses, charges late, breaks and turns away, and a run that is killed."""
     chance = random.Random(f"{way}")  # noqa: S311 (instants, not secrets)
-    rules = {"rows": 18, "faults": EVERYTHING, "seed": 5}
+    rules = {"rows": 12, "faults": EVERYTHING, "seed": 5}
     assert killed_again_and_again(world, chance, 1.0, *way, **rules)

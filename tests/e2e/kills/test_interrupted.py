@@ -63,7 +63,7 @@ def test_a_stop_at_a_random_instant_leaves_nothing_in_doubt(world, way, name):
 
 
 @SIGNALS
-@pytest.mark.parametrize("part", [0.1, 0.5])
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
 def test_a_stop_while_planning_spends_nothing(traced, part, name):
     """Who says stop before anything was sent has spent nothing, also with --yes."""
     story = traced.story()
@@ -150,7 +150,6 @@ def test_a_clock_set_back_changes_nothing(world, way, monkeypatch):
     story = world.story()
     settings = Settings(api_key=SecretStr(story.key), base_url=world.counterpart.base_url)
     monkeypatch.setenv("LIGHTMETER_API_KEY", story.key)
-    size = int(way[1]) if way else "auto"
 
     async def run() -> None:
         urls = story.manifest.read_text().split()
@@ -159,7 +158,7 @@ def test_a_clock_set_back_changes_nothing(world, way, monkeypatch):
             features="tags",
             backends="clarifai",
             precheck=False,
-            batch_size=size,
+            batch_size=int(way[1]),
             base_url=world.counterpart.base_url,
         )
         adopt(plan, story.out)

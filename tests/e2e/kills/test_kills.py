@@ -32,8 +32,8 @@ def test_killed_at_a_step(traced, way, call):
     0 answers lost, 0 assets charged twice, at most `--max-at-risk` lost, and a finished run sends nothing more.
     """
     places = spread(calls_of(traced, call, *way), KILLS[call])
-    killed = [killed_at(traced, Fault(call, when), *way) for when in places]
-    assert sum(killed) > len(killed) // 2  # a thread may be less busy than before
+    lost = [killed_at(traced, Fault(call, when), *way) for when in places]
+    assert lost.count(None) < (len(lost) + 1) // 2  # a thread may be less busy than before
 
 
 @WAYS
@@ -41,4 +41,4 @@ def test_killed_at_random_again_and_again(world, way):
     """Each start is killed at a random instant until one lives; what was written down once stays written down."""
     chance = random.Random(f"{way}")  # noqa: S311 (instants, not secrets)
     longest_s = seconds_of(world, *way)
-    assert sum(killed_again_and_again(world, chance, longest_s, *way) for _ in range(3))
+    assert sum(killed_again_and_again(world, chance, longest_s, *way) for _ in range(2))
