@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench" / "pace"))  # the benchmark's world serves here too
 
 from pace_scenarios import Ours
-from pace_world import Bucket, Window, recent_rate, simulate
+from pace_world import Bucket, Cap, Window, recent_rate, simulate
 
 
 @settings(max_examples=10, deadline=None)
@@ -35,3 +35,14 @@ def test_nothing_leaves_before_a_retry_after_ends(most, period_s, seed):
     report = simulate(Ours(rng), Window(rng, most, period_s, header=True), rng, 200)
     assert report.too_early == 0
     assert report.taken
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(2, 12), st.integers(0, 10**6))
+def test_a_number_at_once_is_found_however_small(most, seed):
+    """A cap on requests in flight is told from a limit on their rate, and nearly all of it is used."""
+    rng = random.Random(seed)  # noqa: S311 (as above)
+    service = Cap(rng, most)
+    report = simulate(Ours(rng), service, rng, 300)
+    assert len(report.taken) >= 0.85 * service.capacity(0, 300)
+    assert len(report.rejected) <= 0.03 * len(report.taken)

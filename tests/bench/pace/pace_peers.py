@@ -8,6 +8,7 @@ None of them reads Retry-After.
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,15 +70,29 @@ class Gradient2(_Window):
 
 
 class Vegas(_Window):
-    """Keeps the estimated queue, limit * (1 - least latency / latency), between 3 and 6 times log10(limit)."""
+    """Keeps the estimated queue, limit * (1 - least latency / latency), between 3 and 6 times log10(limit).
 
-    least_s = math.inf
+    The least latency is forgotten every 15 to 30 answers for each of the limit, so that it can grow.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.rng = rng
+        self.least_s = math.inf
+        self.answers = 0
+        self.jitter = rng.uniform(0.5, 1)
 
     def answered(self, now: float, latency_s: float, token: Any) -> None:
-        self.least_s = min(self.least_s, latency_s)
+        self.answers += 1
+        if self.answers >= self.jitter * 30 * self.limit:
+            self.answers, self.jitter, self.least_s = 0, self.rng.uniform(0.5, 1), latency_s
+            return
+        if latency_s < self.least_s:
+            self.least_s = latency_s
+            return
         if token * 2 < self.limit:
             return
-        log = max(1.0, math.log10(self.limit))
+        log = max(1, int(math.log10(self.limit)))
         queue = math.ceil(self.limit * (1 - self.least_s / latency_s))
         if queue <= log:
             self.clamp(self.limit + 6 * log)
@@ -87,7 +102,8 @@ class Vegas(_Window):
             self.clamp(self.limit - log)
 
     def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
-        self.clamp(self.limit - max(1.0, math.log10(self.limit)))
+        self.answers += 1
+        self.clamp(self.limit - max(1, int(math.log10(self.limit))))
 
 
 class Cubic:

@@ -47,7 +47,7 @@ CONTROLLERS: dict[str, Callable[[random.Random], Controller]] = {
     "lightmeter": Ours,
     "AIMD": lambda _: AIMD(),
     "Gradient2": lambda _: Gradient2(),
-    "Vegas": lambda _: Vegas(),
+    "Vegas": Vegas,
     "cubic": lambda _: Cubic(),
 }
 
@@ -84,6 +84,7 @@ class Figures:
         down_s: After a step down, until no five seconds have more than a rejection in two seconds; the worst seed.
         up_s: After a step up, until ten seconds bring 90 % of the new limit; the mean of the seeds.
         too_early: Requests sent before a Retry-After had ended, all seeds together.
+        worst_up_s: As `up_s`, of the worst seed.
     """
 
     goodput: float
@@ -92,6 +93,7 @@ class Figures:
     down_s: float
     up_s: float
     too_early: int
+    worst_up_s: float = 0.0
 
 
 def measure(scenario: str, controller: str) -> Figures:
@@ -108,6 +110,7 @@ def measure(scenario: str, controller: str) -> Figures:
         max(_settled_down_s(report) for report, _ in reports) if steps else 0.0,
         statistics.fmean(_settled_up_s(report) for report, _ in reports) if steps else 0.0,
         sum(report.too_early for report, _ in reports),
+        max(_settled_up_s(report) for report, _ in reports) if steps else 0.0,
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share modules
 
-from pace_scenarios import CONTROLLERS, SCENARIOS, measure
+from pace_scenarios import CONTROLLERS, PEER_SEEDS, SCENARIOS, SEEDS, measure
 
 GOALS = {
     "bucket 3 rps": (95, 1),
@@ -26,9 +26,13 @@ GOALS = {
     "60/min, no header": (90, 5),
     "8 concurrent": (95, 0.5),
     "30 concurrent": (95, 0.5),
+    "2 concurrent": (95, 0.5),
     "queue, 4 workers": (90, 0),
     "no limit": (95, 0),
 }
+
+BEYOND = {"bucket 10 rps, no burst": (95, 1)}
+"""Printed, not asserted: the jitter of the network alone overdraws a bucket that holds nothing."""
 
 
 def _lines(found):
@@ -42,11 +46,30 @@ def _lines(found):
         yield f"{name:27}{one.down_s:8.0f} / {one.up_s:.0f}"
 
 
+def _verdicts(found):
+    """Each goal, and whether it is met: also those that are known to be missed."""
+    yield "goals of ours: goodput % / rejected %"
+    for scenario, (goodput, rejected) in {**GOALS, **BEYOND}.items():
+        ours = found[scenario]["lightmeter"]
+        met = ours.goodput >= goodput and ours.rejected <= rejected
+        yield f"{scenario:27}{goodput:5} / {rejected:<5}{'met' if met else 'missed'}"
+    steps, early = found["step 20-5-20 rps"]["lightmeter"], sum(row["lightmeter"].too_early for row in found.values())
+    others = {
+        "queue at 1.3 x latency": found["queue, 4 workers"]["lightmeter"].latency <= 1.3,
+        "settled 30 s after a step down": steps.down_s <= 30,
+        "90 % 120 s after a step up, mean": steps.up_s <= 120,
+        "90 % 120 s after a step up, worst": steps.worst_up_s <= 120,
+        "nothing before a Retry-After ends": early == 0,
+    }
+    yield from (f"{goal:39}{'met' if met else 'missed'}" for goal, met in others.items())
+    yield f"ours: {len(SEEDS)} seeds, peers: {len(PEER_SEEDS)}; none of them was tuned on"
+
+
 @pytest.fixture(scope="module")
 def table():
     """Figures by scenario and controller; printed once."""
     found = {scenario: {name: measure(scenario, name) for name in CONTROLLERS} for scenario in SCENARIOS}
-    sys.stdout.write("\n".join(["", "", *_lines(found), ""]))
+    sys.stdout.write("\n".join(["", "", *_lines(found), "", *_verdicts(found), ""]))
     return found
 
 

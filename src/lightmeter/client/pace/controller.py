@@ -74,6 +74,7 @@ class Pace:
         self._watches = watch_latency
         self._rejected = False
         self._no_cap = False
+        self._cap_holds = False
         self._episode = 0
         self._number = 0
         self._flying = 0
@@ -167,6 +168,7 @@ class Pace:
             self._crowded(now)
         self._most_taken = max(self._most_taken, ticket.in_flight)
         self._taken_since_episode += 1
+        self._cap_holds = True
         if self.cap is not None:
             self._try_more(now, ticket)
         elif self.ceiling is not None:
@@ -209,9 +211,12 @@ class Pace:
         if self.cap is None:
             self._keep_cap(now, ticket, most)
             return True
+        if not self._cap_holds and 0 < ticket.in_flight < self.cap:
+            self._keep_cap(now, ticket, ticket.in_flight)  # it was taken from a first volley, and taken too high
+            return True
         # Two that leave together may arrive the other way round: then one below the cap is rejected.
         near = (
-            self.cap > _LEAST_NEAR
+            self.cap >= _LEAST_NEAR
             and ticket.in_flight == self.cap - 1
             and ticket.number > self._near + _NEAR * self.cap
         )
@@ -224,6 +229,7 @@ class Pace:
 
     def _keep_cap(self, now: float, ticket: Ticket, cap: int) -> None:
         self.cap, self._since, self._untaken_since = cap, ticket, 0
+        self._cap_holds = False
         self._trial_at, self._trials = now + self._trial_interval_s, 0
 
     def _separates(self, now: float, ticket: Ticket) -> bool:
@@ -278,6 +284,7 @@ class Pace:
         if self._trials >= _TRIALS:
             self._trials = 0
             self.cap = min(self.max_in_flight, self.cap + 1)
+            self._near = ticket.number - _NEAR * self.cap  # what the trials have shown stands a first doubt
 
     def hold(self, until: float) -> None:
         """Send nothing before `until`, for a reason that says nothing about limits."""
