@@ -227,13 +227,18 @@ class Survived:
         """Growth of resident memory per thousand assets, by least squares over all answers after the warm-up."""
         return float(np.polyfit(np.arange(len(self.resident)), self.resident, 1)[0]) * 1000
 
+    def by_thousand(self) -> list[int]:
+        """Median of resident memory over each thousand answers, in MB: a cache levels off, a leak does not."""
+        thousands = [self.resident[first : first + 1000] for first in range(0, len(self.resident), 1000)]
+        return [round(statistics.median(each) / 1024**2) for each in thousands]
+
     def __str__(self) -> str:
         first, last = (value / 1024**2 for value in self.thirds())
         return (
             f"{self.count} mutations, {1000 * self.seconds / self.count:.0f} ms each with {AT_ONCE} at once; "
             f"{dict(self.outcomes)}; memory {first:.0f} → {last:.0f} MB (first and last third), "
-            f"{self.slope() / 1024**2:+.2f} MB per thousand, at most {max(self.resident) / 1024**2:.0f} MB; "
-            f"descriptors {self.descriptors[0]} → {self.descriptors[1]}"
+            f"{self.slope() / 1024**2:+.2f} MB per thousand {self.by_thousand()}, "
+            f"at most {max(self.resident) / 1024**2:.0f} MB; descriptors {self.descriptors[0]} → {self.descriptors[1]}"
         )
 
 

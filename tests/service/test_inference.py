@@ -116,6 +116,20 @@ async def test_as_many_calls_at_once_as_it_allows(asking):
     assert reader.most == 2
 
 
+async def test_free_threads_share_what_waits(asking):
+    """No thread takes more than its share while another is free: four pictures for two are two for each."""
+    reader = Reader(BackendTraits(calls_at_once=2, pictures_a_call=4))
+    ask = asking(reader)
+    await asyncio.gather(ask([0]), ask([0]))
+    reader.calls.clear()
+    reader.gate = threading.Semaphore(0)
+    waiting = asyncio.create_task(ask([1, 2, 3, 4]))
+    await until(lambda: reader.inside == 2)
+    reader.gate.release(2)
+    await waiting
+    assert sorted(reader.calls) == [[1, 2], [3, 4]]
+
+
 async def test_pictures_of_several_requests_share_a_call(asking):
     """What waits comes together, taken by turns; what is asked differently does not."""
     reader = Reader(BackendTraits(pictures_a_call=4))

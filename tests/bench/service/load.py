@@ -1,4 +1,4 @@
-"""Clients of a service, in a process of their own; prints rates and latencies as JSON.
+"""Clients of a service, in a process of their own; prints rates and latencies as JSON, and how busy it was itself.
 
 Run as `python load.py URL KEY FOLDER SECONDS CLIENTS PICTURES`: each client sends requests of so many pictures one
 after the other. No two contents are equal: a mark and a number after the end of each JPEG tell them apart, so that no
@@ -77,12 +77,13 @@ async def main() -> None:
         await asyncio.gather(*(client(time.perf_counter() + float(seconds) / 4) for _ in range(int(clients))))
         warmed = load.done
         load.latencies_s.clear()
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), time.process_time()
         await asyncio.gather(*(client(begun + float(seconds)) for _ in range(int(clients))))
         took = time.perf_counter() - begun
+        busy = (time.process_time() - used) / took
     ordered = sorted(load.latencies_s)
     at = {share: ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in (0.5, 0.99)}
-    counted = {"rate": (load.done - warmed) / took, "pictures": load.done}
+    counted = {"rate": (load.done - warmed) / took, "pictures": load.done, "busy": busy}
     json.dump({**counted, "p50_ms": 1e3 * at[0.5], "p99_ms": 1e3 * at[0.99]}, sys.stdout)
 
 

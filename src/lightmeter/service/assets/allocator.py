@@ -5,8 +5,9 @@ for a block of its own; below that it keeps what is freed, in an arena for each 
 and videos: about 490 MB in use after a thousand of them; with a fixed size, about 90 MB after two thousand.
 
 A block of its own is paid for page by page, each time anew: of the 26 ms that a photo of half a megapixel took in the
-service, 6 went there. Pillow can take its pictures apart into small blocks and keep some for the next picture; with
-that, a photo is decoded without a single fresh page.
+service, 6 went there. So Pillow takes its pictures apart into blocks and keeps some for the next picture: most photos
+are then decoded with hardly a fresh page. The blocks themselves are large enough to be the system's, so that those of
+a large picture go back to it: smaller ones stayed scattered over the arenas, and kept 300 MB there.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from typing import Final
 
 from lightmeter.media.image import keep_blocks
 
-__all__ = ["KEPT_BLOCKS", "LARGE_BYTES", "PICTURE_BLOCK_BYTES", "SPARE_BYTES", "keep_small_blocks"]
+__all__ = ["keep_small_blocks"]
 
-LARGE_BYTES: Final = 512 * 1024
+LARGE_BYTES: Final = 256 * 1024
 """From here on a block is the system's."""
 
 SPARE_BYTES: Final = 4 * 1024 * 1024
 """What may lie unused at the end of an arena before it is given back: bodies of requests come and go."""
 
-PICTURE_BLOCK_BYTES: Final = 640 * 1024
-"""Above `LARGE_BYTES`, so that those of a large picture are the system's: smaller ones stayed scattered over the arenas
-and kept 300 MB there."""
+PICTURE_BLOCK_BYTES: Final = 320 * 1024
+"""The last block of a picture is cut to what it needs, and half of it, on average, is paid for again by the next one:
+above `LARGE_BYTES` by so much that rows of any usual length leave it there, and no larger."""
 
-KEPT_BLOCKS: Final = 24
+KEPT_BLOCKS: Final = 48
 """15 MB: a photo of twelve megapixels, decoded at half its size."""
 
 M_TRIM_THRESHOLD: Final = -1

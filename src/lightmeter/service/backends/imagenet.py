@@ -34,7 +34,7 @@ from lightmeter.service.backends.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet_names import tag_members
 from lightmeter.service.backends.kept import kept
 from lightmeter.service.backends.lite0 import CLASSES, CONVERTER, INPUT, SIDE, build_lite0
-from lightmeter.service.backends.session import open_session
+from lightmeter.service.backends.session import PICTURES_A_CALL, open_session
 from lightmeter.service.crew import cores
 from lightmeter.settings import read_settings
 
@@ -73,7 +73,7 @@ class ImageNet:
     features = frozenset({"tags"})
 
     def __init__(self, cache_dir: Path | None = None) -> None:
-        self.traits = BackendTraits(calls_at_once=cores(), view=_VIEW)
+        self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
         self._cache_dir = cache_dir
         self._session: InferenceSession | None = None
         self._tags: tuple[str, ...] = ()

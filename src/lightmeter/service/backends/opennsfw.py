@@ -20,7 +20,7 @@ from lightmeter.errors import BackendError
 from lightmeter.media.views import Stretched, view_of
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.session import open_session
+from lightmeter.service.backends.session import PICTURES_A_CALL, open_session
 from lightmeter.service.crew import cores
 
 __all__ = ["OpenNsfw"]
@@ -36,7 +36,7 @@ class OpenNsfw:
     features = frozenset({"nsfw"})
 
     def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=cores(), view=_VIEW)
+        self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
         self._session: InferenceSession | None = None
 
     def warm(self) -> None:

@@ -12,7 +12,11 @@ import onnxruntime
 
 from lightmeter.errors import BackendError
 
-__all__ = ["open_session"]
+__all__ = ["PICTURES_A_CALL", "open_session"]
+
+PICTURES_A_CALL: Final = 4
+"""Taken by one thread when they wait, and run through the model one by one. The model gains nothing by it, but the
+service does: it hears of four pictures at once, and writes four results to disk in one go."""
 
 _ERRORS_ONLY: Final = 3
 """onnxruntime's log level."""

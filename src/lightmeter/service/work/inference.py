@@ -17,9 +17,13 @@ two threads, one caller     140  180  207  202
 one thread, two callers     219  188  187  187
 ==========================  ===  ===  ===  ===
 
-So each call has one thread and one picture, and there are as many callers as cores: no gain of batches was seen then,
-and what a picture gets does not depend on how many cores there are, nor on its neighbours. The price is that a
-picture which comes alone takes the time of one core.
+So a model runs on one thread and on one picture at a time, and there are as many callers as cores: no gain of batches
+was seen then, and what a picture gets does not depend on how many cores there are, nor on its neighbours. The price is
+that a picture which comes alone takes the time of one core.
+
+A call may still take several pictures that wait, shared out evenly over the threads that are free: what comes after
+the model (prices, JSON, the write to disk) is then done for several requests in a row, which saved about half a
+millisecond of the 18.7 that a picture took with eight clients.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from typing import TypeAlias
 
 from lightmeter.errors import BackendError, LightmeterError
@@ -99,7 +104,9 @@ class _Desk:
     def _call_all(self) -> None:
         """Hand out what waits while there are threads for it."""
         while self._free and self._queue:
-            taken = self._queue.take(self._pictures_a_call, lambda waiting: waiting.question)
+            # Shared out evenly: no thread takes what another that is free would do meanwhile.
+            most = min(self._pictures_a_call, ceil(len(self._queue) / self._free))
+            taken = self._queue.take(most, lambda waiting: waiting.question)
             batch = [waiting for waiting in taken if not waiting.answer.done()]
             if not batch:
                 continue

@@ -1,0 +1,36 @@
+"""Models are run in this process and nowhere else, and nobody is told of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+PROGRAM = """
+from lightmeter.service.backends.registry import load
+backend = load("imagenet")
+backend.warm()
+import os
+print(os.environ["ORT_DISABLE_TELEMETRY"])
+"""
+
+
+def test_nobody_is_told_which_models_are_run(tmp_path):
+    """The runtime of the models keeps no identity of this machine to report under: it is told so before it loads."""
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment |= {"TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+    said = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == ["1"]
+    assert [path for path in tmp_path.rglob("*") if path.name == ".ses"] == []
+
+
+def test_who_wants_to_report_may(tmp_path):
+    """What is set already is left as it is."""
+    program = "import lightmeter.service.backends, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    environment = {**os.environ, "ORT_DISABLE_TELEMETRY": "0"}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert said.stdout.split() == ["0"]
