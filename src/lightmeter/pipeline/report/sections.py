@@ -24,7 +24,12 @@ _MEANS: Final[Mapping[str, str]] = {
     "pending": "not sent yet",
 }
 
-_SAVINGS: Final[Mapping[str, str]] = {"cache": "earlier runs", "prechecks": "pre-checks"}
+_SAVINGS: Final[Mapping[str, tuple[str, str]]] = {
+    "duplicates": ("duplicates", "assets that stand in several rows are paid for once"),
+    "cache": ("earlier runs", "answers that were paid for before"),
+    "prechecks": ("pre-checks", "rows that cannot work are not sent"),
+}
+"""What a statement calls a saving → what the page calls it, and what it is."""
 
 MOST_REASONS: Final = 12
 
@@ -99,10 +104,7 @@ def credit_section(facts: Facts) -> Section:
             f"rounded up by {stated.rounding or 'image or request: not known yet'}",
         ),
         ("balance", _balance(stated.balance_before, stated.balance_after), _unexplained(told)),
-        *(
-            (f"saved by {_SAVINGS.get(name, name)}", _range(saved), "what it would have cost besides")
-            for name, saved in told["saved"].items()
-        ),
+        *((f"saved by {_SAVINGS[name][0]}", _range(saved), _SAVINGS[name][1]) for name, saved in told["saved"].items()),
     ]
     body = chart_html(credit_chart(stated)) + table(("", "credits", ""), lines)
     body += "".join(f'<p class="remark">{esc(note)}</p>' for note in _notes(told))
