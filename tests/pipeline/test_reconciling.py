@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hostile import Hostile, listening
 
@@ -9,6 +11,8 @@ import lightmeter as lm
 from lightmeter.errors import OutcomeUnknown
 from lightmeter.journal.proofs import proofs_of
 from lightmeter.journal.store import reading
+from lightmeter.pipeline.api import running
+from lightmeter.pipeline.progress import Progress
 
 
 def once(*words: str):
@@ -91,6 +95,57 @@ async def test_a_service_that_never_answers_is_left_alone_in_the_end(try_out):
     assert service.charged == []
     assert service.posts <= 12
     assert sum(run.summary().counts[status] for status in ("pending", "in_doubt")) == 3
+
+
+async def test_what_was_refused_for_being_too_fast_is_checked_at_the_end(try_out):
+    """It is sent again at once, because it costs nothing; the balance has the last word, and it is written down."""
+    run, service = await try_out(once("well", "throttle"), rows=3, max_concurrency=1)
+    with reading(run.folder) as db:
+        (proof,) = proofs_of(db)
+    assert (proof["missing"], proof["notes"]) == (0, ["1 requests were refused for being too fast, and cost nothing."])
+    assert (run.summary().paid, len(service.charged)) == (3, 3)
+
+
+async def test_balances_of_two_accounts_prove_nothing_together(tmp_path, monkeypatch, charges_at_once):
+    """A run that goes on with another key gives up what the first key's account would have had to tell."""
+    service = Hostile(once("well", "drop"))
+    urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "600")
+    async with listening(service) as base_url:
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
+        stop = asyncio.Event()
+        async for step in running(await lm.plan(urls, max_concurrency=1, **options), tmp_path / "out", stop=stop):
+            if isinstance(step, Progress) and step.phase == "reconciling":
+                stop.set()
+        monkeypatch.setenv("LIGHTMETER_API_KEY", "another")
+        monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
+        run = await lm.resume(tmp_path / "out")
+    assert (run.summary().counts["in_doubt"], run.summary().counts["ok"]) == (1, 2)
+    assert "of this account" in run.reasons()[0].example
+
+
+async def test_what_waits_at_the_service_is_collected_before_anything_is_sent(tmp_path, charges_at_once):
+    """A run that is stopped leaves acknowledged requests to the next start, which asks for the oldest first."""
+    service = Hostile(lambda *_: "ack")
+    urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
+
+    async with listening(service) as base_url:
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
+        stop = asyncio.Event()
+        plan = await lm.plan(urls, max_concurrency=1, batch_size=1, **options)
+        async for step in running(plan, tmp_path / "out", stop=stop):
+            for job in service.jobs.values():
+                job["left"] = 1 if stop.is_set() else 10**6
+            if isinstance(step, Progress) and step.in_flight:
+                stop.set()
+        posts = service.posts
+        assert service.charged == []
+        for job in service.jobs.values():
+            job["left"] = 1
+        run = await lm.resume(tmp_path / "out")
+    assert run.summary().counts["ok"] == 3
+    assert service.posts == 3 >= posts
+    assert sorted(service.charged) == sorted(urls)
 
 
 @pytest.mark.parametrize("others", [1, 2, 7])

@@ -6,9 +6,11 @@ to tell: it is read once nothing is in flight and no charge can come any more, t
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 from lightmeter.errors import AccessDenied, LightmeterError, MediaTooLarge, OutcomeUnknown, Unreachable, UsageError
+from lightmeter.journal.changes import get_meta, place, put_meta
 from lightmeter.journal.proofs import (
     Reading,
     Ruling,
@@ -36,6 +38,8 @@ MOST_FRUITLESS: Final = 3
 """Times in a row that everything was lost again before the service is taken for one that does not answer."""
 
 LONGEST_NAP_S: Final = 0.5
+
+_ACCOUNT: Final = "account_read"
 
 _AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
 
@@ -98,12 +102,37 @@ class Reconciler:
             if open_submissions(db):
                 return
         await self._session.journal.write(read_balance(balance, self._session.clock.now(), opens=True))
+        await self._session.journal.write(put_meta({_ACCOUNT: self._account}))
+
+    @property
+    def _account(self) -> str:
+        """Tells one key from another, and nothing else: balances of two accounts prove nothing together."""
+        key = self._session.endpoint.api_key
+        secret = "" if key is None else key.get_secret_value()
+        return hashlib.sha256(f"{self._session.header.run_id}\0{secret}".encode()).hexdigest()[:16]
+
+    async def look_at_refusals(self) -> None:
+        """Write down what the balance says of requests that were refused for being too fast.
+
+        They are presumed to cost nothing and were sent again long ago. Where something was lost too, that was said
+        with it.
+        """
+        with reading(self._session.out) as db:
+            opening = opening_reading(db)
+            if self._session.endpoint.embedded or opening is None or open_submissions(db):
+                return
+            throttled = any(one.throttled for one in seen_between(db, opening.place, place(db)))
+        if throttled and (readings := await self._two_equal()) is not None:
+            await self._judge(opening, readings)
+            await self.open_window(readings[1].balance)
 
     async def _by_balance(self) -> int:
         with reading(self._session.out) as db:
             opening = opening_reading(db)
             lost = list(submissions_in(db, {State.UNCERTAIN}))
             ((last_sent,),) = db.execute("SELECT max(sent_at) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
+            if get_meta(db).get(_ACCOUNT) != self._account:
+                opening = None
         if not lost:
             self._standing.lost = self._standing.lost_credits = 0
             return 0
@@ -153,8 +182,8 @@ class Reconciler:
             await self._session.clock.sleep(min(READINGS_APART_S, self._session.charges_final_s))
         return None
 
-    async def _judge(self, opening: Reading | None, readings: tuple[Reading, Reading]) -> int:
-        if opening is None:  # a journal of before balances were kept
+    async def _judge(self, opening: Reading | None, readings: tuple[Reading, Reading], *, again: bool = False) -> int:
+        if opening is None:  # a journal of before balances were kept, or another account
             await self._give_up(readings[1])
             return 0
         with reading(self._session.out) as db:
@@ -162,7 +191,7 @@ class Reconciler:
             rows = {one.submission_id: len(one.rows) for one in submissions_in(db, _JUDGED)}
         document, rulings = prove(opening, readings, seen, sole_spender=self._session.header.options.sole_spender)
         holds = {one.submission_id: one.hold for one in seen}
-        if not rulings:
+        if not rulings and (again or not document["notes"]):
             return 0
         await self._session.journal.write(act_on(opening, readings[1], document, rulings))
         waiting = 0
@@ -171,7 +200,7 @@ class Reconciler:
         return waiting
 
     async def _give_up(self, now: Reading) -> None:
-        why = "No balance was read before it was sent: nothing can be proven."
+        why = "No balance of this account was read before it was sent: nothing can be proven."
         with reading(self._session.out) as db:
             rulings = [Ruling(one.submission_id, Event.GIVE_UP, why) for one in submissions_in(db, {State.UNCERTAIN})]
         await self._session.journal.write(act_on(now, now, {"notes": [why], "verdicts": []}, rulings))
@@ -189,7 +218,7 @@ class Reconciler:
             return 0
         with reading(self._session.out) as db:
             windows = windows_in_doubt(db)
-        return sum([await self._judge(opening, (closing, closing)) for opening, closing in windows])
+        return sum([await self._judge(opening, (closing, closing), again=True) for opening, closing in windows])
 
 
 _JUDGED: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})

@@ -162,6 +162,8 @@ class Engine:
             await self.spend()
             self.standing.phase = "draining"
             await self._collected()
+        if not self._cannot_poll():
+            await self.reconciler.look_at_refusals()
         await self._mark_rest()
         with reading(self.session.out) as db:
             self.standing.counts = Counter(count_by_status(db))
