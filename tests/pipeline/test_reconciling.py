@@ -13,6 +13,7 @@ from lightmeter.journal.proofs import proofs_of
 from lightmeter.journal.store import reading
 from lightmeter.pipeline.api import running
 from lightmeter.pipeline.progress import Progress
+from lightmeter.pipeline.statement import state_account
 
 
 def once(*words: str):
@@ -122,6 +123,7 @@ async def test_balances_of_two_accounts_prove_nothing_together(tmp_path, monkeyp
         run = await lm.resume(tmp_path / "out")
     assert (run.summary().counts["in_doubt"], run.summary().counts["ok"]) == (1, 2)
     assert "of this account" in run.reasons()[0].example
+    assert any("nothing can be proven" in line for line in state_account(run.folder).lines())
 
 
 async def test_what_waits_at_the_service_is_collected_before_anything_is_sent(tmp_path, charges_at_once):

@@ -18,7 +18,7 @@ from lightmeter.pricing.chain import Answered, Uncertain
 from lightmeter.pricing.estimate import CreditRange
 from lightmeter.pricing.reconcile import Proven, Reconciliation, Trust, Window, reconcile
 
-__all__ = ["prove", "window_of"]
+__all__ = ["prove", "unprovable", "window_of"]
 
 _JUDGED: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})
 _CHARGED: Final = frozenset({State.SETTLED, State.PROVEN_PAID_LOST})
@@ -96,6 +96,27 @@ def prove(
         "notes": [*found.notes, *_of_throttled(found, of_whom)],
     }
     return document, rulings
+
+
+def unprovable(reading: Reading, rulings: Sequence[Ruling], why: str) -> dict[str, Any]:
+    """The document where there is nothing to compare a reading with; it has the fields of every other."""
+    verdicts = [
+        {"submission_id": one.submission_id, "verdict": Proven.NEITHER.value, "done": one.event.value, "proof": why}
+        for one in rulings
+    ]
+    return {
+        "opening": None,
+        "readings": [asdict(reading)],
+        "answers": 0,
+        "charged": 0,
+        "expected": None,
+        "missing": None,
+        "foreign_at_least": None,
+        "added_at_least": None,
+        "taken_for_granted": [],
+        "verdicts": verdicts,
+        "notes": [why],
+    }
 
 
 def _granted(trust: Trust) -> list[str]:

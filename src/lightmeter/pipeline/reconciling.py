@@ -25,7 +25,7 @@ from lightmeter.journal.state import Event, State
 from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import Submitted, submissions_in
 from lightmeter.pipeline.bookkeeping import Books, Sent, sent_name
-from lightmeter.pipeline.proving import prove
+from lightmeter.pipeline.proving import prove, unprovable
 from lightmeter.pipeline.sending import Sender
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.standing import Standing
@@ -203,7 +203,7 @@ class Reconciler:
         why = "No balance of this account was read before it was sent: nothing can be proven."
         with reading(self._session.out) as db:
             rulings = [Ruling(one.submission_id, Event.GIVE_UP, why) for one in submissions_in(db, {State.UNCERTAIN})]
-        await self._session.journal.write(act_on(now, now, {"notes": [why], "verdicts": []}, rulings))
+        await self._session.journal.write(act_on(now, now, unprovable(now, rulings, why), rulings))
 
     async def _follow(self, ruling: Ruling, hold: int, rows: int) -> int:
         after = _AFTER.get(ruling.event)
