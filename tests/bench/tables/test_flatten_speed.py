@@ -2,7 +2,8 @@
 
     pytest tests/bench/tables --override-ini addopts= --import-mode=importlib -s
 
-`LIGHTMETER_BENCH_ANSWERS` (100000) sets the size, `LIGHTMETER_BENCH_ONLY` (all) names contenders, comma-separated.
+`LIGHTMETER_BENCH_ANSWERS` (100000; 1000000 takes about ten times as long, and 5 GB of disk) sets the size,
+`LIGHTMETER_BENCH_ONLY` (all) names contenders, comma-separated. On a busy machine look at the last column.
 """
 
 # ruff: noqa: T201 (the table is what it is for)
@@ -46,9 +47,9 @@ def measured(name: str, source: Path, folder: Path) -> dict[str, float] | str:
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 
-def printed(found: dict[str, dict[str, float] | str], floors_s: float | None) -> None:
+def printed(found: dict[str, dict[str, float] | str], floors: list[dict[str, float]]) -> None:
     own = found.get(OURS)
-    titles = ("seconds", "CPU s", "rows/s", "peak MB", "disk MB", "x ours", "x floors")
+    titles = ("seconds", "CPU s", "rows/s", "peak MB", "disk MB", "x ours", "x floors", "CPU x")
     print(f"\n\n{ANSWERS:,} answers\n{'':24}{''.join(f'{title:>11}' for title in titles)}")
     for name, said in found.items():
         if isinstance(said, str):
@@ -58,7 +59,8 @@ def printed(found: dict[str, dict[str, float] | str], floors_s: float | None) ->
         figures = [f"{seconds:.2f}", f"{said['cpu_s']:.2f}", f"{said['rows'] / seconds:,.0f}", f"{said['peak_mb']:.0f}"]
         figures.append(f"{said['size_bytes'] / 2**20:.1f}")
         figures.append(f"{seconds / own['seconds']:.2f}" if isinstance(own, dict) else "-")
-        figures.append(f"{seconds / floors_s:.2f}" if floors_s else "-")
+        beside = [said[of] / sum(floor[of] for floor in floors) if floors else 0.0 for of in ("seconds", "cpu_s")]
+        figures += [f"{ratio:.2f}" if ratio else "-" for ratio in beside]
         print(f"{name:24}{''.join(f'{figure:>11}' for figure in figures)}")
 
 
@@ -72,6 +74,6 @@ def test_flatten_beside_its_peers(source, tmp_path):
         found[name] = measured(name, source, folder)
     floors = [found.get(name) for name in FLOORS]
     whole = all(isinstance(floor, dict) for floor in floors)
-    printed(found, sum(floor["seconds"] for floor in floors) if whole else None)
+    printed(found, floors if whole else [])
     rows = {said["rows"] for said in found.values() if isinstance(said, dict)}
     assert len(rows) == 1, found
