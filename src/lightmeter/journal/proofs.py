@@ -132,9 +132,9 @@ FROM submissions s JOIN (
     SELECT submission_id, min(CASE WHEN event = 'send' THEN rowid END) AS sent,
            max(CASE WHEN event IN ('answer', 'collect') THEN rowid END) AS answered,
            max(event = 'throttle') AS throttled
-    FROM transitions GROUP BY submission_id
+    FROM transitions WHERE rowid > ?1 GROUP BY submission_id
 ) t USING (submission_id)
-WHERE t.sent > ? AND t.sent <= ? ORDER BY s.submission_id
+WHERE t.sent <= ?2 ORDER BY s.submission_id
 """
 
 

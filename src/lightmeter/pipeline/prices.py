@@ -15,7 +15,7 @@ from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.learn import AGREEING_AFTER_DRIFT, Charge, Kind, PriceLearner
 from lightmeter.pricing.rates import RateTable
 
-__all__ = ["Prices", "kind_of", "learned"]
+__all__ = ["MOST_PROBES", "RECENT", "Prices", "kind_of", "learned"]
 
 MOST_PROBES: Final = 5
 """Answers of a kind that tell no price, such as partial ones, before it is taken to cost what the table says."""
@@ -27,10 +27,15 @@ _KINDS: Final = {name: Kind(frozenset({("run", name)})) for name in ("image", "v
 _CHARGES: Final = """
 SELECT s.paid, sum(i.frames_low), CASE WHEN count(i.frames_high) = count(*) THEN sum(i.frames_high) END,
        min(coalesce(i.kind, '')), max(coalesce(i.kind, ''))
-FROM submissions s JOIN items i USING (submission_id)
-WHERE s.state = 'settled' AND s.said = 2 AND s.paid > 0
+FROM (
+    SELECT submission_id, paid FROM submissions WHERE state = 'settled' AND said = 2 AND paid > 0
+    ORDER BY submission_id DESC LIMIT ?
+) s JOIN items i USING (submission_id)
 GROUP BY s.submission_id HAVING min(i.status = 'ok') ORDER BY s.submission_id
 """
+
+RECENT: Final = 2000
+"""Charges that a run starts from: what they teach soon changes no more, and a long run should start at once."""
 
 
 def kind_of(names: Sequence[str | None]) -> Kind:
@@ -39,12 +44,15 @@ def kind_of(names: Sequence[str | None]) -> Kind:
     return _KINDS.get(name or _UNKNOWN, _KINDS[_UNKNOWN])
 
 
-def learned(db: apsw.Connection, header: Header) -> PriceLearner:
-    """What the charges of this run teach, starting from the price that it was planned with."""
+def learned(db: apsw.Connection, header: Header, recent: int | None = None) -> PriceLearner:
+    """What the charges of this run teach, starting from the price that it was planned with.
+
+    `recent` looks at so many of the last ones alone; by default at all.
+    """
     milli = header.price_per_image_milli
     prior = RateTable(date.fromisoformat(header.planned_at[:10]), {"run": dict.fromkeys(_KINDS, milli)}, ())
     learner = PriceLearner(prior)
-    for paid, low, high, *kinds in db.execute(_CHARGES):
+    for paid, low, high, *kinds in db.execute(_CHARGES, (-1 if recent is None else recent,)):
         learner.observe(Charge(kind_of([kind or None for kind in kinds]), FrameRange(low, high), paid))
     return learner
 

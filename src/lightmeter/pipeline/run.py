@@ -23,7 +23,7 @@ from lightmeter.journal.store import reading
 from lightmeter.pipeline.bookkeeping import Books
 from lightmeter.pipeline.collecting import Collector
 from lightmeter.pipeline.pacing import kept_pace
-from lightmeter.pipeline.prices import Prices, learned
+from lightmeter.pipeline.prices import RECENT, Prices, learned
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.reconciling import Reconciler
 from lightmeter.pipeline.recovery import take_up
@@ -218,7 +218,7 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
     with reading(session.out) as db:
         counts = Counter(count_by_status(db))
         paid, held = totals(db)
-        prices = Prices(learned(db, session.header), trusted=session.endpoint.embedded)
+        prices = Prices(learned(db, session.header, RECENT), trusted=session.endpoint.embedded)
         ((lost,),) = db.execute("SELECT count(*) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
     standing = Standing(counts, paid, held, began, session.header.options.budget, lost=lost)
     engine = Engine(session, standing, prices, rows, pay_again)
