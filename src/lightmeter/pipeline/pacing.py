@@ -67,5 +67,6 @@ def _kept(session: Session) -> Mapping[str, float]:
 async def _look(session: Session, pace: Pace, share: KeyShare) -> None:
     """Tell and hear, again and again: a few small files, so the loop does it itself."""
     while True:
-        pace.share(share.look(pace.state()), session.clock.monotonic())
+        with suppress(OSError):  # (a full disk, say: then the parts stay as they are)
+            pace.share(share.look(pace.state()), session.clock.monotonic())
         await session.clock.sleep(LOOK_EVERY_S)
