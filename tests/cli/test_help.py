@@ -9,7 +9,7 @@ from lightmeter.cli import VERBS
 RUN_OPTIONS = (
     *("--base-url", "--features", "--backends", "--role", "--language", "--prompt", "--tag-score"),
     *("--capture-interval", "--max-frames", "--budget", "--max-at-risk", "--batch-size", "--max-concurrency"),
-    *("--no-precheck", "--json"),
+    *("--no-precheck", "--no-reuse", "--upload", "--careful", "--sole-spender", "--format", "--json"),
 )
 
 
