@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightmeter.pipeline.report import asked
 from lightmeter.pipeline.report.charts import credit_chart, severity_chart, tag_chart, tempo_chart
 from lightmeter.pipeline.report.facts import BINS, Severities, Tag, Tempo, short_name
 from lightmeter.pipeline.report.gathering import in_order
@@ -91,6 +92,12 @@ def test_a_palette_is_put_in_order_and_nothing_else(colors):
     ordered = [name for name, _ in in_order([*colors, ("#000000", 0.1), ("#ffffff", 0.1), ("#ff0000", 0.1)])]
     assert ordered[0] == "#000000"
     assert ordered.index("#ffffff") < ordered.index("#ff0000")
+
+
+def test_palettes_are_asked_for_without_counting_every_item():
+    """Memory does not grow with the items: the exact count is out, and all else is the question as it is named."""
+    assert "DISTINCT" not in asked.PALETTE
+    assert "approx_count_distinct" in asked.PALETTE
 
 
 @given(COLORS)

@@ -113,8 +113,10 @@ def _counted(out: Path, wishes: Wishes, clock: Clock) -> Facts:
 def _found(out: Path, by: str | None) -> Found:
     group = "kind" if by is None else by
     _check_groups(out, group)
-    palettes = _palettes(questions.palette(out, most=COLORS_OF_ALL).to_pylist())
-    grouped = _palettes(questions.palette(out, by=group, most=COLORS_OF_A_GROUP).to_pylist())
+    costs = questions.cost_by_group(out, by=group).to_pylist()  # says so where there is no such column
+    palettes = _palettes(_ask(out, asked.PALETTE.format(group="'all'"), most=COLORS_OF_ALL))
+    column = f"assets.{_quoted(group)}"
+    grouped = _palettes(_ask(out, asked.PALETTE.format(group=column), most=COLORS_OF_A_GROUP))
     causes = _ask(out, asked.CAUSES, most=MOST_ROWS)
     in_all = causes[0]["in_all"] if causes else 0
     return Found(
@@ -122,10 +124,7 @@ def _found(out: Path, by: str | None) -> Found:
         groups_by=group,
         tags=tuple(Tag(**row) for row in questions.top_tags(out, most=MOST_TAGS).to_pylist()),
         palettes=(*palettes, *(grouped if len(grouped) > 1 else ())),
-        costs=tuple(
-            GroupCost(**{**row, "group": str(row["group"])})
-            for row in questions.cost_by_group(out, by=group).to_pylist()
-        ),
+        costs=tuple(GroupCost(**{**row, "group": str(row["group"])}) for row in costs),
         severities=_severities(out),
         voices=_voices(out),
         agreements=_agreements(out),
@@ -138,15 +137,19 @@ def _found(out: Path, by: str | None) -> Found:
 
 def _check_groups(out: Path, column: str) -> None:
     """Raises UsageError where a column would make more groups than a page can show."""
-    quoted = column.replace('"', '""')
     known = {row["column_name"] for row in _ask(out, "DESCRIBE assets")}
     if column in known:  # else the question itself says so, and which columns there are
-        ((groups,),) = (row.values() for row in _ask(out, f'SELECT count(DISTINCT "{quoted}") FROM assets'))  # noqa: S608 (quoted)
+        ((groups,),) = (row.values() for row in _ask(out, f"SELECT count(DISTINCT {_quoted(column)}) FROM assets"))  # noqa: S608 (quoted)
         if groups > MOST_GROUPS:
             raise UsageError(
                 f"{column!r} has {groups} different values",
                 hint=f"A page shows {MOST_GROUPS} groups at most; ask the tables: lightmeter sql DIR …",
             )
+
+
+def _quoted(column: str) -> str:
+    """A column's name as it stands in SQL."""
+    return '"' + column.replace('"', '""') + '"'
 
 
 def _palettes(rows: Iterable[dict[str, Any]]) -> list[Palette]:
