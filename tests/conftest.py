@@ -39,13 +39,23 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state(tmp_path_factory):
+    """What this machine remembers of keys and their pace belongs to its user: the tests have a memory of their own."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIGHTMETER_STATE_DIR", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="session")
-def environment(cache, tmp_path_factory):
+def environment(cache, state, tmp_path_factory):
     """The environment of commands under test: no key, no service, no settings but those a test adds."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTMETER_", "PREFECT_"))}
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     nowhere = tmp_path_factory.mktemp("settings") / "none.toml"
-    return {**kept, "LIGHTMETER_CACHE_DIR": str(cache), "LIGHTMETER_SETTINGS": str(nowhere)}
+    own = {"CACHE_DIR": cache, "SETTINGS": nowhere, "STATE_DIR": state}
+    return {**kept, **{f"LIGHTMETER_{name}": str(path) for name, path in own.items()}}
 
 
 @pytest.fixture(scope="session")
