@@ -100,7 +100,9 @@ class TestInABrowser:
             assert await tab.value("document.querySelector('#credits_paid').innerText") == "1 credit paid"
             assert await tab.value("document.querySelector('#credits').innerText") == "99 credits left"
             assert json.loads(await tab.value("document.querySelector('#raw').textContent"))["credits_paid"] == 1
-            assert await tab.value("document.querySelector('.stage img').naturalWidth") > 100
+            await tab.until(
+                "document.querySelector('.stage img').naturalWidth > 100"
+            )  # it is decoded when it is decoded
             assert (tab.complaints, key in " ".join(tab.asked)) == ([], False)
 
     async def test_a_picture_is_dropped(self, visiting):

@@ -6,7 +6,7 @@ import asyncio
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import SettingsError
@@ -104,6 +104,7 @@ async def test_a_transaction_that_is_lost_is_lost_for_all_in_it(tmp_path):
     store.close()
 
 
+@settings(deadline=None)  # files, on a disk that others use
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
 def test_reads_see_what_was_written_before_them(steps):
     """In the order in which they were handed in, whichever of them share a transaction and whichever fail."""
