@@ -18,7 +18,7 @@ from lightmeter.tables.parts import PartWriter
 
 __all__ = ["BATCH_BYTES", "Loader"]
 
-BATCH_BYTES: Final = 4 * 2**20
+BATCH_BYTES: Final = 8 * 2**20
 """About what a batch should hold: enough that what is done once for each does not count, little enough for memory."""
 
 _FIRST_LANE: Final = frozenset({"tags", "descriptions", "texts", "brands"})
