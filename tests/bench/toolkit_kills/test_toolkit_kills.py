@@ -70,11 +70,18 @@ def work(number: int, name: str, way: tuple[str, ...], folder: Path) -> dict[str
     folder.mkdir()
     counterpart, nursery = Counterpart(), Nursery(folder, dict(os.environ))
     world, each = World(counterpart, nursery, folder), KILLS / len(WAYS)
+    done: dict[str, Tally] = {}
+
+    def note(kind: str, tally: Tally) -> None:
+        done[kind] = tally
+        print(tally.line(f"{name}: {kind}"), flush=True)  # noqa: T201 (the table is what it is for)
+
     try:
-        done = {call: at_steps(world, call, way, max(1, round(SHARE[call] * each))) for call in STEPS}
+        for call in STEPS:
+            note(call, at_steps(world, call, way, max(1, round(SHARE[call] * each))))
         left = max(2, round(each - sum(tally.kills for tally in done.values())))
-        done["random"] = at_random(world, name, way, left // 2)
-        done["random, losing"] = at_random(world, name, way, left - left // 2, faults=LOSING, seed=number)
+        note("random", at_random(world, name, way, left // 2))
+        note("random, losing", at_random(world, name, way, left - left // 2, faults=LOSING, seed=number))
     finally:
         nursery.close()
         counterpart.close()
@@ -85,15 +92,12 @@ def test_five_hundred_kills(tmp_path):
     """Nothing paid is lost, nothing is paid twice, on both ways."""
     if not strace_works(tmp_path):
         pytest.skip("needs strace, and leave to trace")
+    print(f"\n{'killed at':24}{'kills':>8}{'lost, mean':>12}{'lost, most':>12}   (of {AT_RISK} at risk)")  # noqa: T201 (likewise)
     with ThreadPoolExecutor(WORKERS) as pool:
-        parts = {
-            name: pool.submit(work, number, name, way, tmp_path / f"world{number}")
+        parts = [
+            pool.submit(work, number, name, way, tmp_path / f"world{number}")
             for number, (name, way) in enumerate(WAYS.items())
-        }
-    print(f"\n{'killed at':24}{'kills':>8}{'lost, mean':>12}{'lost, most':>12}   (of {AT_RISK} at risk)")  # noqa: T201 (the table is what it is for)
-    for name, part in parts.items():
-        for kind, tally in part.result().items():
-            print(tally.line(f"{name}: {kind}"))  # noqa: T201 (likewise)
-    total = sum(tally.kills for part in parts.values() for tally in part.result().values())
+        ]
+    total = sum(tally.kills for part in parts for tally in part.result().values())
     print(f"{total} kills, 0 answers lost, 0 assets charged twice")  # noqa: T201 (likewise)
     assert total >= KILLS

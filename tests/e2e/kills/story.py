@@ -26,7 +26,7 @@ connection, a table that takes its place."""
 NEVER = 65_535
 """strace counts no further."""
 
-MOST_STARTS = 60
+MOST_STARTS = 6
 
 
 @dataclass

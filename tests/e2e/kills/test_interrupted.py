@@ -120,17 +120,20 @@ def test_of_two_runs_at_once_one_is_refused(traced, second):
 
 def test_a_folder_in_use_is_refused(world, second):
     """While a run goes on, `run` and `resume` of another process are refused before they send anything."""
-    story = world.story("--max-concurrency", 1, latency_s=0.1)
+    story = world.story("--max-concurrency", 1, *AT_ONCE, rows=500, latency_s=0.1)
     running = story.start()
     while len(story.ledger()["posts"]) < 2:
         time.sleep(0.01)
     for verb in ("run", "resume"):
         refused = story.run(verb, nursery=second)
-        assert refused.code == 2
+        assert refused.code == 2, refused.err
         assert "Another process" in refused.err
+    running.signal(signal.SIGTERM)
     ended = running.wait()
-    story.judged(ended)
-    assert (ended.code, len(story.ledger()["posts"])) == (0, 12)
+    assert ended.code == 130, ended.err
+    memory = judge.remember(story.out)
+    assert len(story.ledger()["posts"]) == len(memory.submissions)
+    assert set(judge.charges(story.ledger()).values()) == {1}
 
 
 @dataclass
