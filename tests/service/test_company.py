@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -88,8 +88,10 @@ class Visits(RuleBasedStateMachine):
 
 
 TestVisits = Visits.TestCase
+TestVisits.settings = settings(deadline=None)  # each step turns an event loop, on a machine that others use
 
 
+@settings(deadline=None)
 @given(st.integers(1, 20))
 def test_company_comes_in_between_two_suspects(suspects):
     """However many suspects wait, whoever comes beside them waits for one of them only."""
