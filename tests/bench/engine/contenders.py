@@ -144,11 +144,13 @@ def outstanding(job: Job, clock: Clock) -> None:
     async def work() -> None:
         adopt(await _planned(job, job.urls()), job.folder / "out")
         clock("begin")
+        most = 0
         async for step in resuming(job.folder / "out", tables=False):
             look = getattr(step, "in_flight", 0)
-            if getattr(step, "phase", "") == "draining" and look == job.rows and not clock.has("waiting"):
+            if getattr(step, "phase", "") == "draining" and not clock.has("waiting"):
+                most = look
                 clock("waiting")
-            if clock.has("waiting") and look < job.rows and not clock.has("waited"):
+            if clock.has("waiting") and look < most and not clock.has("waited"):
                 clock("waited")
         clock("end")
 
