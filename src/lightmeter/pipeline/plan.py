@@ -20,7 +20,7 @@ import apsw
 
 from lightmeter import __version__
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
-from lightmeter.errors import PlanChanged, SettingsError, UsageError
+from lightmeter.errors import SettingsError, UsageError
 from lightmeter.journal.changes import get_meta, put_meta
 from lightmeter.journal.items import count_by_status, pending_frames, reasons
 from lightmeter.journal.planned import forget_reused, planned_rows, set_frames
@@ -143,18 +143,6 @@ class Plan:
         """
         if self.needs_consent:
             raise UsageError(" ".join(self.needs_consent), hint="Name back ends and a frame limit, or say yes: --yes")
-
-    def must_be(self, sha256: str | None) -> None:
-        """Check that the manifest is the one that was planned before; None means nothing was.
-
-        Raises:
-            PlanChanged: it is another.
-        """
-        if sha256 not in (None, self.manifest_sha256):
-            raise PlanChanged(
-                f"{self.manifest} changed since it was planned.",
-                hint="Plan it again: lightmeter plan MANIFEST --save FILE",
-            )
 
     def __str__(self) -> str:
         lines = [f"{self.manifest}: {self.rows} rows, {self.counts['pending']} to send, {self.credits}"]
