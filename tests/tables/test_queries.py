@@ -48,6 +48,12 @@ def test_moments_are_in_utc(out):
     assert row["text"] == "2024-05-06 07:08:09+00"
 
 
+def test_a_slow_query_draws_nothing(out):
+    """What a pipe receives is the answer alone: no progress is drawn into it, however long a query takes."""
+    (row,) = queries.sql(out, "SELECT current_setting('enable_progress_bar') AS drawn").to_pylist()
+    assert row["drawn"] is False
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_is_a_view_even_before_it_is_written(out, tmp_path, table):
     """A query does not fail for a table that has no rows yet: its columns are there, of the right types."""

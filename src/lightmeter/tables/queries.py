@@ -42,6 +42,7 @@ def connect(out: Path) -> duckdb.DuckDBPyConnection:
     dataset = Dataset(out.absolute())
     connection = duckdb.connect(":memory:", config=_CONFIG)
     connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a pipe or a file receives
     for table in TABLES:
         _add_view(connection, dataset, table)
     connection.execute(f"SET allowed_paths = [{_literals([p for t in TABLES for p in dataset.parts(t)])}]")
