@@ -6,7 +6,7 @@
     ├── UsageError               exit 2   what was asked for cannot be done as asked
     │   ├── SettingsError                 an option or a setting is missing or wrong
     │   ├── ManifestError                 the manifest cannot be read at all
-    │   └── PlanChanged                   the manifest is not the one that was planned
+    │   └── PlanChanged                   what was planned is not what is there now
     ├── ServiceError             exit 1   the service said no, or said nothing
     │   ├── AccessDenied         exit 4   the key is missing or wrong
     │   ├── OutOfCredits         exit 3   the account holds less than the price
@@ -96,7 +96,7 @@ class ManifestError(UsageError):
 
 
 class PlanChanged(UsageError):
-    """The manifest is not the one that was planned."""
+    """What was planned is not what is there now: the manifest, its rows, the service, a price or an earlier answer."""
 
 
 class ServiceError(LightmeterError):
