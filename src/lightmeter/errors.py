@@ -20,6 +20,7 @@
     │   ├── JournalLocked                 another process is running this folder
     │   ├── JournalVersion                written by a newer lightmeter
     │   └── InvalidTransition             a life cycle was asked for a step it does not have
+    ├── TablesError              exit 2   the tables cannot be written: the disk is full, or read-only
     ├── MediaError               exit 1   a picture or a video that cannot be used
     │   ├── UnsupportedMedia              not a format that is read here
     │   ├── BrokenMedia                   named like one, but does not decode
@@ -60,6 +61,7 @@ __all__ = [
     "RequestFailed",
     "ServiceError",
     "SettingsError",
+    "TablesError",
     "Unreachable",
     "UnsupportedMedia",
     "UsageError",
@@ -169,6 +171,12 @@ class InvalidTransition(JournalError):
     """A life cycle was asked for a step it does not have: a bug, not bad input."""
 
     exit_code = 1
+
+
+class TablesError(LightmeterError):
+    """The tables cannot be written: the disk is full, say; the journal they are made from is safe."""
+
+    exit_code = 2
 
 
 class MediaError(LightmeterError):

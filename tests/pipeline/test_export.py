@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is 
 from hostile import Hostile, listening
 
 import lightmeter as lm
+from lightmeter.errors import TablesError
 from lightmeter.pipeline.export import export
 from lightmeter.pipeline.telling import CREDIT_STEP, share_of
 from lightmeter.tables import TABLES, Dataset
@@ -128,3 +129,16 @@ async def test_tables_that_were_lost_come_back_whole(run_into):
     await run_into([("2", "b")])
     assert parts(out) == dict.fromkeys(TABLES, 1)
     assert told(out, "tags", "item_id") == [("1",), ("2",)]
+
+
+async def test_tables_that_cannot_be_written_are_named_and_can_be_made_later(run_into):
+    """A disk that takes no more is said in a sentence, with the command that goes on; the journal is as it was."""
+    out = (await run_into([("1", "a")])).folder
+    catalog = out / "catalog.duckdb"
+    catalog.unlink()
+    catalog.mkdir()  # in the way of the file that would be put there
+    with pytest.raises(TablesError, match="cannot be written") as caught:
+        export(out)
+    assert "lightmeter rebuild" in caught.value.hint
+    catalog.rmdir()
+    assert export(out, whole=True)["assets"] == 1

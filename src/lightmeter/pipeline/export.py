@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lightmeter import __version__
+from lightmeter.errors import TablesError
 from lightmeter.journal.store import journal_path, reading
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.telling import Latest, tell
@@ -59,8 +60,19 @@ def export(out: Path, *, whole: bool = False) -> dict[str, int]:
 
     Raises:
         JournalError: there is no run there.
+        TablesError: they cannot be written; what stands there is as it was, and the journals are safe.
     """
     read_header(out)  # says so if there is none, before anything is made
+    try:
+        return _exported(out, whole=whole)
+    except OSError as error:
+        raise TablesError(
+            f"The tables cannot be written: {error}.",
+            hint=f"Nothing that was answered is lost. Make room, then: lightmeter rebuild {out}",
+        ) from error
+
+
+def _exported(out: Path, *, whole: bool) -> dict[str, int]:
     dataset = Dataset(out)
     with dataset.locked():
         runs = _runs(out)

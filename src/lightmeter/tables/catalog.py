@@ -5,6 +5,7 @@ Both name the files relative to the output folder, so that the folder can be mov
 
 from __future__ import annotations
 
+from errno import EIO
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
@@ -35,7 +36,11 @@ def views_sql() -> str:
 
 
 def write_catalog(out: Path) -> None:
-    """Write both files, each replaced as a whole; every table must have a part."""
+    """Write both files, each replaced as a whole; every table must have a part.
+
+    Raises:
+        OSError: They cannot be written.
+    """
     views = views_sql()
     atomic.write_text(out / VIEWS, views)
     # A name of its own until it is whole: DuckDB makes the file itself, and a log beside it.
@@ -47,5 +52,7 @@ def write_catalog(out: Path) -> None:
             connection.execute(views)
         with atomic.replacing(out / CATALOG) as whole:
             made.replace(whole)
+    except duckdb.Error as error:  # its own word for a disk that is full or broken
+        raise OSError(EIO, str(error), str(out / CATALOG)) from error
     finally:
         made.unlink(missing_ok=True)
