@@ -16,7 +16,7 @@ from lightmeter.journal.proofs import Ruling, act_on, read_balance
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
 from lightmeter.pipeline.options import Options
-from lightmeter.pipeline.statement import requests_frame, state_account
+from lightmeter.pipeline.statement import _lines_of_proof, requests_frame, state_account
 from lightmeter.pricing.estimate import CreditRange
 from lightmeter.pricing.rates import Rounding
 
@@ -138,6 +138,13 @@ def test_a_proof_is_told_with_its_numbers(book):
         "proof       a balance of 100 was expected, 100 was read",
         "  #1        proven unpaid: Nothing is missing.",
     ]
+
+
+def test_requests_of_which_a_proof_says_the_same_stand_in_one_line():
+    """A proof over a hundred requests is read in a breath, and one that could not be made expects nothing."""
+    verdicts = [{"submission_id": n, "verdict": "ambiguous", "proof": "3 missing."} for n in range(1, 101)]
+    told = list(_lines_of_proof({"expected": None, "readings": [{"balance": 85}], "verdicts": verdicts}))
+    assert told == ["proof       85 was read", "  #1 #2 #3 #4 #5 #6 #7 #8 and 92 more ambiguous: 3 missing."]
 
 
 def test_the_command_prints_a_table(book):

@@ -33,6 +33,9 @@ from lightmeter.pricing.reconcile import Reconciliation, Trust, Window, reconcil
 
 __all__ = ["Statement", "requests_frame", "state_account"]
 
+SHOWN_IDS: Final = 8
+"""Requests named in one line of a proof; the JSON has them all."""
+
 _REQUESTS: Final = """
 SELECT s.submission_id, s.request_id, s.state, s.assets, s.hold, s.paid, s.remaining, s.sent_at, s.answered_at, s.error
 FROM submissions s ORDER BY s.submission_id
@@ -247,10 +250,18 @@ def _balances(db: apsw.Connection, header: Header) -> Reconciliation | None:
 
 
 def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
-    read = proof["readings"][-1]["balance"]
-    yield f"proof       a balance of {proof['expected']} was expected, {read} was read"
+    """What one proof says: the requests of which it says the same stand together."""
+    read, expected = proof["readings"][-1]["balance"], proof["expected"]
+    awaited = f"a balance of {expected} was expected, " if expected is not None else ""
+    yield f"proof       {awaited}{read} was read"
+    alike: dict[str, list[int]] = {}
     for verdict in proof["verdicts"]:
-        yield f"  #{verdict['submission_id']:<8} {verdict['verdict'].replace('_', ' ')}: {verdict['proof']}"
+        said = f"{verdict['verdict'].replace('_', ' ')}: {verdict['proof']}"
+        alike.setdefault(said, []).append(verdict["submission_id"])
+    for said, ids in alike.items():
+        more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
+        named = " ".join(f"#{one}" for one in ids[:SHOWN_IDS]) + more
+        yield f"  {named:<9} {said}"
 
 
 def _range(credits_: CreditRange) -> dict[str, int | None]:
