@@ -43,6 +43,11 @@ async def test_wherever_it_lies_it_is_the_same(size):
         assert isinstance(film.held, Path) == (size > IN_MEMORY_BYTES)
 
 
+async def test_a_digest_that_is_known_is_not_computed_again():
+    """Whoever uploaded it has hashed it already: that is what it is called by."""
+    assert await Film.of(b"content", b"known").digest() == b"known"
+
+
 async def test_nothing_stays_on_disk():
     """Files end with their blocks, those of assets that never came whole too."""
     with Exposure() as exposure:

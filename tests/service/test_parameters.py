@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from hypothesis import example, given
@@ -68,6 +70,44 @@ def test_uploads_come_out_as_they_went_in(content, prefix, padded):
     text = base64.b64encode(content).decode()
     request = AnalyzeRequest(file=[prefix + (text if padded else text.rstrip("="))])
     assert read_uploads(request) == (content,)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b'{"prompt": %s}' % value for value in (b"NaN", b"1e400", b"01", b'"\xff"', b'"\\ud800"', b'"\x01"')),
+        b"\xef\xbb\xbf{}",
+        b"{}\x00",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"max_frames": ' + b"9" * 5000 + b"}",
+        b'{"tag_score": ' + b"9" * 400 + b"}",
+    ],
+)
+def test_a_body_that_is_no_json_or_beyond_all_bounds_is_refused(body):
+    """Whatever the parser makes of it, the caller gets a sentence."""
+    with pytest.raises(BadRequest):
+        from_json(body)
+
+
+@given(st.text("ABz09+/=-_ \n\u00e9", max_size=12))
+def test_what_is_base64_is_what_the_standard_library_says(text):
+    """With the padding it should have or more, and otherwise with blanks and without padding, it is read; else 400."""
+    joined = "".join(text.split())
+    read = (
+        lambda: binascii.a2b_base64(text, strict_mode=True),
+        lambda: base64.b64decode(joined + "=" * (-len(joined) % 4), validate=True),
+    )
+    expected = None
+    for way in read:
+        with suppress(ValueError):
+            expected = way() if expected is None else expected
+    request = AnalyzeRequest(file=["data:," + text])
+    if expected is None:
+        with pytest.raises(BadRequest, match="must be base64"):
+            read_uploads(request)
+    else:
+        assert read_uploads(request) == (expected,)
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1, 2, 3])

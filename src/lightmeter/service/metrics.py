@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -33,45 +33,55 @@ class Metrics:
         self._registry = CollectorRegistry()
         count = partial(Counter, registry=self._registry)
         spread = partial(Histogram, registry=self._registry, buckets=SECONDS)
-        self._requests = count("lightmeter_http_requests", "Answers.", ("endpoint", "status"))
-        self._request_s = spread("lightmeter_http_seconds", "From the head of a request to its answer.", ("endpoint",))
-        self._pictures = count("lightmeter_pictures", "Images and frames that were looked at.", ("feature", "backend"))
-        self._failures = count("lightmeter_backend_failures", "Calls of a back end that failed.", ("backend",))
-        self._jobs = count("lightmeter_jobs", "Jobs that came into a state.", ("state",))
-        self._work_s = spread("lightmeter_work_seconds", "Fetching or decoding one asset.", ("step", "outcome"))
-        self._inference_s = spread("lightmeter_inference_seconds", "One call of a back end.", ("backend",))
-        self._batch = spread("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
-        self._cache = count("lightmeter_cache_lookups", "Looks into the cache of results.", ("outcome",))
+        # Whoever counts is met by name once, and remembered: looking one up takes longer than counting does.
+        self._requests = cache(count("lightmeter_http_requests", "Answers.", ("endpoint", "status")).labels)
+        self._request_s = cache(
+            spread("lightmeter_http_seconds", "From the head of a request to its answer.", ("endpoint",)).labels
+        )
+        looked_at = count("lightmeter_pictures", "Images and frames that were looked at.", ("feature", "backend"))
+        self._pictures = cache(looked_at.labels)
+        self._failures = cache(
+            count("lightmeter_backend_failures", "Calls of a back end that failed.", ("backend",)).labels
+        )
+        self._jobs = cache(count("lightmeter_jobs", "Jobs that came into a state.", ("state",)).labels)
+        worked_s = spread("lightmeter_work_seconds", "Fetching or decoding one asset.", ("step", "outcome"))
+        self._work_s = cache(worked_s.labels)
+        self._inference_s = cache(
+            spread("lightmeter_inference_seconds", "One call of a back end.", ("backend",)).labels
+        )
+        batch = spread("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
+        self._batch = cache(batch.labels)
+        self._cache = cache(count("lightmeter_cache_lookups", "Looks into the cache of results.", ("outcome",)).labels)
         self._queue = Gauge("lightmeter_queue_depth", "What waits now.", ("queue",), registry=self._registry)
-        self._refused = count("lightmeter_refusals", "Requests turned away for lack of room.", ("queue",))
+        self._refused = cache(count("lightmeter_refusals", "Requests turned away for lack of room.", ("queue",)).labels)
         self._credits = count("lightmeter_credits_charged", "Credits charged.")
 
     def answered(self, endpoint: str, status: int, seconds: float) -> None:
         """One HTTP answer; `endpoint` is the route's pattern, never a path with somebody's id in it."""
-        self._requests.labels(endpoint, str(status)).inc()
-        self._request_s.labels(endpoint).observe(seconds)
+        self._requests(endpoint, str(status)).inc()
+        self._request_s(endpoint).observe(seconds)
 
     def looked_at(self, backend: str, features: Iterable[str], pictures: int) -> None:
         """A back end answered for so many pictures, each of them for these features."""
         for feature in features:
-            self._pictures.labels(feature, backend).inc(pictures)
+            self._pictures(feature, backend).inc(pictures)
 
     def inferred(self, backend: str, pictures: int, seconds: float) -> None:
         """One call of a back end with a batch of so many pictures."""
-        self._inference_s.labels(backend).observe(seconds)
-        self._batch.labels(backend).observe(pictures)
+        self._inference_s(backend).observe(seconds)
+        self._batch(backend).observe(pictures)
 
     def backend_failed(self, backend: str) -> None:
         """One call of a back end failed."""
-        self._failures.labels(backend).inc()
+        self._failures(backend).inc()
 
     def cache(self, *, hit: bool) -> None:
         """One look into the cache of results."""
-        self._cache.labels("hit" if hit else "miss").inc()
+        self._cache("hit" if hit else "miss").inc()
 
     def job(self, state: str) -> None:
         """A job came into a state: `queued`, `running`, `completed`, `failed`."""
-        self._jobs.labels(state).inc()
+        self._jobs(state).inc()
 
     def charged(self, credits_: int) -> None:
         """So many credits were charged for a request that was settled."""
@@ -79,7 +89,7 @@ class Metrics:
 
     def refused(self, queue: str) -> None:
         """A request was turned away because a queue was full."""
-        self._refused.labels(queue).inc()
+        self._refused(queue).inc()
 
     def depth(self, queue: str, depth: int) -> None:
         """So much waits in a queue now."""
@@ -98,7 +108,7 @@ class Metrics:
             yield
             outcome = "ok"
         finally:
-            self._work_s.labels(step, outcome).observe(time.perf_counter() - begun)
+            self._work_s(step, outcome).observe(time.perf_counter() - begun)
 
     def written(self) -> bytes:
         """Everything in the text format of Prometheus; see `CONTENT_TYPE`."""

@@ -19,8 +19,9 @@ from lightmeter.media.image import keep_blocks
 
 __all__ = ["keep_small_blocks"]
 
-LARGE_BYTES: Final = 256 * 1024
-"""From here on a block is the system's."""
+LARGE_BYTES: Final = 272 * 1024
+"""From here on a block is the system's. Above the 256 KB that the event loop asks of a socket, and makes room for, at
+each read: that room is used again then."""
 
 SPARE_BYTES: Final = 4 * 1024 * 1024
 """What may lie unused at the end of an arena before it is given back: bodies of requests come and go."""

@@ -38,16 +38,18 @@ class Film:
         held: Its content, or the file it lies in; the file must stay as it is.
         size_bytes: Of the content.
         head: At least its first `SNIFF_BYTES`, or all of it.
+        known_digest: SHA-256 of the content, if somebody has computed it already.
     """
 
     held: bytes | Path
     size_bytes: int
     head: bytes
+    known_digest: bytes | None = None
 
     @classmethod
-    def of(cls, content: bytes) -> Self:
-        """What was uploaded."""
-        return cls(content, len(content), content[:SNIFF_BYTES])
+    def of(cls, content: bytes, digest: bytes | None = None) -> Self:
+        """What was uploaded, with its SHA-256 if that is known."""
+        return cls(content, len(content), content[:SNIFF_BYTES], digest)
 
     def content(self) -> bytes:
         """All of it; may read a file.
@@ -61,6 +63,8 @@ class Film:
 
     async def digest(self) -> bytes:
         """SHA-256 of the content; beside the event loop if that takes a while."""
+        if self.known_digest is not None:
+            return self.known_digest
         if isinstance(self.held, bytes) and self.size_bytes <= IN_MEMORY_BYTES:
             return sha256(self.held).digest()  # quicker than changing threads twice
         return await asyncio.to_thread(self._digest)

@@ -95,16 +95,22 @@ class Runner:
         self._company = Company()
         self.metrics = metrics
 
-    def order(self, request: AnalyzeRequest, uploads: tuple[bytes, ...]) -> Order:
+    def order(self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()) -> Order:
         """What there is to do, and what is held for it: the same for the same request, also after a restart.
 
         What is named like an image is held for as one picture, and so is anything when there is no limit of frames:
         when a video turns out to have more, more is held before it is looked at.
+
+        Args:
+            request: What is asked.
+            uploads: Contents of uploaded files.
+            digests: SHA-256 of each upload, if that is known.
         """
         pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in kinds_of(request, uploads))
         return Order(
             request=active(request, self.terms.offered),
             uploads=uploads,
+            digests=tuple(digests),
             names=(*request.url, *request.file_name),
             held_pictures=pictures,
             most_frames=request.max_frames,

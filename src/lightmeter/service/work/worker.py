@@ -77,6 +77,7 @@ class Order:
         names: What the assets are called in the answer: the URLs as they were sent, then the files.
         held_pictures: How many pictures of each asset were held for when the order was taken.
         most_frames: How many are captured of a video, at most.
+        digests: SHA-256 of each upload; none, if that is not known.
     """
 
     request: AnalyzeRequest
@@ -84,6 +85,7 @@ class Order:
     names: tuple[str, ...]
     held_pictures: tuple[int, ...]
     most_frames: int
+    digests: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +132,12 @@ class _Errand:
 
 @dataclass(frozen=True, slots=True)
 class _Asset:
-    """One asset of an errand: where it comes from, what it is called, and how many pictures are held for."""
+    """One asset of an errand: where it comes from, what it is called, how many pictures are held for, its digest."""
 
     source: str | bytes
     name: str
     held: int
+    digest: bytes | None
 
 
 class Worker:
@@ -212,7 +215,8 @@ class Worker:
         sources: list[str | bytes] = [*request.url, *order.uploads]
         views = frozenset(self._views[name] for name in request.backend)
         errand = _Errand(order, desk, asyncio.Semaphore(ASSETS_OF_A_REQUEST), self._questions(request), views)
-        assets = map(_Asset, sources, order.names, order.held_pictures)
+        digests = (*(None,) * len(request.url), *(order.digests or (None,) * len(order.uploads)))
+        assets = map(_Asset, sources, order.names, order.held_pictures, digests)
         looked = await _together([self._one(errand, asset) for asset in assets])
         found = [one.asset for one in looked if one.asset is not None]
         errors = [error for one in looked for error in one.errors]
@@ -239,7 +243,7 @@ class Worker:
 
     async def _asset(self, errand: _Errand, asset: _Asset) -> _Looked:
         order = errand.order
-        async with self._film(asset.source) as film:
+        async with self._film(asset) as film:
             known = sniff(film.head)
             is_video = known is not None and known[0] == "video"
             if is_video:
@@ -258,9 +262,10 @@ class Worker:
         return self._looked(errand, asset.name, seen)
 
     @asynccontextmanager
-    async def _film(self, source: str | bytes) -> AsyncIterator[Film]:
+    async def _film(self, asset: _Asset) -> AsyncIterator[Film]:
+        source = asset.source
         if isinstance(source, bytes):
-            yield Film.of(source)
+            yield Film.of(source, asset.digest)
             return
         async with AsyncExitStack() as stack:
             with self._metrics.timed("fetch"):
