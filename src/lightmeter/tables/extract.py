@@ -72,17 +72,27 @@ def whole_texts(texts: list[Any], sources: list[Any], said: list[Any]) -> list[b
 
     With a single entry there is no telling whole from part: None.
     """
-    by_source: dict[str, list[int]] = {}
-    for place, source in enumerate(sources):
-        by_source.setdefault(str(source), []).append(place)
     read = [text if isinstance(text, str) else "" for text in texts]
-    whole: list[bool | None] = [None] * len(read)
-    for first, *others in by_source.values():
-        if others:
-            whole[first] = bool(read[first]) and all(read[other] in read[first] for other in others)
-        for other in others:
-            whole[other] = False
+    if len(read) > 1 and sources.count(sources[0]) == len(sources):  # the usual case at once: a single source
+        whole: list[bool | None] = _lead_and_parts(read)
+    else:
+        by_source: dict[str, list[int]] = {}
+        for place, source in enumerate(sources):
+            by_source.setdefault(str(source), []).append(place)
+        whole = [None] * len(read)
+        for places in by_source.values():
+            if len(places) > 1:
+                for place, seen in zip(places, _lead_and_parts([read[place] for place in places]), strict=True):
+                    whole[place] = seen
+    if said.count(None) == len(said):
+        return whole
     return [own if isinstance(own, bool) else seen for own, seen in zip(said, whole, strict=True)]
+
+
+def _lead_and_parts(texts: list[str]) -> list[bool | None]:
+    """Whether the first text holds all the others, which are no whole texts."""
+    lead = texts[0]
+    return [lead != "" and all([text in lead for text in texts]), *[False] * (len(texts) - 1)]
 
 
 def _faces(found: Found) -> dict[str, list[Any]]:

@@ -21,6 +21,7 @@ FACE_COLUMNS: Final = (
 
 _BOXES: Final = ("boundingbox", "box", "bbox", "facerectangle")
 _SIDES: Final = (("left", "x"), ("top", "y"), ("width", "w"), ("height", "h"))
+_SPEAK_OF_BOXES: Final = frozenset(_BOXES).union(*_SIDES)
 _NAMES: Final = ("type", "name", "emotion", "label", "value")
 _SCORES: Final = ("confidence", "score", "probability")
 _LIKELIHOOD_EMOTIONS: Final = {f"{word}likelihood": word for word in ("joy", "sorrow", "anger", "surprise")}
@@ -32,7 +33,7 @@ def read_face(fields: dict[str, Any]) -> dict[str, Any]:
     """The values of `FACE_COLUMNS`; None for what is not said."""
     names, speaks_of = _spoken_of(tuple(fields))
     face = dict(zip(names, fields.values(), strict=True))
-    left, top, width, height = _box(face, fields)
+    left, top, width, height = _box(face, fields, boxed="box" in speaks_of)
     age_low, age_high = _age(face) if "age" in speaks_of else (None, None)
     gender, gender_score = _gender(face) if "gender" in speaks_of else (None, None)
     emotions = _emotions(face) if "emotion" in speaks_of else None
@@ -45,7 +46,8 @@ def _spoken_of(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
     """Keys without case and underscores, and what they may speak of. Cached: all faces of a back end have the same."""
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
-    return names, frozenset(topics | {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS})
+    topics |= {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS}
+    return names, frozenset(topics | {"box" for name in names if name in _SPEAK_OF_BOXES})
 
 
 def _folded(value: Any) -> dict[str, Any]:
@@ -62,17 +64,20 @@ def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
     return None
 
 
-def _box(face: dict[str, Any], fields: dict[str, Any]) -> tuple[float | None, ...]:
+def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[float | None, ...]:
     """Left, top, width and height: from a box, from the corners around the face, or from the face itself."""
-    box = _folded(_first(face, _BOXES)) or face
-    found = tuple([number(_first(box, names)) for names in _SIDES])
-    if None not in found:
-        return found
+    found: tuple[float | None, ...] = (None,) * len(_SIDES)
+    if boxed:
+        box = _folded(_first(face, _BOXES)) or face
+        found = tuple([number(_first(box, names)) for names in _SIDES])
+        if None not in found:
+            return found
     corners = polygon(fields) or polygon({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
     if not corners:
         return found
     across, down = [corner["x"] for corner in corners], [corner["y"] for corner in corners]
-    return min(across), min(down), max(across) - min(across), max(down) - min(down)
+    left, top = min(across), min(down)
+    return left, top, max(across) - left, max(down) - top
 
 
 def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
@@ -100,7 +105,8 @@ def _gender(face: dict[str, Any]) -> tuple[str | None, float | None]:
 
 def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
     """Emotions and how sure the back end is of each, as the pairs of a map; None where nothing is said."""
-    said = _first(face, ("emotions", "emotion"))
+    said = face.get("emotions")
+    said = face.get("emotion") if said is None else said
     found: dict[str, Any] = {}
     if isinstance(said, dict):
         found = dict(said)
@@ -121,6 +127,6 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 def _shares(said: dict[str, Any]) -> dict[str, float | None]:
     """Scores as shares of 1: per cent (where any is above 1, all are) divided by 100, likelihoods by their step."""
     scores = {name: number(value) for name, value in said.items()}
-    in_per_cent = any(score is not None and score > 1 for score in scores.values())
+    in_per_cent = any([score is not None and score > 1 for score in scores.values()])
     scale = _PER_CENT if in_per_cent else 1.0
     return {name: likelihood_score(said[name]) if score is None else score / scale for name, score in scores.items()}
