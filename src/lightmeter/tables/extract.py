@@ -92,7 +92,7 @@ def whole_texts(texts: list[Any], sources: list[Any], said: list[Any]) -> list[b
 def _lead_and_parts(texts: list[str]) -> list[bool | None]:
     """Whether the first text holds all the others, which are no whole texts."""
     lead = texts[0]
-    return [lead != "" and all([text in lead for text in texts]), *[False] * (len(texts) - 1)]
+    return [lead != "" and all(text in lead for text in texts), *[False] * (len(texts) - 1)]
 
 
 def _faces(found: Found) -> dict[str, list[Any]]:

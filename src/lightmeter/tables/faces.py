@@ -127,6 +127,6 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 def _shares(said: dict[str, Any]) -> dict[str, float | None]:
     """Scores as shares of 1: per cent (where any is above 1, all are) divided by 100, likelihoods by their step."""
     scores = {name: number(value) for name, value in said.items()}
-    in_per_cent = any([score is not None and score > 1 for score in scores.values()])
+    in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0
     return {name: likelihood_score(said[name]) if score is None else score / scale for name, score in scores.items()}
