@@ -6,7 +6,7 @@ The ledger is kept in double entry: credits come from `grants`, are `free`, then
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -41,20 +41,32 @@ class Tariff:
 
     rates: RateTable
     rounding: Rounding
+    _known: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Prices without a prompt, each worked out once: nearly all requests ask for one of a few."""
 
     def worst(self, backends: Sequence[str], features: Sequence[str], prompt: str | None, pictures: int) -> int:
         """Most credits that so many pictures can cost; with no back ends, none."""
         if not backends:  # to the price table, no back ends would mean its own defaults
             return 0
-        price = per_image(self.rates, backends, features, len(prompt or ""))
-        return request_price(price, (pictures,), self.rounding)
+        return request_price(self._each(backends, features, prompt), (pictures,), self.rounding)
 
     def charge(self, pictures: Iterable[tuple[Sequence[str], int]], features: Sequence[str], prompt: str | None) -> int:
         """Credits for what was delivered: (back ends that answered, pictures) of each asset."""
-        exact = [(per_image(self.rates, done, features, len(prompt or "")) if done else 0, n) for done, n in pictures]
+        exact = [(self._each(done, features, prompt) if done else 0, n) for done, n in pictures]
         if self.rounding is Rounding.REQUEST:
             return request_price(sum(price * n for price, n in exact), (1,), Rounding.REQUEST)
         return sum(request_price(price, (n,), Rounding.IMAGE) for price, n in exact)
+
+    def _each(self, backends: Sequence[str], features: Sequence[str], prompt: str | None) -> int:
+        """Millicredits for a picture; all names exist."""
+        if prompt:
+            return per_image(self.rates, backends, features, len(prompt))
+        asked = (tuple(backends), tuple(features))
+        if asked not in self._known:
+            self._known[asked] = per_image(self.rates, backends, features)
+        return self._known[asked]
 
 
 _NEVER: Final = "a hold is settled for at most what was held"
