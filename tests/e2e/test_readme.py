@@ -53,9 +53,12 @@ def test_the_command_line_example_runs(checkout, environment):
     assert (checkout / "out" / "run" / "tables" / "tags").is_dir()
 
 
-def test_the_service_example_runs(checkout, environment):
+SERVICES = [block for block in blocks("") if block.startswith("lightmeter serve --port")]
+
+
+@pytest.mark.parametrize("example", SERVICES)
+def test_the_service_examples_run(checkout, environment, example):
     """The service starts with the README's options, says where it listens, and answers the README's key."""
-    (example,) = [block for block in blocks("") if block.startswith("lightmeter serve --port")]
     words = shlex.split(example.replace("8080", "0"))
     process = subprocess.Popen(
         [sys.executable, "-m", *words], cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True
