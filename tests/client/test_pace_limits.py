@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -13,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench" / "pace"))  # the ben
 
 from pace_scenarios import Ours
 from pace_world import Bucket, Cap, Window, recent_rate, simulate
+
+from lightmeter.client.pace.spacing import Spacing
 
 
 @settings(max_examples=10, deadline=None)
@@ -46,3 +49,28 @@ def test_a_number_at_once_is_found_however_small(most, seed):
     report = simulate(Ours(rng), service, rng, 300)
     assert len(report.taken) >= 0.85 * service.capacity(0, 300)
     assert len(report.rejected) <= 0.03 * len(report.taken)
+
+
+def test_late_timers_cost_next_to_nothing():
+    """On a machine whose timers come 20 ms late, a limit of one request each 20 ms is used up all the same."""
+    taken = rejected = 0
+    for seed in range(8):  # one alone may be unlucky with its probes
+        rng = random.Random(seed)  # noqa: S311 (as above)
+        report = simulate(Ours(rng), Bucket(rng, lambda _: 50.0), rng, 300, late_s=0.02)
+        taken, rejected = taken + len(report.taken), rejected + len(report.rejected)
+    assert taken >= 0.95 * 8 * 50 * 300
+    assert rejected <= 0.005 * taken
+
+
+@settings(deadline=None)
+@given(st.floats(1, 100), st.floats(0, 60), st.lists(st.floats(0, 0.2), min_size=2, max_size=50))
+def test_catching_up_is_bounded(rate, calm_s, late_s):
+    """However late each request is, no two are nearer than the interval less 50 ms, and less 5 ms after a rejection."""
+    spacing, now, left = Spacing(), 1000.0, []
+    spacing.on_rejected(now - calm_s)
+    for each_s in late_s:
+        now += spacing.wait_s(now, rate) + each_s
+        spacing.take(now, rate)
+        left.append(now)
+    caught_up_s = min(0.05, 0.005 + 0.005 * (now - 1000.0 + calm_s))
+    assert all(later - earlier >= 1 / rate - caught_up_s - 1e-6 for earlier, later in pairwise(left))

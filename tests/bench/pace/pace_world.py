@@ -182,14 +182,16 @@ class Report:
     too_early: int = 0
 
 
-def simulate(controller: Controller, service: Service, rng: random.Random, seconds: float) -> Report:
-    """Run for so many virtual seconds."""
-    return _World(controller, service, rng).run(seconds)
+def simulate(
+    controller: Controller, service: Service, rng: random.Random, seconds: float, late_s: float = 0.0
+) -> Report:
+    """Run for so many virtual seconds; on a busy machine timers come later still, by `late_s` on average."""
+    return _World(controller, service, rng, late_s).run(seconds)
 
 
 class _World:
-    def __init__(self, controller: Controller, service: Service, rng: random.Random) -> None:
-        self.controller, self.service, self.rng = controller, service, rng
+    def __init__(self, controller: Controller, service: Service, rng: random.Random, late_s: float) -> None:
+        self.controller, self.service, self.rng, self.late_s = controller, service, rng, late_s
         self.report = Report()
         self.in_flight = 0
         self.quiet_until = 0.0
@@ -219,7 +221,8 @@ class _World:
         while self.in_flight < MAX_IN_FLIGHT:
             wait_s = self.controller.wait_s(now, self.in_flight)
             if wait_s > 0:
-                self.wake_at = now + wait_s + self.rng.random() * 0.001
+                late_s = self.rng.expovariate(1 / self.late_s) if self.late_s else 0.0
+                self.wake_at = now + wait_s + self.rng.random() * 0.001 + late_s
                 self.push(self.wake_at, "wake")
                 return
             self.in_flight += 1

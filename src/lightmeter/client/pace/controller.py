@@ -193,6 +193,7 @@ class Pace:
         self._flying = max(0, self._flying - 1)
         self._not_taken(ticket)
         self._rejected = True
+        self._spacing.on_rejected(now)
         if ticket.episode == self._episode:
             self._episode += 1
             if not self._goes_by_number(now, ticket):

@@ -7,8 +7,11 @@ from typing import Final
 
 __all__ = ["Spacing", "Ticket"]
 
-# Timers wake late by about so much; what they cost may be caught up, no more.
-_CATCH_UP_S: Final = 0.005
+# Timers wake late, on a busy machine by tens of milliseconds, and what that costs is caught up: with one early request
+# for each late one. Where nothing may come early, rejections say so: after one little is caught up, then ever more.
+_LEAST_CATCH_UP_S: Final = 0.005
+_MOST_CATCH_UP_S: Final = 0.05
+_CATCH_UP_GROWTH: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Spacing:
     def __init__(self) -> None:
         self._last = float("-inf")
         self._held_until = float("-inf")
+        self._rejected_at = float("-inf")
 
     def wait_s(self, now: float, rate: float | None) -> float:
         """Seconds until the next may leave at so many requests per second; None means no limit."""
@@ -45,7 +49,12 @@ class Spacing:
         """None leaves before."""
         self._held_until = until
 
+    def on_rejected(self, now: float) -> None:
+        """One was turned away, perhaps because it came too soon after another."""
+        self._rejected_at = now
+
     def take(self, now: float, rate: float | None) -> None:
         """One leaves."""
         due = now if rate is None else self._last + 1 / rate
-        self._last = due if now - _CATCH_UP_S <= due <= now else now
+        grown_s = _LEAST_CATCH_UP_S + _CATCH_UP_GROWTH * (now - self._rejected_at)
+        self._last = due if now - min(grown_s, _MOST_CATCH_UP_S) <= due <= now else now
