@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import secrets
+import time
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -62,6 +63,17 @@ class _Text(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+        self._second = -1
+        self._shown = ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 (logging's own name)
+        second = int(record.created)
+        if second != self._second:  # the date and the time of day are the same for all lines of a second
+            self._second, self._shown = (
+                second,
+                time.strftime(datefmt or self.default_time_format, time.localtime(second)),
+            )
+        return f"{self._shown},{int(record.msecs):03d}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
         current = request_id.get()
