@@ -5,6 +5,7 @@ A verb's module `lightmeter.cli.<verb>` holds a click command called `command`.
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 from typing import Final
@@ -68,16 +69,22 @@ def _root() -> None:
 
 def main() -> None:
     """Run the command line; every error of ours is a message and an exit code, never a traceback."""
+    code = _run()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and said: a late Ctrl-C must not end in a traceback
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        sys.exit(_root.main(standalone_mode=False) or 0)
+        return _root.main(standalone_mode=False) or 0
     except LightmeterError as error:
         click.echo(f"error: {error}", err=True)
         if error.hint:
             click.echo(f"  {error.hint}", err=True)
-        sys.exit(error.exit_code)
+        return int(error.exit_code)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return int(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        return 130
