@@ -17,13 +17,17 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import duckdb
 import pytest
+
+from lightmeter.tables.extract import FACTS
 
 HERE = Path(__file__).parent
 ANSWERS = int(os.environ.get("LIGHTMETER_BENCH_ANSWERS", "100000"))
 OURS = "lightmeter"
+DUCKDB = "DuckDB read_json"
 FLOORS = ("floor: JSON parse", "floor: Parquet write")
-PEERS = ("pandas.json_normalize", "pydantic loop", "DuckDB read_json", "Polars")
+PEERS = ("pandas.json_normalize", "pydantic loop", DUCKDB, "Polars")
 ALL = (OURS, *PEERS, *FLOORS)
 MODULES = {"Polars": "polars"}
 
@@ -32,10 +36,15 @@ MODULES = {"Polars": "polars"}
 def source(tmp_path_factory):
     """The answers as lines of one file: every contender reads the same bytes."""
     path = tmp_path_factory.mktemp("answers") / "answers.ndjson"
-    made = f"from answers import write_answers; from pathlib import Path; write_answers(Path({str(path)!r}), {ANSWERS})"
-    subprocess.run([sys.executable, "-c", made], check=True, cwd=HERE)
+    write_answers(path, ANSWERS)
     yield path
     path.unlink()
+
+
+def write_answers(path: Path, count: int) -> None:
+    """Made in a process of its own: this folder is no package."""
+    made = f"from answers import write_answers; from pathlib import Path; write_answers(Path({str(path)!r}), {count})"
+    subprocess.run([sys.executable, "-c", made], check=True, cwd=HERE)
 
 
 def measured(name: str, source: Path, folder: Path) -> dict[str, float] | str:
@@ -77,3 +86,21 @@ def test_flatten_beside_its_peers(source, tmp_path):
     printed(found, floors if whole else [])
     rows = {said["rows"] for said in found.values() if isinstance(said, dict)}
     assert len(rows) == 1, found
+
+
+def test_duckdb_does_the_same_work(tmp_path):
+    """The peer that comes nearest writes our very tables: the same columns, types and values."""
+    source = tmp_path / "answers.ndjson"
+    write_answers(source, 300)
+    for name in (OURS, DUCKDB):
+        (tmp_path / name).mkdir()
+        assert isinstance(measured(name, source, tmp_path / name), dict)
+    for table in FACTS:
+        own, theirs = (
+            f"FROM read_parquet('{tmp_path}/{files}/*.parquet')" for files in (f"{OURS}/tables/{table}", DUCKDB)
+        )
+        theirs = theirs.replace("*", table)
+        columns = [duckdb.sql(f"DESCRIBE {rows}").fetchall() for rows in (own, theirs)]
+        assert [column[:2] for column in columns[0]] == [column[:2] for column in columns[1]]
+        for one, other in ((own, theirs), (theirs, own)):
+            assert not duckdb.sql(f"({one}) EXCEPT ALL ({other})").fetchall(), table
