@@ -9,7 +9,8 @@ import pytest
 
 from lightmeter.errors import BackendError
 from lightmeter.service.backends.checkpoint import read_checkpoint
-from lightmeter.service.backends.lite0 import CLASSES, INPUT, OUTPUT, SIDE, build_lite0
+from lightmeter.service.backends.lite0 import build_lite0
+from lightmeter.service.backends.lite0_form import CLASSES, INPUT, OUTPUT, SIDE
 from lightmeter.service.backends.session import open_session
 
 

