@@ -68,13 +68,21 @@ ORDER BY "group" NULLS LAST, weight DESC, items DESC, hex
 """
 
 _NSFW_REVIEW: Final = """
+WITH worst AS ( -- hashes and figures first: only what may be shown is looked at as a whole
+  SELECT hash(item_id) AS mark, max(severity) AS severity FROM nsfw
+  WHERE severity >= $least_severity AND item_id IS NOT NULL GROUP BY mark
+), shown AS (
+  SELECT mark FROM worst
+  WHERE severity >= (SELECT min(severity) FROM (SELECT severity FROM worst ORDER BY severity DESC LIMIT $most))
+)
 SELECT item_id, any_value(url) AS url, max(severity) AS severity, arg_max(label, severity) AS label,
        arg_max(source, severity) AS source, arg_max(frame, severity) AS frame,
        max(severity) - min(severity) AS spread
 FROM (
   SELECT item_id, source, max(url) AS url, max(severity) AS severity, arg_max(label, severity) AS label,
          arg_max(frame, severity) AS frame
-  FROM nsfw WHERE severity IS NOT NULL AND item_id IS NOT NULL GROUP BY item_id, source
+  FROM nsfw WHERE severity IS NOT NULL AND item_id IS NOT NULL AND hash(item_id) IN (SELECT mark FROM shown)
+  GROUP BY item_id, source
 ) GROUP BY item_id HAVING max(severity) >= $least_severity
 ORDER BY severity DESC, spread DESC, item_id LIMIT $most
 """
