@@ -95,15 +95,19 @@ WITH said AS (
 pairs AS (
   SELECT a.item_id, a.frame, a.source AS one, b.source AS other FROM looked a
   JOIN looked b ON a.item_id = b.item_id AND a.frame = b.frame AND a.source < b.source
-), votes AS (
-  SELECT one, other, label, count(*) AS sides FROM pairs
+), votes AS ( -- of both sides together
+  SELECT one, other, label, count(*) AS votes FROM pairs
   JOIN said ON said.item_id = pairs.item_id AND said.frame = pairs.frame AND said.source IN (one, other)
-  GROUP BY pairs.item_id, pairs.frame, one, other, label
+  GROUP BY one, other, label
+), agreed AS (
+  SELECT a.source AS one, b.source AS other, a.label, count(*) AS times FROM said a
+  JOIN said b ON a.item_id = b.item_id AND a.frame = b.frame AND a.label = b.label AND a.source < b.source
+  GROUP BY one, other, a.label
 )
-SELECT one, other, label, count(*) FILTER (sides = 2) AS both_say, count(*) FILTER (sides = 1) AS one_says,
-       avg((sides = 2)::INT) AS agreement
-FROM votes GROUP BY one, other, label HAVING count(*) >= $least_times
-ORDER BY one, other, count(*) DESC, label
+SELECT one, other, label, coalesce(times, 0) AS both_say, votes - 2 * both_say AS one_says,
+       both_say / (votes - both_say) AS agreement
+FROM votes LEFT JOIN agreed USING (one, other, label) WHERE votes - both_say >= $least_times
+ORDER BY one, other, votes - both_say DESC, label
 """
 
 _COST_BY_GROUP: Final = """
