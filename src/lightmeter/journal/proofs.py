@@ -28,6 +28,7 @@ __all__ = [
     "read_balance",
     "release",
     "seen_between",
+    "throttled_since",
     "windows_in_doubt",
 ]
 
@@ -144,6 +145,24 @@ def seen_between(db: apsw.Connection, after: int, until: int) -> list[Seen]:
         Seen(key, State(state), hold, paid, remaining, bool(said), sent, answered, bool(throttled))
         for key, state, hold, paid, remaining, said, sent, answered, throttled in db.execute(_SEEN, (after, until))
     ]
+
+
+_THROTTLED: Final = """
+SELECT EXISTS (
+    SELECT 1 FROM transitions t WHERE t.rowid > ?1 AND t.event = 'throttle' AND EXISTS (
+        SELECT 1 FROM transitions s WHERE s.rowid > ?1 AND s.submission_id = t.submission_id AND s.event = 'send'
+    )
+)
+"""
+
+
+def throttled_since(db: apsw.Connection, after: int) -> bool:
+    """Whether any of the submissions that were first sent after a position of the journal was throttled.
+
+    Nothing is read into memory for it: most runs have millions of steps and none of this kind.
+    """
+    ((found,),) = db.execute(_THROTTLED, (after,))
+    return bool(found)
 
 
 def windows_in_doubt(db: apsw.Connection) -> list[tuple[Reading, Reading]]:

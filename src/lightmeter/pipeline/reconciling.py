@@ -10,7 +10,7 @@ import hashlib
 from typing import Final
 
 from lightmeter.errors import AccessDenied, LightmeterError, MediaTooLarge, OutcomeUnknown, Unreachable, UsageError
-from lightmeter.journal.changes import get_meta, place, put_meta
+from lightmeter.journal.changes import get_meta, put_meta
 from lightmeter.journal.proofs import (
     Reading,
     Ruling,
@@ -19,6 +19,7 @@ from lightmeter.journal.proofs import (
     opening_reading,
     read_balance,
     seen_between,
+    throttled_since,
     windows_in_doubt,
 )
 from lightmeter.journal.state import Event, State
@@ -121,7 +122,7 @@ class Reconciler:
             opening = opening_reading(db)
             if self._session.endpoint.embedded or opening is None or open_submissions(db):
                 return
-            throttled = any(one.throttled for one in seen_between(db, opening.place, place(db)))
+            throttled = throttled_since(db, opening.place)
         if throttled and (readings := await self._two_equal()) is not None:
             await self._judge(opening, readings)
             await self.open_window(readings[1].balance)

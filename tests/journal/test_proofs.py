@@ -1,0 +1,30 @@
+"""What is asked of the journal about the balance."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightmeter.journal.changes import hold_and_send, place, take_back
+from lightmeter.journal.planned import PlannedRow, add_rows
+from lightmeter.journal.proofs import seen_between, throttled_since
+from lightmeter.journal.state import Event
+from lightmeter.journal.store import Journal, reading
+
+
+@settings(max_examples=20, deadline=None)  # each makes a journal
+@given(st.lists(st.sampled_from([Event.THROTTLE, Event.UNREACHED, None]), max_size=6))
+def test_the_short_question_has_the_answer_of_the_long_one(tmp_path_factory, ends):
+    """From wherever one asks, a request was throttled since exactly if one of those seen since was."""
+    folder = tmp_path_factory.mktemp("journal")
+    with Journal(folder) as journal:
+        journal.submit(add_rows([PlannedRow(0, "0", "http://x/0", None, None, "image", "{}", own_id=False)])).result()
+        for event in ends:
+            number = journal.submit(hold_and_send([0], 1, None, 1.0)).result()
+            if event is not None:
+                journal.submit(take_back(number, event, "as it is", 2.0)).result()
+    with reading(folder) as db:
+        last = place(db)
+        for after in range(last + 1):
+            long = any(one.throttled for one in seen_between(db, after, last))
+            assert throttled_since(db, after) == long
