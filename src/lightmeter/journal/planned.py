@@ -21,6 +21,7 @@ __all__ = [
     "set_frames",
 ]
 
+
 @dataclass(frozen=True, slots=True)
 class PlannedFinding:
     """One finding of a pre-check, ready to be stored; `facts` is JSON."""

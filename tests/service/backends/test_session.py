@@ -19,9 +19,7 @@ def test_nobody_is_told_which_models_are_run(tmp_path):
     """The runtime of the models keeps no identity of this machine to report under: it is told so before it loads."""
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     environment |= {"TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
-    said = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
-    )
+    said = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["1"]
     assert [path for path in tmp_path.rglob("*") if path.name == ".ses"] == []
 
