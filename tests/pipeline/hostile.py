@@ -17,7 +17,7 @@ Script = Callable[[int, dict[str, Any]], str]
 
 @dataclass
 class Hostile:
-    """Answers as `script` says; every asset it charges for stands in `charged`."""
+    """Answers as `script` says; every asset it charges for stands in `charged`; jobs are done at so many polls."""
 
     script: Script
     balance: int = 1000
@@ -25,6 +25,7 @@ class Hostile:
     charged: list[str] = field(default_factory=list)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     polls: int = 0
+    polls_until_done: int = 2
 
     def answer(self, urls: list[str], names: list[str] | None = None) -> dict[str, Any]:
         """Charge one credit for each URL and answer."""
@@ -48,7 +49,7 @@ class Hostile:
             return web.Response()
         if what.startswith("ack"):
             request_id = f"r{self.posts}"
-            self.jobs[request_id] = {"left": 2, "urls": urls, "fail": what.removeprefix("ack")}
+            self.jobs[request_id] = {"left": self.polls_until_done, "urls": urls, "fail": what.removeprefix("ack")}
             return web.json_response({"request_id": request_id, "status": "queued", "success": True})
         return self._at_once(what, urls)
 
