@@ -61,6 +61,14 @@ def test_credits_of_items_sum_to_what_was_paid(demo):
     assert run.sql("SELECT sum(credits) AS paid FROM assets")["paid"][0] == run.summary().paid
 
 
+def test_the_demo_costs_what_was_forecast(demo):
+    """What was paid lies in the predicted range, and what was learned on the way leaves no doubt about the next one."""
+    stated = lm.open(demo[1]).statement()
+    assert stated.paid in stated.predicted
+    assert stated.picture.low == stated.picture.high
+    assert stated.to_dict()["unexplained"] == 0
+
+
 def test_the_readme_shows_what_the_models_say(demo):
     """The README's list of top tags is what the demo finds."""
     found = lm.open(demo[1]).sql(
