@@ -15,9 +15,9 @@ from lightmeter.service.assets.fetch import Fetcher
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.palette import Palette
 from lightmeter.service.books.credits import Tariff
-from lightmeter.service.work.cache import Answers, Content, Shape
-from lightmeter.service.work.inference import Question
-from lightmeter.service.work.worker import Desk, Order, Worker, WorkerLimits
+from lightmeter.service.workshop.cache import Answers, Content, Shape
+from lightmeter.service.workshop.inference import Question
+from lightmeter.service.workshop.worker import Desk, Order, Worker, WorkerLimits
 from lightmeter.testing import tiny_png, tiny_video
 
 TAGS = Question(frozenset({"tags"}), AnalysisOptions())

@@ -21,7 +21,7 @@ from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.assets.fetch import Fetcher
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.books.credits import Tariff
-from lightmeter.service.work.worker import Desk, Order, Worker
+from lightmeter.service.workshop.worker import Desk, Order, Worker
 from lightmeter.testing import tiny_png
 
 HERE = Path(__file__).parent

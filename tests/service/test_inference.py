@@ -13,7 +13,7 @@ from lightmeter.models.response import Description, Entries
 from lightmeter.service.backends.base import AnalysisOptions, BackendTraits
 from lightmeter.service.backends.registry import BUILTIN, load
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.work.inference import Inference, Question
+from lightmeter.service.workshop.inference import Inference, Question
 from lightmeter.testing import tiny_picture
 
 ALL = Question(frozenset({"descriptions"}), AnalysisOptions())

@@ -15,7 +15,7 @@ from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.assets.fetch import Fetcher
 from lightmeter.service.backends.palette import Palette
 from lightmeter.service.books.credits import Tariff
-from lightmeter.service.work.worker import Busy, Desk, Order, Worker, WorkerLimits
+from lightmeter.service.workshop.worker import Busy, Desk, Order, Worker, WorkerLimits
 from lightmeter.testing import tiny_png
 
 RATES = RateTable(date(2026, 1, 1), {"palette": {"colors": 1000}, "teller": {"descriptions": 5000}}, ("palette",))

@@ -14,7 +14,7 @@ import click
 from lightmeter.pricing.rates import Rounding
 from lightmeter.service import logs
 from lightmeter.service.app import DEFAULT_LEASE_S, ServiceConfig, default_workers
-from lightmeter.service.work.worker import WorkerLimits
+from lightmeter.service.workshop.worker import WorkerLimits
 
 __all__ = ["DATABASE", "configured", "database_option", "engine_options", "stopping"]
 

@@ -31,9 +31,9 @@ from lightmeter.service.http.handlers import Handlers
 from lightmeter.service.http.injection import Injection
 from lightmeter.service.http.routes import application
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.work.queues import LocalQueue, Queue
-from lightmeter.service.work.runner import Runner, Terms
-from lightmeter.service.work.worker import Worker, WorkerLimits
+from lightmeter.service.workshop.queues import LocalQueue, Queue
+from lightmeter.service.workshop.runner import Runner, Terms
+from lightmeter.service.workshop.worker import Worker, WorkerLimits
 
 __all__ = ["DEFAULT_LEASE_S", "RunningService", "ServiceConfig", "default_workers", "open_account", "start", "work"]
 
@@ -186,7 +186,7 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
 def _queue(config: ServiceConfig, store: Store, runner: Runner) -> Queue:
     if not is_postgres(config.database):
         return LocalQueue(store, runner, config.clock)
-    from lightmeter.service.work.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
+    from lightmeter.service.workshop.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
 
     return PostgresQueue(config.database, store, runner, config.clock, config.lease_s)
 

@@ -25,9 +25,9 @@ from lightmeter.service.books.jobs import FINISHED, JobState
 from lightmeter.service.books.store import Store
 from lightmeter.service.http.ids import random_hex
 from lightmeter.service.http.parameters import BadRequest, named, read_uploads, validate
-from lightmeter.service.work.pressure import Busy
-from lightmeter.service.work.queues import Queue
-from lightmeter.service.work.runner import Runner, Running, Terms, kinds_of
+from lightmeter.service.workshop.pressure import Busy
+from lightmeter.service.workshop.queues import Queue
+from lightmeter.service.workshop.runner import Runner, Running, Terms, kinds_of
 
 __all__ = ["Handlers", "Reply", "Terms", "refusal"]
 

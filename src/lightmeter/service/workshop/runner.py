@@ -21,9 +21,9 @@ from lightmeter.service.books.database import StoreError
 from lightmeter.service.books.jobs import JobState
 from lightmeter.service.books.store import Store
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.work.company import Company
-from lightmeter.service.work.pressure import Busy, Place
-from lightmeter.service.work.worker import Desk, Order, Worker
+from lightmeter.service.workshop.company import Company
+from lightmeter.service.workshop.pressure import Busy, Place
+from lightmeter.service.workshop.worker import Desk, Order, Worker
 
 __all__ = ["Runner", "Running", "Terms", "active", "kinds_of"]
 

@@ -14,7 +14,7 @@ from lightmeter.service.books import admission
 from lightmeter.service.books.admission import Admission
 from lightmeter.service.books.database import Connection
 from lightmeter.service.books.store import Store
-from lightmeter.service.work.runner import Runner
+from lightmeter.service.workshop.runner import Runner
 
 __all__ = ["LocalQueue", "Queue"]
 

@@ -40,7 +40,7 @@ from lightmeter.service.books.admission import Admission
 from lightmeter.service.books.database import Connection, StoreError
 from lightmeter.service.books.postgres import raw, with_search_path
 from lightmeter.service.books.store import Store
-from lightmeter.service.work.runner import Runner
+from lightmeter.service.workshop.runner import Runner
 
 __all__ = ["PostgresQueue"]
 

@@ -22,11 +22,11 @@ from lightmeter.service.assets.film import Film
 from lightmeter.service.backends.base import AnalysisOptions, Backend, traits_of
 from lightmeter.service.books.credits import Tariff
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.work.cache import DEFAULT_CACHE_BYTES, Answers, Content
-from lightmeter.service.work.findings import Seen, as_json, joined, merged, shape_of
-from lightmeter.service.work.inference import Inference, Question
-from lightmeter.service.work.pressure import MOST_WAITING, Busy, Gate, Place
-from lightmeter.service.work.turns import FairRoom
+from lightmeter.service.workshop.cache import DEFAULT_CACHE_BYTES, Answers, Content
+from lightmeter.service.workshop.findings import Seen, as_json, joined, merged, shape_of
+from lightmeter.service.workshop.inference import Inference, Question
+from lightmeter.service.workshop.pressure import MOST_WAITING, Busy, Gate, Place
+from lightmeter.service.workshop.turns import FairRoom
 
 __all__ = ["Busy", "Desk", "Done", "Order", "Worker", "WorkerLimits"]
 

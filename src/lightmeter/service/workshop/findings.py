@@ -11,7 +11,7 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.service.assets.darkroom import Pictures
 from lightmeter.service.assets.frames import sum_up
-from lightmeter.service.work.cache import Shape
+from lightmeter.service.workshop.cache import Shape
 
 __all__ = ["Seen", "as_json", "joined", "merged", "shape_of"]
 

@@ -42,7 +42,7 @@ from lightmeter.models.response import Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
 from lightmeter.service.crew import Crew
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.work.turns import Rota
+from lightmeter.service.workshop.turns import Rota
 
 __all__ = ["Inference", "Question"]
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from lightmeter.media.facts import MediaKind
 from lightmeter.models.response import Entries
-from lightmeter.service.work.inference import Question
+from lightmeter.service.workshop.inference import Question
 
 __all__ = ["DEFAULT_CACHE_BYTES", "Answers", "Content", "Shape"]
 
