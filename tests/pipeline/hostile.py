@@ -95,6 +95,13 @@ async def listening(hostile: Hostile) -> AsyncIterator[str]:
     app.router.add_post("/api/fetch", hostile.fetch)
     app.router.add_get("/api/response/{request_id}", hostile.response)
     app.router.add_get("/api/credits", hostile.credits)
+    async with served(app) as base_url:
+        yield base_url
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncIterator[str]:
+    """An application on a free port for as long as the block lasts."""
     runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     try:

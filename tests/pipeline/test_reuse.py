@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share a module
 
-from hostile import Hostile, listening
+from hostile import Hostile, listening, served
 
 import lightmeter as lm
 from lightmeter.errors import PlanChanged, SettingsError
@@ -182,15 +181,8 @@ async def gallery(pictures: dict[str, bytes]):
 
     app = web.Application()
     app.router.add_get("/{name}", show)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-        await asyncio.sleep(0)
+    async with served(app) as base_url:
+        yield base_url
 
 
 async def test_a_picture_that_changed_is_paid_for(again):
