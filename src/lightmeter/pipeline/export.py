@@ -18,13 +18,14 @@ from lightmeter import __version__
 from lightmeter.errors import TablesError
 from lightmeter.journal.store import journal_path, reading
 from lightmeter.pipeline.session import Header, read_header
-from lightmeter.pipeline.telling import Latest, tell
+from lightmeter.pipeline.telling import Latest, Told, tell
 from lightmeter.tables.catalog import write_catalog
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.delta import write_delta
 from lightmeter.tables.flatten import Flattener
-from lightmeter.tables.loading import BATCH_BYTES, Loader
+from lightmeter.tables.loading import Loader
+from lightmeter.tables.records import Recorder
 from lightmeter.tables.schema import TABLES, schema
 
 __all__ = ["export"]
@@ -121,18 +122,17 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
 def _write(dataset: Dataset, runs: list[_Run], latest: Latest, *, beside: bool) -> dict[str, int]:
     told = runs[-1:] if beside else runs
     extra_types = _extra_types(runs)
-    flattener = Flattener(extra_types=extra_types)
+    into = Told(Flattener(), Recorder(extra_types))
     schemas = {table: schema(table, extra_types) for table in TABLES}
     with collector_paused():
         with dataset.replacing(schemas, _lineage(told), beside=beside) as writers, Loader(writers) as loader:
             for run in told:
                 with reading(run.folder) as db:
                     db.execute("ATTACH ? AS latest", (str(latest.path),))
-                    for _ in tell(flattener, db, run.header, run.place):
-                        if flattener.size_bytes >= BATCH_BYTES:
-                            loader.put(flattener.take())
-                            gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old
-            loader.put(flattener.take())
+                    for batch in tell(into, db, run.header, run.place):
+                        loader.put(batch)
+                        gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old
+            loader.put(into.flattener.take())
         return {table: writers[table].rows for table in TABLES}
 
 

@@ -7,23 +7,33 @@ facts by the latest run that answered it. Which that is stands in a scratch data
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import apsw
 
-from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.raw import unpack
 from lightmeter.journal.store import journal_path
 from lightmeter.pipeline.session import Header
-from lightmeter.tables.flatten import AnswerContext, Flattener, ItemRef
+from lightmeter.tables.flatten import AnswerContext, Batch, Flattener, ItemRef
+from lightmeter.tables.loading import BATCH_BYTES
+from lightmeter.tables.records import Recorder, Records, Same, Values, moments
 
-__all__ = ["CREDIT_STEP", "Latest", "share_of", "tell"]
+__all__ = ["CREDIT_STEP", "Latest", "Told", "share_of", "tell"]
 
 CREDIT_STEP: Final = 2**-20
 """Shares of credits are whole multiples of this (about a millionth): any sum of such doubles is exact."""
+
+_ROWS_AT_A_TIME: Final = 8192
+_ANSWERS_AT_A_TIME: Final = 256
+_BYTES_AT_A_TIME: Final = 2**20
+
+_Columns: TypeAlias = "dict[str, tuple[Any, ...]]"
 
 _NEWEST: Final = "coalesce((SELECT run FROM latest.{} WHERE item_id = i.item_id), ?1) = ?1"
 
@@ -47,7 +57,7 @@ WHERE {_NEWEST.format("stated")} ORDER BY i.seq
 
 # In the order of the manifest: answers come in any order, tables are the same again.
 _ANSWERS: Final = """
-SELECT f.request_id, a.raw, f.submission_id, NULL
+SELECT f.submission_id, f.request_id, a.raw
 FROM (SELECT s.submission_id, s.request_id, min(i.seq) AS first
       FROM submissions s LEFT JOIN items i USING (submission_id)
       WHERE s.state = 'settled' GROUP BY s.submission_id ORDER BY first, s.submission_id LIMIT -1) f
@@ -55,22 +65,27 @@ CROSS JOIN answers a ON a.submission_id = f.submission_id
 """
 
 _EARLIER: Final = """
-SELECT e.request_id, e.raw, NULL, f.earlier_id
+SELECT f.earlier_id, e.request_id, e.raw
 FROM (SELECT earlier_id, min(seq) AS first FROM reused GROUP BY earlier_id ORDER BY first LIMIT -1) f
 CROSS JOIN earlier e ON e.earlier_id = f.earlier_id
 """
 
-_ROWS_OF: Final = f"""
-WITH answered AS (
-  SELECT item_id, asset FROM items WHERE submission_id = ?2
-  UNION ALL SELECT item_id, asset FROM reused JOIN items USING (seq) WHERE earlier_id = ?3
-)
-SELECT i.item_id, i.url, iif({_NEWEST.format("answered")}, answered.asset, NULL)
-FROM answered JOIN items i USING (item_id)
+# The rows that many answers are about, duplicates after originals: one statement for each answer would take longer
+# than all else that is done for it.
+_ROWS_OF: Final = """
+SELECT w.value, i.item_id, i.url, iif({newest}, o.asset, NULL)
+FROM json_each(?2) w CROSS JOIN {answered} CROSS JOIN items i ON i.item_id = o.item_id
 UNION ALL
-SELECT i.item_id, i.url, iif({_NEWEST.format("answered")}, answered.asset, NULL)
-FROM answered JOIN items i ON i.duplicate_of = answered.item_id
-"""  # noqa: S608 (our own words)
+SELECT w.value, i.item_id, i.url, iif({newest}, o.asset, NULL)
+FROM json_each(?2) w CROSS JOIN {answered} CROSS JOIN items i ON i.duplicate_of = o.item_id
+"""
+_SOURCES: Final = tuple(
+    (statement, _ROWS_OF.format(newest=_NEWEST.format("answered"), answered=answered))
+    for statement, answered in (
+        (_ANSWERS, "items o ON o.submission_id = w.value"),
+        (_EARLIER, "reused r ON r.earlier_id = w.value CROSS JOIN items o ON o.seq = r.seq"),
+    )
+)
 
 _REQUESTS: Final = """
 SELECT request_id, state, sent_at, answered_at, assets, paid AS credits_paid, remaining AS credits_remaining,
@@ -152,55 +167,86 @@ class Latest:
         return cls(path, overlaps)
 
 
-def tell(flattener: Flattener, db: apsw.Connection, header: Header, run: int) -> Iterator[None]:
-    """Hand everything that a run tells to the flattener, pausing after each step so that the caller may take it.
+class Told(NamedTuple):
+    """What a journal tells goes through these: answers, and rows that are rows already."""
+
+    flattener: Flattener
+    recorder: Recorder
+
+
+def tell(into: Told, db: apsw.Connection, header: Header, run: int) -> Iterator[Records | Batch]:
+    """Everything that a run tells, batch by batch; what the flattener holds in the end is left to the caller.
 
     Args:
-        flattener: Gets the rows.
+        into: Who makes batches of it.
         db: The run's journal, with the scratch database of `Latest` attached as `latest`.
         header: The run's.
         run: Its place among the runs of the folder.
     """
-    for row in _rows(db, _ASSETS, run):
-        flattener.add_row("assets", _asset(row, header))
-        yield
+    yield from _records(db, _ASSETS, (run,), partial(_assets, into.recorder, header))
     options = header.options
-    for statement in (_ANSWERS, _EARLIER):
-        for request_id, packed, *whose in db.execute(statement):
-            refs = [ItemRef(*row) for row in db.execute(_ROWS_OF, (run, *whose))]
-            context = AnswerContext(header.run_id, request_id, options.role, options.language)
-            flattener.add_answer(unpack(packed), refs, context)
-            yield
-    for row in _rows(db, _REQUESTS):
-        moments = {name: _moment(row[name]) for name in ("sent_at", "answered_at")}
-        flattener.add_row("requests", {**row, **moments, "run_id": header.run_id})
-        yield
-    for row in _rows(db, _FINDINGS, run):
-        flattener.add_row("prechecks", {**row, "run_id": header.run_id})
-        yield
+    for statement, rows_of in _SOURCES:
+        for some in _some_answers(db.execute(statement)):
+            refs = defaultdict(list)
+            for key, *row in db.execute(rows_of, (run, json.dumps([key for key, _, _ in some]))):
+                refs[key].append(ItemRef(*row))
+            for key, request_id, raw in some:
+                context = AnswerContext(header.run_id, request_id, options.role, options.language)
+                into.flattener.add_answer(raw, refs[key], context)
+                if into.flattener.size_bytes >= BATCH_BYTES:
+                    yield into.flattener.take()
+    yield from _records(db, _REQUESTS, (), partial(_requests, into.recorder, header))
+    yield from _records(db, _FINDINGS, (run,), partial(_findings, into.recorder, header))
 
 
-def _rows(db: apsw.Connection, statement: str, *bound: int) -> Iterator[dict[str, Any]]:
+def _some_answers(packed: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[int, str | None, bytes]]]:
+    """Answers, unpacked, as many at a time as memory allows."""
+    some, size_bytes = [], 0
+    for key, request_id, raw in packed:
+        some.append((key, request_id, unpack(raw)))
+        size_bytes += len(some[-1][2])
+        if len(some) == _ANSWERS_AT_A_TIME or size_bytes >= _BYTES_AT_A_TIME:
+            yield some
+            some, size_bytes = [], 0
+    if some:
+        yield some
+
+
+def _records(
+    db: apsw.Connection, statement: str, bound: tuple[int, ...], made: Callable[[_Columns, int], Records]
+) -> Iterator[Records]:
+    """What a statement selects, as batches of one table."""
     cursor = db.execute(statement, bound)
-    names: list[str] | None = None
-    for values in cursor:
-        names = names or [column[0] for column in cursor.get_description()]
-        yield dict(zip(names, values, strict=True))
+    first = list(islice(cursor, 1))
+    names = [column[0] for column in cursor.get_description()] if first else []
+    told = chain(first, cursor)
+    while rows := list(islice(told, _ROWS_AT_A_TIME)):
+        yield made(dict(zip(names, zip(*rows, strict=True), strict=True)), len(rows))
 
 
-def _asset(row: dict[str, Any], header: Header) -> dict[str, Any]:
-    paid, paid_in_all = row["paid"], row["paid_in_all"]
-    own = share_of(paid, row["sharers"], row["place"]) if paid else 0.0
-    return {
-        **row,
-        "run_id": header.run_id,
-        "credits": own if paid_in_all is None else paid_in_all,
-        "features": list(header.options.features),
-        "backends": list(header.options.backends),
-        "answered_at": _moment(row["answered_at"]),
-        "extra": json.loads(row["extra"]),
+def _assets(recorder: Recorder, header: Header, told: _Columns, count: int) -> Records:
+    columns: dict[str, Values] = {
+        **told,
+        "run_id": Same(header.run_id),
+        "credits": list(map(_credits, told["paid"], told["sharers"], told["place"], told["paid_in_all"])),
+        "features": Same(list(header.options.features)),
+        "backends": Same(list(header.options.backends)),
+        "answered_at": moments(told["answered_at"]),
     }
+    return recorder.records("assets", columns, count)
 
 
-def _moment(at: float | None) -> Any:
-    return None if at is None else utc_from_timestamp(at)
+def _credits(paid: int | None, sharers: int, place: int, paid_in_all: float | None) -> float:
+    """An item's own share, or what all runs paid for it."""
+    if paid_in_all is not None:
+        return paid_in_all
+    return share_of(paid, sharers, place) if paid else 0.0
+
+
+def _requests(recorder: Recorder, header: Header, told: _Columns, count: int) -> Records:
+    at = {name: moments(told[name]) for name in ("sent_at", "answered_at")}
+    return recorder.records("requests", {**told, **at, "run_id": Same(header.run_id)}, count)
+
+
+def _findings(recorder: Recorder, header: Header, told: _Columns, count: int) -> Records:
+    return recorder.records("prechecks", {**told, "run_id": Same(header.run_id)}, count)

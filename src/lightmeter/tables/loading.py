@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
-from lightmeter.tables.flatten import Batch
+import pyarrow as pa
+
 from lightmeter.tables.parts import PartWriter
 
-__all__ = ["BATCH_BYTES", "Loader"]
+__all__ = ["BATCH_BYTES", "Batch", "Loader"]
 
 BATCH_BYTES: Final = 8 * 2**20
 """About what a batch should hold: enough that what is done once for each does not count, little enough for memory."""
@@ -24,6 +25,19 @@ BATCH_BYTES: Final = 8 * 2**20
 _FIRST_LANE: Final = frozenset({"tags", "descriptions", "texts", "brands"})
 _UNDER_WAY: Final = 2
 """Batches that are being written at a time."""
+
+
+class Batch(Protocol):
+    """Rows of one table or several, not yet made Arrow."""
+
+    @property
+    def filled(self) -> list[str]:
+        """The tables that have rows or may have some."""
+        ...
+
+    def table(self, name: str) -> pa.Table:
+        """The rows of one of the filled tables; asked once for each, by any thread."""
+        ...
 
 
 class Loader:

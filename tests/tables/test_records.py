@@ -1,0 +1,57 @@
+"""Rows that come as rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.tables.records import Recorder, Same, moments
+from lightmeter.tables.schema import schema
+
+_SECONDS = st.floats(0, 4e9) | st.integers(0, 2**31).map(float) | st.none()
+
+
+@given(st.lists(_SECONDS, min_size=1))
+def test_moments_are_those_of_datetime(seconds):
+    """Seconds become the very microsecond that Python's own `datetime` makes of them."""
+    expected = [None if one is None else datetime.fromtimestamp(one, tz=UTC) for one in seconds]
+    assert moments(seconds).to_pylist() == expected
+
+
+def test_columns_that_are_missing_are_null():
+    """A table has all columns of its schema, whatever is known of its rows; one value may stand for all of them."""
+    table = Recorder({}).records("requests", {"request_id": ["a", None], "run_id": Same("run")}, 2).table("requests")
+    assert table.schema.equals(schema("requests"), check_metadata=True)
+    first, second = table.to_pylist()
+    assert (first.pop("request_id"), first.pop("run_id")) == ("a", "run")
+    assert set(first.values()) == {None}
+    assert (second["request_id"], second["run_id"]) == (None, "run")
+
+
+def test_lists_may_be_the_same_for_all_rows():
+    """What was asked for is said once and stands in every row."""
+    columns = {"features": Same(["tags", "nsfw"]), "backends": Same([])}
+    table = Recorder({}).records("assets", columns, 3).table("assets")
+    assert table.column("features").to_pylist() == [["tags", "nsfw"]] * 3
+    assert table.column("backends").to_pylist() == [[]] * 3
+
+
+def test_own_columns_have_the_types_of_the_manifest():
+    """The manifest's columns come under their names in the table; a text column keeps what is no text as JSON."""
+    types = {"Status": "string", "n": "int64", "more": "json"}
+    extras = ['{"Status": "mine", "n": 5, "more": {"a": 1}}', '{"Status": [1], "n": "five"}', "{}"]
+    table = Recorder(types).records("assets", {"item_id": ["1", "2", "3"], "extra": extras}, 3).table("assets")
+    assert table.column("Status_manifest").to_pylist() == ["mine", "[1]", None]
+    assert table.column("n").to_pylist() == [5, None, None]
+    assert table.column("more").to_pylist() == ['{"a":1}', None, None]
+
+
+def test_no_rows_are_no_batch():
+    """Records without rows fill no table; a table that they do not fill cannot be asked for."""
+    none = Recorder({}).records("requests", {}, 0)
+    assert none.filled == []
+    with pytest.raises(KeyError):
+        none.table("requests")
