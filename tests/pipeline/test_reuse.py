@@ -245,6 +245,40 @@ def test_many_processes_keep_and_find_together(kept):
         assert answers.forget(2**40) == 40
 
 
+BEGINNER = """
+import multiprocessing
+import sys
+from pathlib import Path
+from lightmeter.pipeline.answers import Answers
+
+def begin(folder, together):
+    try:
+        for n in range(300):
+            together.wait(60)
+            with Answers.opened(folder / str(n)):
+                pass
+    except BaseException:
+        together.abort()
+        raise
+
+if __name__ == "__main__":
+    forking = multiprocessing.get_context("fork")
+    together = forking.Barrier(8)
+    beginners = [forking.Process(target=begin, args=(Path(sys.argv[1]), together)) for _ in range(8)]
+    for one in beginners:
+        one.start()
+    for one in beginners:
+        one.join()
+    sys.exit(max(abs(one.exitcode) for one in beginners))
+"""
+
+
+def test_many_processes_begin_the_same_file_at_once(kept):
+    """Whoever opens a folder that holds nothing yet, in the same moment as others, is not turned away."""
+    begun = subprocess.run([sys.executable, "-c", BEGINNER, str(kept)], capture_output=True, text=True, check=False)
+    assert (begun.stderr, begun.returncode) == ("", 0)
+
+
 MARKS = st.none() | st.integers(1, 2)
 ASSETS = st.builds(
     Asset,

@@ -6,6 +6,7 @@ its canonical URL, or the hash of its content. What is kept too long, and what n
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ FILE_NAME: Final = "answers-1.sqlite"
 """Its number is that of the tables' form: another form is another file, and old answers are merely not found."""
 
 BUSY_MS: Final = 30_000
+
+_LOCK: Final = ".answers.lock"
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -127,12 +130,13 @@ class Answers:
         connection = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            connection = apsw.Connection(str(folder / FILE_NAME))
-            connection.set_busy_timeout(BUSY_MS)
-            connection.pragma("journal_mode", "wal")
+            with _alone(folder):
+                connection = apsw.Connection(str(folder / FILE_NAME))
+                connection.set_busy_timeout(BUSY_MS)
+                connection.pragma("journal_mode", "wal")
+                connection.execute(_SCHEMA)
             # Losing the last of it in a power cut loses a saving, never an answer: the journals have them all.
             connection.pragma("synchronous", "normal")
-            connection.execute(_SCHEMA)
             yield cls(connection)
         except (apsw.Error, OSError) as error:
             raise SettingsError(
@@ -198,3 +202,15 @@ class Answers:
             if forgotten:
                 self._db.execute("DELETE FROM answers WHERE answer_id NOT IN (SELECT answer_id FROM assets)")
         return forgotten
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from opening the file meanwhile.
+
+    The first to open it switches it to WAL. Two that do so at once read its head and then both want to write it, and
+    SQLite turns one away at once, whatever the busy timeout: to wait would be a deadlock.
+    """
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
