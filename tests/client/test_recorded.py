@@ -1,8 +1,9 @@
 """Conversations with a real service, played back: what it said once is understood today.
 
 The cassettes were recorded against our own service. `LIGHTMETER_RECORD=1 pytest
-tests/client/test_recorded.py` starts one, talks to it and records them anew; otherwise no socket is opened.
-Keys are left out, and addresses are replaced.
+tests/client/test_recorded.py` starts one, talks to it and records them anew. The client talks to a relay on loopback,
+over real sockets; what the relay hears from the service beyond is what is on tape. Keys are left out, and addresses are
+replaced.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
 import vcr
 from vcr.request import Request
@@ -25,7 +27,7 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.service.app import ServiceConfig, open_account, start
 from lightmeter.testing import tiny_png
 
-from .conftest import StepClock, http, saying
+from .conftest import StepClock, http, read_request, saying
 
 RECORDING = os.environ.get("LIGHTMETER_RECORD") == "1"
 CASSETTES = Path(__file__).parent / "cassettes"
@@ -39,16 +41,14 @@ class Stage:
     """Where a conversation takes place.
 
     Attributes:
-        base_url: Address of the service.
+        base_url: Address of the relay to the service.
         image_url: Address of a picture that the service can fetch.
         keys: A key of each account.
-        names: Real address → the one written down.
     """
 
     base_url: str
     image_url: str
     keys: dict[str, str]
-    names: dict[str, str]
 
     def client(self, account: str) -> Client:
         """A client of this account; it does not wait when nobody has to be waited for."""
@@ -101,13 +101,32 @@ def cassette(name: str, names: dict[str, str]):
     return tape.use_cassette(f"{name}.yaml")
 
 
+def relay(service: str):
+    """A script that passes each request on to a service, and its answer back."""
+
+    async def script(reader, writer, _heard):
+        async with aiohttp.ClientSession() as session:
+            while True:
+                head, _, body = (await read_request(reader)).partition(b"\r\n\r\n")
+                (method, target, _), *lines = [line.split(" ") for line in head.decode().split("\r\n")]
+                kept = {"x-api-key:", "content-type:", "accept:"}
+                headers = {name.rstrip(":"): " ".join(value) for name, *value in lines if name.lower() in kept}
+                async with session.request(method, service + target, data=body or None, headers=headers) as answer:
+                    said = await answer.read()
+                writer.write(http(answer.status, said, Content_Type="application/json"))
+                await writer.drain()
+
+    return script
+
+
 @pytest.fixture
 async def stage(request, serving, tmp_path) -> AsyncIterator[Stage]:
     """The recorded service, or, when recording, a real one with a picture to fetch."""
     name = request.node.name.removeprefix("test_")
     if not RECORDING:
         with cassette(name, {}):
-            yield Stage(SERVICE, MEDIA + "/cat.png", dict.fromkeys(ACCOUNTS, "any-key"), {})
+            async with serving(relay(SERVICE)) as heard:
+                yield Stage(heard.base_url, MEDIA + "/cat.png", dict.fromkeys(ACCOUNTS, "any-key"))
         return
     picture = http(200, tiny_png(0), Content_Type="image/png")
     database = f"sqlite:///{tmp_path / 'service.db'}"
@@ -118,7 +137,8 @@ async def stage(request, serving, tmp_path) -> AsyncIterator[Stage]:
         try:
             names = {service.base_url: SERVICE, media.base_url: MEDIA}
             with cassette(name, names):
-                yield Stage(service.base_url, media.base_url + "/cat.png", keys, names)
+                async with serving(relay(service.base_url)) as heard:
+                    yield Stage(heard.base_url, media.base_url + "/cat.png", keys)
         finally:
             await service.close()
 

@@ -218,6 +218,67 @@ async def test_large_bodies_arrive_whole(serving):
     assert heard.requests[0].partition(b"\r\n\r\n")[2] == body
 
 
+async def test_an_answer_before_the_whole_request_was_read_is_taken(serving):
+    """A service may refuse a large body before it has read it: that is an answer, and the connection is not kept."""
+
+    async def script(reader, writer, heard):
+        heard.requests.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(http(413, {"error": "too large"}))
+        await writer.drain()
+        await asyncio.sleep(60)
+
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        for _ in range(2):
+            answer = await transport.send("POST", "/api/fetch", body=bytes(40_000_000))
+            assert answer.status == 413
+    assert heard.connections == 2
+
+
+async def test_what_comes_before_the_answer_is_passed_over(serving):
+    """An interim answer is none; the one that follows is."""
+    script = saying(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + http(200, {"n": 1}))
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        assert (await transport.send("GET", "/api/credits")).body == b'{"n": 1}'
+
+
+async def test_answers_in_chunks_and_to_the_end(serving):
+    """An answer without a length is whole when its chunks are, or when the service hangs up, as the standard has it."""
+
+    async def script(reader, writer, heard):
+        heard.requests.append(await read_request(reader))
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")
+        heard.requests.append(await read_request(reader))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n[]")
+
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        assert (await transport.send("POST", "/api/fetch", body=b"{}")).body == b"{}"
+        assert (await transport.send("POST", "/api/fetch", body=b"{}")).body == b"[]"
+    assert heard.connections == 1
+
+
+@pytest.mark.parametrize("evil", ["a\r\nX-Evil: 1", "a\nb", "ü"])
+async def test_nothing_breaks_out_of_its_line(serving, evil):
+    """What would write headers of its own is not sent, wherever it stands."""
+    async with serving(saying()) as heard, Transport(heard.base_url, KEY) as transport:
+        with pytest.raises(UsageError, match="character"):
+            await transport.send("GET", "/api/response/" + evil)
+        with pytest.raises(UsageError, match="character"):
+            await transport.send("POST", "/api/fetch", body=b"{}", headers={"Idempotency-Key": evil})
+    assert heard.connections == 0
+
+
+async def test_a_proxy_gets_its_password_and_nobody_else(serving):
+    """Name and password in a proxy's address are told to the proxy with each request, as the standard has it."""
+    async with serving(saying(http(200), http(200))) as proxy:
+        address = proxy.base_url.replace("http://", "http://me:secret@")
+        async with Transport("http://service.invalid", "key", proxy=address) as transport:
+            await transport.send("GET", "/api/credits")
+            await transport.send("GET", "/api/credits")
+    for request in proxy.requests:
+        assert request.count(b"Proxy-Authorization: Basic bWU6c2VjcmV0") == 1
+        assert b"\r\nHost: service.invalid\r\n" in request
+
+
 async def test_cookies_and_proxies_are_left_alone(serving, monkeypatch):
     """No cookie comes back, and no proxy from the environment sees the key."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")

@@ -8,10 +8,10 @@ no cookies, and no proxy that was not asked for; the key goes to the configured 
 
 from __future__ import annotations
 
-import io
+import asyncio
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Final, Self
@@ -19,7 +19,9 @@ from urllib.parse import urlencode
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.http import StreamWriter
 from pydantic import SecretStr
 from yarl import URL
 
@@ -40,11 +42,8 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 # credit.
 _KEEP_ALIVE_S = 1.5
 
-# aiohttp warns about longer bodies given as bytes, because it writes those in one go.
-_STREAMED_BODY_BYTES = 1024 * 1024
-
+_WRITTEN_AT_ONCE_BYTES = 256 * 1024
 _READ_BYTES = 256 * 1024
-_JSON_HEADERS: Final = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,35 +112,21 @@ class Transport:
         self._connections = connections
         self._max_answer_bytes = max_answer_bytes
         self._proxy = None if proxy is None else _proxy_url(proxy, URL(self.base_url))
-        self._addresses: dict[str, URL] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._line: _Line | None = None
 
     def __repr__(self) -> str:
         return f"Transport({self.base_url!r})"
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_KEEP_ALIVE_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._standing_headers(),
-            timeout=aiohttp.ClientTimeout(
-                total=self._timeouts.total_s,
-                sock_connect=self._timeouts.connect_s,
-                sock_read=self._timeouts.read_s,
-            ),
-            request_class=_Told,
-            trust_env=False,  # it would read netrc too
-            proxy=self._proxy,
-            auto_decompress=True,
-        )
+        self._line = _Line(URL(self.base_url), self._standing_headers(), self._timeouts, self._connections, self._proxy)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
 
     async def send(
         self,
@@ -162,33 +147,24 @@ class Transport:
             headers: Headers beside the standing ones.
 
         Raises:
-            UsageError: the query is longer than the service reads; nothing was sent. A POST has no such limit.
+            UsageError: the query is longer than the service reads, or something would not fit into one line of the
+                head; nothing was sent. A POST has no such limit.
             Unreachable: no connection was made, so nothing was sent.
             OutcomeUnknown: anything else that is not a whole answer: closed, too slow, too long, garbled.
             RuntimeError: used outside `async with`: a bug of the caller.
         """
-        session = self._session
-        if session is None:
+        line = self._line
+        if line is None:
             raise RuntimeError("The transport is not open: use `async with`.")
-        _check_query(params)
-        sending = _Sending()
-        _SENDING.set(sending)
+        head = _head(method, line.target(path, params), body, headers)
+        exchange = _Exchange(head, body or b"", self._max_answer_bytes)
         try:
-            async with session.request(
-                method,
-                self._address(path, body is not None),
-                params=params,
-                data=_payload(body),
-                headers=headers if body is None else {**_JSON_HEADERS, **(headers or {})},
-                allow_redirects=False,
-            ) as response:
-                content = await self._read(response)
-                received = {name.lower(): value for name, value in response.headers.items()}
-                return RawAnswer(response.status, received, content)
+            async with asyncio.timeout(self._timeouts.total_s):
+                return await line.carry(exchange)
         except OutcomeUnknown:
             raise
         except Exception as error:
-            if not sending.begun:  # name lookup, TCP, TLS handshake, or waiting for a place in the pool
+            if not exchange.begun:  # name lookup, TCP, TLS handshake, or waiting for a place in the pool
                 raise Unreachable(
                     f"{self.base_url} cannot be reached: {_reason(error)}.", hint="Nothing was sent."
                 ) from error
@@ -196,29 +172,6 @@ class Transport:
             raise OutcomeUnknown(
                 f"No whole answer to {method} {path}: {_reason(error)}.", hint="It may have been charged."
             ) from error
-
-    def _address(self, path: str, kept: bool) -> URL:  # noqa: FBT001 (private; paths with ids in them are not kept)
-        address = self._addresses.get(path)
-        if address is None:
-            address = URL(self.base_url + path, encoded=True)
-            if kept:
-                self._addresses[path] = address
-        return address
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        length = response.content_length
-        if length is not None and length <= _READ_BYTES and "Content-Encoding" not in response.headers:
-            return await response.read()
-        content = bytearray()
-        async for chunk in response.content.iter_chunked(_READ_BYTES):
-            content += chunk
-            if len(content) > self._max_answer_bytes:
-                raise OutcomeUnknown(
-                    f"The answer is longer than {self._max_answer_bytes} bytes.",
-                    hint="It may have been charged.",
-                    http_status=response.status,
-                )
-        return bytes(content)
 
     def _standing_headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": f"lightmeter/{_own_version()}"}
@@ -228,26 +181,137 @@ class Transport:
 
 
 @dataclass(slots=True)
-class _Sending:
-    """Whether a request has begun to leave; as long as it has not, nothing can have been charged."""
+class _Exchange:
+    """One request and the way of its answer.
 
+    Attributes:
+        head: The request line and the headers of this request alone, each with its line end.
+        body: What follows the head.
+        max_answer_bytes: Largest answer that is read.
+        begun: Whether it has begun to leave; as long as it has not, nothing can have been charged.
+    """
+
+    head: bytes
+    body: bytes
+    max_answer_bytes: int
     begun: bool = False
 
+    def write(self, connection: Connection, standing: bytes) -> asyncio.Task[None] | None:
+        """Write it; what is too long to be written in one go is written by the task that is returned."""
+        protocol, transport = connection.protocol, connection.transport
+        if protocol is None or transport is None:
+            raise aiohttp.ClientConnectionError("the connection was closed")
+        self.begun = True
+        if len(self.body) <= _WRITTEN_AT_ONCE_BYTES:
+            transport.write(b"".join((self.head, standing, b"\r\n", self.body)))
+            protocol.start_timeout()
+            return None
+        transport.write(b"".join((self.head, standing, b"\r\n")))
+        return asyncio.create_task(self._write_body(protocol))
 
-_SENDING: Final[ContextVar[_Sending]] = ContextVar("lightmeter-sending")
-"""The request that the current task is sending."""
+    async def _write_body(self, protocol: ResponseHandler) -> None:
+        """In pieces, each when the one before has left; the time for the answer counts from the last one."""
+        writer, body = StreamWriter(protocol, asyncio.get_running_loop()), memoryview(self.body)
+        for start in range(0, len(body), _WRITTEN_AT_ONCE_BYTES):
+            await writer.write(body[start : start + _WRITTEN_AT_ONCE_BYTES])
+            await writer.drain()
+        protocol.start_timeout()
+
+    async def read(self, protocol: ResponseHandler) -> RawAnswer:
+        """Read the answer that comes."""
+        message, payload = await protocol.read()
+        while message.code < HTTPStatus.OK and message.code != HTTPStatus.SWITCHING_PROTOCOLS:
+            message, payload = await protocol.read()
+        headers = {name.lower(): value for name, value in message.headers.items()}
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) <= _READ_BYTES and "content-encoding" not in headers:
+            return RawAnswer(message.code, headers, await payload.read())
+        content = bytearray()
+        async for chunk in payload.iter_chunked(_READ_BYTES):
+            content += chunk
+            if len(content) > self.max_answer_bytes:
+                raise OutcomeUnknown(
+                    f"The answer is longer than {self.max_answer_bytes} bytes.",
+                    hint="It may have been charged.",
+                    http_status=message.code,
+                )
+        return RawAnswer(message.code, headers, bytes(content))
 
 
-class _Told(aiohttp.ClientRequest):
-    """Says when it begins to leave: once it has a connection, before its first byte is written."""
+class _Line:
+    """Open connections to one address, and what all requests over them have in common.
 
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        _SENDING.get().begun = True
-        return await super().send(conn)
+    Connections, proxies, TLS and the reading of answers are aiohttp's. Its session is left out: it makes each request
+    ready for redirects, cookies, netrc, middleware and traces, none of which may happen here, and that took more time
+    than all the rest.
+    """
+
+    def __init__(
+        self, base: URL, headers: Mapping[str, str], timeouts: Timeouts, connections: int, proxy: URL | None
+    ) -> None:
+        self._connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=_KEEP_ALIVE_S)
+        self._like = aiohttp.ClientRequest("GET", base, headers=headers, proxy=proxy, loop=asyncio.get_running_loop())
+        self._limits = aiohttp.ClientTimeout(sock_connect=timeouts.connect_s, sock_read=timeouts.read_s)
+        plain_proxy = proxy is not None and not self._like.is_ssl()
+        self._prefix = (str(base) if plain_proxy else base.raw_path).rstrip("/")
+        self._standing = None if plain_proxy else _lines(self._like.headers)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connector.close()
+
+    def target(self, path: str, params: Mapping[str, str] | None) -> str:
+        """What stands in the request line; a proxy is told the whole address."""
+        if not params:
+            return self._prefix + path
+        _check_query(params)
+        return f"{self._prefix}{path}?{URL.build(query=params).raw_query_string}"
+
+    async def carry(self, exchange: _Exchange) -> RawAnswer:
+        """Send one request over a connection of its own and read its answer."""
+        connection = await self._connector.connect(self._like, [], self._limits)
+        writing = None
+        try:
+            protocol = connection.protocol
+            assert protocol is not None  # noqa: S101 (a fresh connection has one)
+            protocol.set_response_params(read_until_eof=True, read_timeout=self._limits.sock_read)
+            # Before a connection stands, nobody knows what a proxy wants to be told with each request.
+            writing = exchange.write(connection, self._standing or _lines(self._like.headers))
+            answer = await exchange.read(protocol)
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            whole = writing is None or writing.done()
+            if writing is not None:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+        if whole:
+            connection.release()
+        else:  # answered before all of it was read: what comes next would be taken for its rest
+            connection.close()
+        return answer
 
 
-def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    return io.BytesIO(body) if body is not None and len(body) > _STREAMED_BODY_BYTES else body
+def _head(method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None) -> bytes:
+    head = f"{method} {target} HTTP/1.1\r\n"
+    if body is not None:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    for name, value in (headers or {}).items():
+        _check_line(value)
+        head += f"{name}: {value}\r\n"
+    _check_line(target)
+    return head.encode("ascii")
+
+
+def _check_line(text: str) -> None:
+    """A line break in it would write headers of its own."""
+    if not (text.isascii() and text.isprintable()):
+        raise UsageError("The request holds a character that no address and no header may have.")
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("ascii")
 
 
 def _check_query(params: Mapping[str, str] | None) -> None:
