@@ -1,88 +1,93 @@
-"""Changes tables in forked children that strace kills: `killed.py FOLDER NTH`, run under strace by `test_kills.py`.
+"""Runs commands in forked children that strace kills at a given system call; `test_kills.py` says which.
 
-FOLDER holds an output folder for each kill, called `<change>-<call>-<place>`. strace sends SIGKILL at the NTH call of
-each kind that a process makes; a child that makes NTH - place calls in vain first is killed at that place of its
-change, so that one strace serves all of them. Nothing is looked at here: being traced is slow.
+Jobs come as JSON on standard input: a list of [command, folder, call, nth]. The child is killed as it enters its NTH
+CALL; with no CALL it runs to its end, and with the call "count" what it calls is counted. The answer is a list, on
+standard output: -9 for killed, else the exit code, or the counts. What a command imports is imported once, before.
 """
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
+import re
+import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import tempfile
+from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
-import pyarrow as pa
+from lightmeter.cli import main as lightmeter_main
+from lightmeter.pipeline.export import export
 
-from lightmeter.tables import Dataset, schema
-from lightmeter.tables.compaction import compact
-from lightmeter.tables.exchange import exchange
+for lazily in ("pandas", "duckdb", "lightmeter.cli.compact", "lightmeter.cli.rebuild"):
+    import_module(lazily)
 
-SCHEMAS = {table: schema(table) for table in ("assets", "tags")}
-UNUSED = 9999
-"""A file descriptor that is not open."""
-
-
-def rows(table: str, names: list[str]) -> pa.Table:
-    columns = {field.name: pa.nulls(len(names), field.type) for field in SCHEMAS[table]}
-    return pa.table({**columns, "name": pa.array(names, pa.string())}, schema=SCHEMAS[table])
+CALLS = ("openat", "write", "pwrite64", "rename", "renameat2", "fsync", "fdatasync", "unlink", "unlinkat")
+PR_SET_PTRACER = 0x59616D61
+ANYBODY = ctypes.c_ulong(-1)
 
 
-def put(out: Path, run: str, names: list[str], *, beside: bool) -> None:
-    dataset = Dataset(out)
-    with dataset.locked(), dataset.replacing(SCHEMAS, {"runs": {run: ""}}, beside=beside) as writers:
-        for table, writer in writers.items():
-            writer.write(rows(table, names))
+def do(command: str, folder: str) -> int:
+    """`rebuild` and `compact` are whole commands; `add` is what every run ends with."""
+    if command == "add":
+        export(Path(folder))
+        return 0
+    sys.argv = ["lightmeter", command, folder]
+    try:
+        lightmeter_main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
 
 
-def nothing(out: Path) -> None:
-    out.mkdir()
+def forked(command: str, folder: str) -> tuple[int, int]:
+    """A child that does it once a byte comes through the pipe; returns the child and the pipe's end."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(ours)
+        return child, theirs
+    os.close(theirs)
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, ANYBODY, 0, 0, 0)  # else only an ancestor may trace, on some systems
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.read(ours, 1)
+    code = 70
+    try:
+        code = do(command, folder)
+    finally:
+        os._exit(code)
 
 
-def one_part(out: Path) -> None:
-    put(out, "a", ["old"], beside=True)
+def traced(command: str, folder: str, options: list[str]) -> int:
+    child, pipe = forked(command, folder)
+    # Not with --seccomp-bpf: some versions of strace then say that they killed and do not.
+    strace = subprocess.Popen(["strace", "-f", "-p", str(child), *options], stderr=subprocess.PIPE, text=True)
+    said = strace.stderr.readline()
+    if "attached" not in said:
+        os.kill(child, 9)
+        sys.exit(f"strace cannot trace here: {said}")
+    os.write(pipe, b"!")
+    os.close(pipe)
+    _, status = os.waitpid(child, 0)
+    strace.communicate()
+    return os.waitstatus_to_exitcode(status)
 
 
-def three_parts(out: Path) -> None:
-    for run in "abc":
-        put(out, run, [f"old {run}"], beside=True)
-
-
-CHANGES: dict[str, tuple[Callable[[Path], None], Callable[[Path], object], list[str]]] = {
-    "write": (nothing, lambda out: put(out, "a", ["new"], beside=False), ["new"]),
-    "replace": (one_part, lambda out: put(out, "a", ["new"], beside=True), ["new"]),
-    "add": (one_part, lambda out: put(out, "b", ["new"], beside=True), ["new", "old"]),
-    "compact": (three_parts, lambda out: compact(Dataset(out)), ["old a", "old b", "old c"]),
-    "rebuild": (three_parts, lambda out: put(out, "a", ["new", "newer"], beside=False), ["new", "newer"]),
-}
-"""What a folder holds, what is done to it, and what its readers find afterwards."""
-
-
-def in_vain(call: str) -> None:
-    """Make the call so that it fails."""
-    nowhere = Path("/nowhere/at/all")
-    ways: dict[str, Callable[[], object]] = {
-        "rename": lambda: nowhere.rename(nowhere),
-        "renameat2": lambda: exchange(nowhere, nowhere),
-        "fsync": lambda: os.fsync(UNUSED),
-        "unlinkat": lambda: os.unlink("nowhere", dir_fd=UNUSED),
-    }
-    with suppress(OSError):
-        ways[call]()
-
-
-def main(folder: Path, nth: int) -> None:
-    for out in sorted(folder.iterdir()):
-        change, call, place = out.name.split("-")
-        if os.fork() == 0:
-            for _ in range(nth - int(place)):
-                in_vain(call)
-            CHANGES[change][1](out)
-            (out / "survived").touch()
-            os._exit(0)
-        os.wait()
+def job(command: str, folder: str, call: str | None, nth: int) -> int | dict[str, int]:
+    if call is None:
+        child, pipe = forked(command, folder)
+        os.write(pipe, b"!")
+        os.close(pipe)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if call == "count":
+        with tempfile.NamedTemporaryFile("r") as log:
+            traced(command, folder, ["-o", log.name, "-e", f"trace={','.join(CALLS)}"])
+            return Counter(re.findall(r"^\d+ +(\w+)\(", log.read(), re.MULTILINE))
+    only = ["-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={nth}"]
+    return traced(command, folder, only)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    json.dump([job(*one) for one in json.load(sys.stdin)], sys.stdout)

@@ -67,11 +67,17 @@ def test_one_part_replaces_all_parts_and_what_a_killed_writer_left(tmp_path):
     pq.write_table(tags("older"), folder / "part-00001.parquet")
     left, now = tmp_path / ".staging-12ab", time.time()
     (left / "tags").mkdir(parents=True)
-    os.utime(left, (now, now - GRACE_S - 10))
+    torn, young = tmp_path / ".views.sql.12ab.tmp", tmp_path / ".report.html.34cd.tmp"
+    for path in (torn, young):
+        path.touch()
+    for path in (left, torn):
+        os.utime(path, (now, now - GRACE_S - 10))
     save(tmp_path, "new")
     assert seen(tmp_path) == ["new"]
     assert [path.name for path in folder.iterdir()] == ["part-00002.parquet"]
     assert not left.exists()
+    assert not torn.exists()
+    assert young.exists()  # somebody may be writing it
 
 
 def test_a_folder_that_was_replaced_keeps_its_names_for_a_while(tmp_path):

@@ -1,103 +1,177 @@
-"""`kill -9` at every step of a change: readers who only list and open see the old rows or the new ones."""
+"""`kill -9` at every kind of step of rebuild, compact and add: readers who only list and open see old rows or new ones.
+
+What is killed are whole commands, on a folder of three runs, at some calls of each kind, evenly spaced; with
+`LIGHTMETER_KILLS=all` at every single one.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow.parquet as pq
+import duckdb
 import pytest
 
-SCRIPT = Path(__file__).with_name("killed.py")
-MOST = {"rename": 4, "renameat2": 3, "fsync": 6, "unlinkat": 2}
-"""Places to kill at, by kind of call: all renames and swaps, the syncs of the tables, the first steps of tidying."""
-NTH = 12
+sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))  # tests are no package; this is how they share a module
 
+from hostile import Hostile, listening
+
+import lightmeter as lm
+from lightmeter.pipeline.export import export
+from lightmeter.tables import TABLES
+
+SCRIPT = Path(__file__).with_name("killed.py")
+EVERY = os.environ.get("LIGHTMETER_KILLS") == "all"
+MOST = {"rename": 6, "renameat2": 6, "openat": 2, "write": 2, "fsync": 2}
+"""Places to kill at, by kind of call; of the others one."""
+
+CHANGES = {
+    "first": ("bare", "rebuild"),  # where nothing was
+    "replace": ("one part", "rebuild"),  # one part by one, of more rows: a rename
+    "merge": ("two parts", "rebuild"),  # two parts by one, of more rows: an exchange
+    "compact": ("two parts", "compact"),
+    "add": ("two parts", "add"),  # a third
+}
+"""What the folder holds, and the command."""
 
 pytestmark = pytest.mark.slow
 
 
-def changes():
-    spec = importlib.util.spec_from_file_location("killed", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.CHANGES
-
-
-def seen(out: Path) -> dict[str, list[str]]:
-    """What a reader who lists and opens finds, by table."""
-    found = {}
-    for table in ("assets", "tags"):
-        parts = (out / "tables" / table).glob("*.parquet")
-        found[table] = sorted(name for part in parts for name in pq.ParquetFile(part).read()["name"].to_pylist())
-    return found
+async def run(out: Path, names: str) -> None:
+    urls = [f"http://pictures.example/{name}.jpg" for name in names]
+    async with listening(Hostile(lambda *_: "answer")) as base_url:
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
+        await lm.run(await lm.plan(urls, **options), out)
 
 
 @pytest.fixture(scope="module")
-def kills(tmp_path_factory):
-    """What each killed change left behind, one record for each call at which it was killed."""
+def folders(tmp_path_factory):
+    """A folder of three runs, the last of which is not in the tables, by what the tables are."""
+    place = tmp_path_factory.mktemp("folders")
+    out = place / "out"
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("LIGHTMETER_API_KEY", "key")
+        environment.setenv("LIGHTMETER_SETTINGS", str(place / "none.toml"))
+        environment.setenv("LIGHTMETER_STATE_DIR", str(place / "state"))
+        lm.sync(run(out, "ab"))
+        lm.sync(run(out, "cd"))
+        shutil.copytree(out / "tables", place / "two")
+        export(out, whole=True)
+        shutil.copytree(out / "tables", place / "one")
+        lm.sync(run(out, "ef"))
+    made = {"bare": None, "one part": place / "one", "two parts": place / "two"}
+    for name, tables in made.items():
+        shutil.copytree(out, place / name, ignore=shutil.ignore_patterns("tables", "views.sql", "catalog.duckdb"))
+        if tables is not None:
+            shutil.copytree(tables, place / name / "tables")
+    return {name: place / name for name in made}
+
+
+def seen(out: Path) -> dict[str, Counter]:
+    """What a reader finds who lists and opens, by table: how often each row."""
+    found = {}
+    with duckdb.connect() as db:
+        for table in TABLES:
+            folder = out / "tables" / table
+            listed = any(folder.glob("*.parquet"))
+            rows = db.read_parquet(f"{folder}/*.parquet", union_by_name=True).fetchall() if listed else []
+            found[table] = Counter(map(str, rows))
+    return found
+
+
+def done(jobs: list[tuple[str, Path, str | None, int]]) -> list:
+    """What became of the jobs of `killed.py`, two at a time."""
+    halves = [jobs[::2], jobs[1::2]]
+    with ThreadPoolExecutor() as two:
+        answers = list(two.map(_done, halves))
+    return [answers[place % 2][place // 2] for place in range(len(jobs))]
+
+
+def _done(jobs: list[tuple[str, Path, str | None, int]]) -> list:
+    asked = json.dumps([(command, str(out), call, nth) for command, out, call, nth in jobs])
+    ended = subprocess.run(
+        [sys.executable, "-B", str(SCRIPT)], input=asked, capture_output=True, text=True, check=False
+    )
+    if "cannot trace" in ended.stderr:
+        pytest.skip(ended.stderr.strip())
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def spread(call: str, count: int) -> list[int]:
+    """Which of so many calls are killed."""
+    most = count if EVERY else min(count, MOST.get(call, 1))
+    return [1 + (2 * place + 1) * count // (2 * most) for place in range(most)]
+
+
+@pytest.fixture(scope="module")
+def kills(folders, tmp_path_factory):
+    """What each killed command left behind, and what is found after a rebuild."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
-    folder, before = tmp_path_factory.mktemp("killed"), tmp_path_factory.mktemp("before")
-    for change, (prepare, _, _) in changes().items():
-        prepare(before / change)
-        for call, most in MOST.items():
-            for place in range(1, most + 1):
-                shutil.copytree(before / change, folder / f"{change}-{call}-{place}")
-    named = ",".join(MOST)
-    # Not with --seccomp-bpf: some versions of strace then say that they killed and do not.
-    strace = f"strace -f -qqq -o /dev/null -e trace={named} -e inject={named}:signal=KILL:when={NTH}".split()
-    command = [*strace, sys.executable, "-B", str(SCRIPT), str(folder), str(NTH)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "ptrace" in done.stderr.casefold():
-        pytest.skip(f"strace may not trace here: {done.stderr.strip()}")
-    assert done.returncode == 0, done.stderr
-    return [record(out, before) for out in folder.iterdir()]
+    place = tmp_path_factory.mktemp("killed")
+
+    def fresh(change: str, name: str) -> Path:
+        return Path(shutil.copytree(folders[CHANGES[change][0]], place / change / name))
+
+    whole = {change: fresh(change, "whole") for change in CHANGES}
+    counts = done([(command, whole[change], "count", 0) for change, (_, command) in CHANGES.items()])
+    jobs = [
+        {"change": change, "call": call, "nth": nth, "out": fresh(change, f"{call}-{nth}")}
+        for change, counted in zip(CHANGES, counts, strict=True)
+        for call, count in counted.items()
+        for nth in spread(call, count)
+    ]
+    ends = done([(CHANGES[one["change"]][1], one["out"], one["call"], one["nth"]) for one in jobs])
+    old = {change: seen(folders[holds]) for change, (holds, _) in CHANGES.items()}
+    new = {change: seen(out) for change, out in whole.items()}
+    for one, end in zip(jobs, ends, strict=True):
+        one |= {"end": end, "seen": seen(one["out"]), "old": old[one["change"]], "new": new[one["change"]]}
+        one["litter"] = [*one["out"].glob(".staging-*"), *one["out"].glob(".*.tmp*"), *one["out"].glob("tables/.*")]
+        for left in one["litter"]:
+            os.utime(left, (0, 0))  # as if it were long ago
+    again = done([("rebuild", one["out"], None, 0) for one in jobs])
+    for one, end in zip(jobs, again, strict=True):
+        one |= {"rebuilt": end, "again": seen(one["out"]), "all": new["first"]}
+    return jobs
 
 
-def record(out: Path, before: Path) -> dict:
-    """What is found after a kill, and after the same change was made again."""
-    change, call, place = out.name.split("-")
-    told = {"change": change, "call": call, "place": int(place), "killed": not (out / "survived").exists()}
-    told |= {"old": seen(before / change), "seen": seen(out), "new": changes()[change][2]}
-    litter = list(out.glob(".staging-*"))
-    for path in litter:
-        os.utime(path, (0, 0))  # as if it were long ago
-    changes()[change][1](out)
-    return told | {"again": seen(out), "litter": [path.name for path in litter if path.exists()]}
-
-
-def test_every_kind_of_change_was_killed_at_its_decisive_calls(kills):
-    """The kills reach the renames, the swap of folders, and the syncs before them."""
-    killed = Counter((one["change"], one["call"]) for one in kills if one["killed"])
-    for change in ("write", "replace", "add"):
-        assert killed[change, "rename"] == 2 + 1  # each table, and the list of parts
-        assert killed[change, "fsync"] >= 2 * 2
-    for change in ("compact", "rebuild"):
-        assert killed[change, "renameat2"] == 2
+def test_every_command_was_killed_at_every_kind_of_its_calls(kills):
+    """What opens, writes, syncs, renames, exchanges and removes files is met, and most of the kills end the command."""
+    killed = Counter((one["change"], one["call"]) for one in kills if one["end"] == -9)
+    for change, (holds, command) in CHANGES.items():
+        calls = {"openat", "write", "fsync", "rename"}
+        calls |= {"renameat2"} if holds == "two parts" and command != "add" else set()
+        calls |= {"pwrite64", "fdatasync", "unlink"} if command != "compact" else set()
+        assert all(killed[change, call] for call in calls), change
+    assert sum(killed.values()) > 0.9 * len(kills)
 
 
 def test_a_reader_sees_the_old_rows_or_the_new_ones(kills):
     """Of each table a reader finds what was there before or what is there after, never less and never twice."""
     for one in kills:
-        for table, names in one["seen"].items():
-            assert names in (one["old"][table], one["new"]), one
+        for table, rows in one["seen"].items():
+            assert rows in (one["old"][table], one["new"][table]), (one["change"], one["call"], one["nth"], table)
 
 
 def test_facts_come_before_the_assets_they_belong_to(kills):
     """Whoever finds the new rows of `assets` finds those of the other tables too."""
-    changed = [one for one in kills if one["old"]["assets"] != one["new"] and one["seen"]["assets"] == one["new"]]
+    changed = [one for one in kills if one["old"]["assets"] != one["new"]["assets"] == one["seen"]["assets"]]
     assert changed
-    assert all(one["seen"]["tags"] == one["new"] for one in changed)
+    assert all(one["seen"] == one["new"] for one in changed)
 
 
-def test_the_next_writer_ends_what_the_killed_one_began(kills):
-    """Done once more, the change is whole, nothing stands twice, and no litter is left."""
+def test_a_rebuild_ends_what_the_killed_one_began(kills):
+    """Afterwards the tables hold all runs, nothing stands twice, and no litter is left."""
     for one in kills:
-        assert one["again"] == {"assets": one["new"], "tags": one["new"]}, one
-        assert one["litter"] == []
+        told = (one["change"], one["call"], one["nth"])
+        assert one["rebuilt"] == 0, told
+        assert one["again"] == one["all"], told
+        assert not any(left.exists() for left in one["litter"]), told
+    assert any(one["litter"] for one in kills)

@@ -23,7 +23,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
@@ -165,10 +165,16 @@ class Dataset:
             fcntl.flock(lock, fcntl.LOCK_EX)
             os.utime(lock.fileno())
             now_s = os.fstat(lock.fileno()).st_mtime  # by the clock that the folders' times are from
-            for left in self.out.glob(f"{_STAGING}*"):
-                if left.stat().st_mtime < now_s - GRACE_S:
-                    shutil.rmtree(left)
+            for left in self._left_behind():
+                with suppress(FileNotFoundError):  # it became whole
+                    if left.stat().st_mtime < now_s - GRACE_S:
+                        shutil.rmtree(left) if left.is_dir() else left.unlink()
             yield
+
+    def _left_behind(self) -> list[Path]:
+        """Staging folders, and files that were not whole enough for their name; some may be in use."""
+        patterns = (f"{_STAGING}*", ".*.tmp*", "tables/.*.tmp")
+        return [path for pattern in patterns for path in self.out.glob(pattern)]
 
     def read(self, table: str) -> pa.Table:
         """A whole table; empty, with the right columns, where nothing was written yet.
