@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -11,7 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))  # tests are no package; this is how they share a module
+
+from hostile import Hostile, listening
+
+import lightmeter as lm
 from lightmeter.errors import UsageError
+from lightmeter.pipeline.export import export
 from lightmeter.tables import Dataset, schema
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.exchange import exchange
@@ -75,36 +84,69 @@ def asked(folder: Path) -> int | None:
         return None
 
 
+@contextmanager
+def watched(look: Callable[[], int | None]) -> Iterator[list[int]]:
+    """Have `look` count batches all the time; yields how many are certainly there, and how many may be there."""
+    there, done = [0, 0], threading.Event()
+    wrong, right = [], [0]
+
+    def read():
+        while not done.is_set() or not right[0]:
+            least = there[0]
+            rows = look()
+            if rows is not None and not least * ROWS <= rows <= there[1] * ROWS:
+                wrong.append((least, rows, there[1]))
+            right[0] += rows is not None
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield there
+    finally:
+        done.set()
+        thread.join()
+    assert wrong == []
+
+
 @pytest.mark.parametrize("reader", ["listing", "duckdb"])
 def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, reader):
     """While parts are added and merged, every count is one that was true while the reader looked."""
     folder = Dataset(tmp_path).table_folder("tags")
     add(tmp_path, "first")
-    finished, done = [0, 1], threading.Event()  # parts that were certainly there, parts that may be there
-    wrong, right = [], [0]
+    rng = random.Random(1)  # noqa: S311 (the same orders from run to run)
+    with watched(lambda: counted(folder, rng) if reader == "listing" else asked(folder)) as there:
+        there[:] = [1, 1]
+        for cycle in range(CYCLES):
+            there[1] += 1
+            add(tmp_path, f"run {cycle}")
+            there[0] += 1
+            if cycle % 2:
+                compact(Dataset(tmp_path))
 
-    def read():
-        rng = random.Random(1)  # noqa: S311 (the same orders from run to run)
-        while not done.is_set() or not right[0]:
-            least = finished[0]
-            rows = counted(folder, rng) if reader == "listing" else asked(folder)
-            if rows is not None and not least * ROWS <= rows <= finished[1] * ROWS:
-                wrong.append((least, rows, finished[1]))
-            right[0] += rows is not None
 
-    thread = threading.Thread(target=read)
-    thread.start()
-    finished[0] = 1
-    for cycle in range(CYCLES):
-        finished[1] += 1
-        add(tmp_path, f"run {cycle}")
-        finished[0] += 1
-        if cycle % 2:
-            compact(Dataset(tmp_path))
-    done.set()
-    thread.join()
-    assert wrong == []
-    assert right[0] > 0
+@pytest.mark.parametrize("reader", ["listing", "duckdb"])
+async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_path, monkeypatch, reader):
+    """While runs end, and all is rebuilt or compacted in between, every count is one that was true meanwhile."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    out = tmp_path / "out"
+    folder = Dataset(out).table_folder("tags")
+    folder.mkdir(parents=True)
+    rng = random.Random(1)  # noqa: S311 (the same orders from run to run)
+    options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
+    async with listening(Hostile(lambda *_: "answer")) as base_url:
+        with watched(lambda: counted(folder, rng) if reader == "listing" else asked(folder)) as there:
+            for cycle in range(6):
+                urls = [f"http://pictures.example/{cycle}/{place}.jpg" for place in range(ROWS)]
+                plan = await lm.plan(urls, base_url=base_url, **options)
+                there[1] += 1
+                await lm.run(plan, out)
+                there[0] += 1
+                for _ in range(3):
+                    if cycle % 2:
+                        compact(Dataset(out))
+                    export(out, whole=True)
+    assert len(Dataset(out).read("assets")) == 6 * ROWS
 
 
 def test_our_own_reader_lists_again_when_parts_were_merged(tmp_path):

@@ -1,7 +1,7 @@
 """`kill -9` at every kind of step of rebuild, compact and add: readers who only list and open see old rows or new ones.
 
 What is killed are whole commands, on a folder of three runs, at some calls of each kind, evenly spaced; with
-`LIGHTMETER_KILLS=all` at every single one.
+`LIGHTMETER_TABLE_KILLS=all` at every single one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lightmeter.pipeline.export import export
 from lightmeter.tables import TABLES
 
 SCRIPT = Path(__file__).with_name("killed.py")
-EVERY = os.environ.get("LIGHTMETER_KILLS") == "all"
+EVERY = os.environ.get("LIGHTMETER_TABLE_KILLS") == "all"
 MOST = {"rename": 6, "renameat2": 6, "openat": 2, "write": 2, "fsync": 2}
 """Places to kill at, by kind of call; of the others one."""
 
