@@ -185,7 +185,10 @@ class Run:
             return [Reason(*row) for row in reasons(db)]
 
     def table(self, name: str) -> pa.Table:
-        """A table as Arrow.
+        """A table as Arrow, one chunk or more for each part.
+
+        Polars shares the memory of its numbers: `pl.from_arrow(table, rechunk=False)`; for each text it makes a view of
+        16 bytes, which points to where the text is.
 
         Raises:
             UsageError: there is no table of that name.
