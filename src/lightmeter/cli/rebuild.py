@@ -9,6 +9,7 @@ import click
 from lightmeter.pipeline.export import export
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.delta import write_delta
+from lightmeter.tables.places import shown
 from lightmeter.tables.publishing import publish
 
 __all__ = ["command"]
@@ -36,8 +37,9 @@ def command(folder: Path, place: str | None, table_format: str) -> int:
     for table, rows in export(folder, whole=True).items():
         click.echo(f"{rows:>10}  {folder / 'tables' / table}")
     if table_format == "delta":
-        for table, version in write_delta(Dataset(folder), place or str(folder / "delta")).items():
-            click.echo(f"version {version:>2}  {place or folder / 'delta'}/{table}")
+        where = place or str(folder / "delta")
+        for table, version in write_delta(Dataset(folder), where).items():
+            click.echo(f"version {version:>2}  {shown(where)}/{table}")
     elif place is not None:
         for path in publish(Dataset(folder), place).values():
             click.echo(f" published  {path}")

@@ -34,6 +34,7 @@ from lightmeter.pipeline.reuse import answers_of, reuse_answers
 from lightmeter.prechecks.check import Checked, Checker
 from lightmeter.pricing.estimate import frames_of
 from lightmeter.settings import Settings, read_settings
+from lightmeter.tables.delta import need_deltalake
 
 __all__ = ["load_plan", "planning"]
 
@@ -53,8 +54,11 @@ async def planning(
     Raises:
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option cannot be priced.
+        UsageError: Delta tables are wanted and their writer is missing: better said before than after spending.
     """
     clock = clock or SystemClock()
+    if options.table_format == "delta":
+        need_deltalake()
     prices = price_of(options, settings)
     reader = ManifestReader(source)
     folder = Path(tempfile.mkdtemp(prefix="lightmeter-plan-"))

@@ -1,10 +1,12 @@
 """Tables as Delta tables, for lakes that several programs share; needs `pip install 'lightmeter[delta]'`.
 
 Each writing is one new version of each table: readers of Delta see the old version or the new one, and can go back.
+A version is written only where it is not there yet, also on S3: of two writers at once the second is refused.
 """
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Any, Final
 
@@ -14,9 +16,13 @@ import pyarrow.parquet as pq
 from lightmeter.errors import UsageError
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import ROW_GROUP_ROWS, Part
+from lightmeter.tables.places import delta_place, is_place, shown
 from lightmeter.tables.schema import TABLES
 
-__all__ = ["write_delta"]
+__all__ = ["need_deltalake", "write_delta"]
+
+_ORNAMENT: Final = re.compile("\x1b\\[[0-9;]*m|↳")
+"""Its messages are made for terminals."""
 
 _PERMISSIVE: Final[dict[str, Any]] = {"promote_options": "permissive"}
 """Parts of older schemas fit in: what they lack is null."""
@@ -29,23 +35,43 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
 
     Args:
         dataset: Tables that are there.
-        place: A folder or a URI; the environment holds the credentials (`AWS_…`).
+        place: A folder, or a URI as `publish` takes it.
 
     Raises:
-        UsageError: deltalake is not installed.
+        UsageError: deltalake is not installed, or the place is not understood or cannot be written, or somebody else
+            writes there at this moment.
+        OSError: The folder cannot be written.
+    """
+    deltalake = need_deltalake()
+    root, storage = delta_place(place)
+    versions = {}
+    try:
+        with dataset.locked():
+            for table in reversed(TABLES):
+                if parts := dataset.describe(table):
+                    where, how = f"{root}/{table}", {"mode": "overwrite", "schema_mode": "overwrite"}
+                    deltalake.write_deltalake(where, _batches(parts), **how, storage_options=storage)
+                    versions[table] = deltalake.DeltaTable(where, storage_options=storage).version()
+    except (OSError, deltalake.exceptions.DeltaError) as error:
+        if isinstance(error, OSError) and not is_place(place):
+            raise
+        said = " ".join(_ORNAMENT.sub(" ", str(error)).split())
+        raise UsageError(
+            f"{shown(place)} cannot be written as Delta: {said}", hint="Is it there, and may you write to it?"
+        ) from error
+    return versions
+
+
+def need_deltalake() -> Any:
+    """The library that writes Delta tables.
+
+    Raises:
+        UsageError: It is not installed.
     """
     try:
-        deltalake = import_module("deltalake")
+        return import_module("deltalake")
     except ModuleNotFoundError as error:
         raise UsageError("Delta tables need deltalake.", hint="pip install 'lightmeter[delta]'") from error
-    versions = {}
-    with dataset.locked():
-        for table in reversed(TABLES):
-            if parts := dataset.describe(table):
-                where = f"{place.rstrip('/')}/{table}"
-                deltalake.write_deltalake(where, _batches(parts), mode="overwrite", schema_mode="overwrite")
-                versions[table] = deltalake.DeltaTable(where).version()
-    return versions
 
 
 def _batches(parts: list[Part]) -> pa.RecordBatchReader:

@@ -20,6 +20,7 @@ from pyarrow import fs
 from lightmeter.errors import UsageError
 from lightmeter.tables.compaction import merge_into
 from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.places import file_system, shown
 from lightmeter.tables.schema import TABLES
 
 __all__ = ["publish"]
@@ -40,20 +41,17 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
         UsageError: The place is not understood, cannot be written, or has parts that this did not write.
     """
     try:
-        there, root = fs.FileSystem.from_uri(place) if filesystem is None else (_arrow(filesystem), place)
+        there, root = file_system(place, filesystem)
         with dataset.locked(), TemporaryDirectory(prefix="lightmeter-") as scratch:
             return {
-                table: _replace(there, f"{root.rstrip('/')}/tables/{table}", _single(dataset, table, Path(scratch)))
+                table: _replace(there, f"{root}/tables/{table}", _single(dataset, table, Path(scratch)))
                 for table in reversed(TABLES)
                 if dataset.parts(table)
             }
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{place} cannot be written: {error}", hint="Is it there, and may you write to it?") from error
-
-
-def _arrow(filesystem: Any) -> fs.FileSystem:
-    handler: Any = fs.FSSpecHandler
-    return filesystem if isinstance(filesystem, fs.FileSystem) else fs.PyFileSystem(handler(filesystem))
+        raise UsageError(
+            f"{shown(place)} cannot be written: {error}", hint="Is it there, and may you write to it?"
+        ) from error
 
 
 def _single(dataset: Dataset, table: str, scratch: Path) -> Path:

@@ -1,0 +1,119 @@
+"""Tables as Delta tables: in the output folder, as an option of the run, and on a real S3 server."""
+
+from __future__ import annotations
+
+import csv
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from lightmeter.errors import UsageError
+from lightmeter.tables import TABLES, Dataset, schema
+from lightmeter.tables.delta import write_delta
+from lightmeter.tables.places import delta_place
+
+deltalake = pytest.importorskip("deltalake")
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def rows(table: deltalake.DeltaTable, query: str) -> list[tuple]:
+    """DuckDB's answer about a Delta table, by way of Arrow."""
+    with duckdb.connect() as db:
+        return db.register("here", table.to_pyarrow_dataset()).execute(query).fetchall()
+
+
+def test_delta_tables_have_the_same_rows_and_a_new_version_each_time(tmp_path, add):
+    """Written twice, a Delta table has two versions, the last with all rows; older ones can still be read."""
+    dataset = Dataset(tmp_path)
+    with dataset.locked(), dataset.replacing({table: schema(table) for table in TABLES}, {"runs": {"a": ""}}):
+        pass
+    add(tmp_path, "b", 4)
+    assert write_delta(dataset, str(tmp_path / "delta")) == dict.fromkeys(reversed(TABLES), 0)
+    add(tmp_path, "c", 5)
+    assert write_delta(dataset, str(tmp_path / "delta"))["tags"] == 1
+    table = deltalake.DeltaTable(tmp_path / "delta" / "tags")
+    assert table.to_pyarrow_table().num_rows == 9
+    assert deltalake.DeltaTable(tmp_path / "delta" / "tags", version=0).to_pyarrow_table().num_rows == 4
+    colors = pa.schema(deltalake.DeltaTable(tmp_path / "delta" / "colors").schema().to_arrow())
+    assert colors.names == schema("colors").names
+
+
+@pytest.mark.slow
+def test_a_run_writes_delta_tables_and_the_next_one_a_new_version(command, sample_rows, tmp_path):
+    """`run --format delta` makes Delta tables beside the others; a second manifest's rows make the next version."""
+    out = tmp_path / "out"
+    for at, part in enumerate((sample_rows[:2], sample_rows[2:5])):
+        manifest = tmp_path / f"manifest{at}.csv"
+        with manifest.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", "path"])
+            writer.writerows([row["id"], DATA / row["path"]] for row in part)
+        asked = ("--features", "colors", "--no-precheck", "--format", "delta", "--yes")
+        assert command("run", manifest, "--out", out, *asked).code == 0
+        here = deltalake.DeltaTable(out / "delta" / "assets")
+        assert here.version() == at
+        done = [row["id"] for row in sample_rows[: 2 + 3 * at]]
+        assert rows(here, "SELECT item_id FROM here WHERE status = 'ok' ORDER BY 1") == [(one,) for one in sorted(done)]
+    before = deltalake.DeltaTable(out / "delta" / "assets", version=0)
+    assert rows(before, "SELECT count(*) FROM here") == [(2,)]
+    colors = rows(deltalake.DeltaTable(out / "delta" / "colors"), "SELECT item_id, hex, red FROM here ORDER BY ALL")
+    assert len({item for item, *_ in colors}) == 5
+    parquet = Dataset(out).read("colors").select(["item_id", "hex", "red"]).to_pylist()
+    assert colors == sorted(tuple(row.values()) for row in parquet)
+
+
+def test_delta_tables_on_s3_are_reached_as_the_parquet_ones_are(tmp_path, s3, add, monkeypatch):
+    """The same URI does for both formats; what it leaves out comes from the environment."""
+    place = s3.uri("reached")
+    assert write_delta(add(tmp_path, "a", 3), place) == {"tags": 0}
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    assert write_delta(add(tmp_path, "b", 4), "s3://lake/reached/") == {"tags": 1}
+    uri, storage = delta_place(place)
+    table = deltalake.DeltaTable(f"{uri}/tags", storage_options=storage)
+    assert rows(table, "SELECT name, count(*) FROM here GROUP BY 1 ORDER BY 1") == [("a", 3), ("b", 4)]
+
+
+def test_of_two_writers_at_once_none_undoes_the_other_on_s3(tmp_path, s3, add):
+    """A version is written only where it is not there yet: whoever comes second is refused, and may write the next."""
+    place = s3.uri("shared")
+    write_delta(add(tmp_path / "0", "run 0", 1), place)
+    datasets = {f"run {n}": add(tmp_path / str(n), f"run {n}", 1) for n in range(1, 5)}
+    refused = set()
+
+    def write(run: str) -> None:
+        try:
+            write_delta(datasets[run], place)
+        except UsageError:
+            refused.add(run)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(write, datasets))
+    written = ["run 0", *(datasets.keys() - refused)]
+    uri, storage = delta_place(place)
+    versions = [
+        rows(deltalake.DeltaTable(f"{uri}/tags", version=n, storage_options=storage), "SELECT name FROM here")
+        for n in range(len(written))
+    ]
+    assert len(written) > 1
+    assert sorted(versions) == sorted([(run,)] for run in written)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("gopher://nowhere", "Unknown scheme"),
+        ("s3://k:secret@nowhere/x?{options}", "s3://nowhere/x cannot be written as Delta"),
+        ("s3://lake/x?tls_verify_certificates=false", "does not know tls_verify_certificates"),
+    ],
+)
+def test_a_place_that_delta_cannot_use_is_said(tmp_path, s3, add, place, said):
+    """Neither a wrong scheme nor a missing bucket is a traceback, and no key is shown."""
+    with pytest.raises(UsageError, match=said) as raised:
+        write_delta(add(tmp_path, "a", 1), place.format(options=s3.options))
+    assert "secret" not in str(raised.value)
+    assert "\x1b" not in str(raised.value)
