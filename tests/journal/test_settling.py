@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.errors import InvalidTransition
+from lightmeter.errors import BudgetReached, InvalidTransition
 from lightmeter.journal.changes import Outcome, Placed, Received, acknowledge, hold_and_send, receive, settle
 from lightmeter.journal.planned import PlannedRow, add_rows
 from lightmeter.journal.raw import unpack
@@ -18,13 +20,36 @@ ROWS = 3
 placed = st.tuples(st.none() | st.integers(0, 9), st.none() | st.text(max_size=5), st.none() | st.text(min_size=1))
 
 
+def some_rows(number):
+    """Rows that wait."""
+    return [
+        PlannedRow(seq, str(seq), f"http://x/{seq}", None, None, "image", "{}", own_id=False) for seq in range(number)
+    ]
+
+
+def handed_in(journal, changes):
+    """The changes, all of which wait before the writer looks; their futures, done."""
+    wait = threading.Event()
+    first = journal.submit(lambda _: wait.wait(10))
+    futures = [journal.submit(change) for change in changes]
+    wait.set()
+    first.result()
+    for future in futures:
+        future.exception()
+    return futures
+
+
+def written(journal, changes, *, at_once):
+    """What the changes return, each written alone or all that wait together."""
+    if at_once:
+        return [future.result() for future in handed_in(journal, changes)]
+    return [journal.submit(change).result() for change in changes]
+
+
 def journal_with_a_request(folder, *, acked):
     """A journal whose rows are all in one request that was sent, and acknowledged if wanted."""
     journal = Journal(folder)
-    rows = [
-        PlannedRow(seq, str(seq), f"http://x/{seq}", None, None, "image", "{}", own_id=False) for seq in range(ROWS)
-    ]
-    journal.submit(add_rows(rows)).result()
+    journal.submit(add_rows(some_rows(ROWS))).result()
     number = journal.submit(hold_and_send(range(ROWS), 5, 5, 1.0)).result()
     if acked:
         journal.submit(acknowledge(number, "r", 2.0)).result()
@@ -56,6 +81,72 @@ def test_both_ways_leave_the_same_journal(tmp_path_factory, acked, raw, paid, fo
     with journal:
         journal.submit(receive_and_settle(number, received, event, outcome, "odd")).result()
     assert contents(folders[0]) == contents(folders[1])
+
+
+@settings(max_examples=15, deadline=None)  # each makes two journals
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.binary(max_size=9), st.integers(0, 2), st.none() | st.text()),
+        min_size=2,
+        max_size=8,
+    )
+)
+def test_together_is_as_one_by_one(tmp_path_factory, requests):
+    """Answers that wait for the writer at the same time leave the journal as if each had come alone."""
+    folders = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("together")
+    for folder in folders:
+        with Journal(folder) as journal:
+            journal.submit(add_rows(some_rows(len(requests)))).result()
+            holds = [hold_and_send([seq], 2, 2 * len(requests), 1.0) for seq in range(len(requests))]
+            numbers = written(journal, holds, at_once=folder == folders[1])
+            assert numbers == list(range(1, len(requests) + 1))
+            for number, (acked, *_) in zip(numbers, requests, strict=True):
+                if acked:
+                    journal.submit(acknowledge(number, "r", 2.0)).result()
+            answers = [
+                receive_and_settle(
+                    number,
+                    Received(raw, 200, 3.0),
+                    Event.COLLECT if acked else Event.ANSWER,
+                    Outcome(paid, 90, None, (Placed(number - 1, 0, name),)),
+                    name,
+                )
+                for number, (acked, raw, paid, name) in zip(numbers, requests, strict=True)
+            ]
+            written(journal, answers, at_once=folder == folders[1])
+    alone, together = map(contents, folders)
+    assert sorted(alone.pop("transitions"), key=str) == sorted(together.pop("transitions"), key=str)
+    assert alone == together
+
+
+def test_one_that_cannot_be_settled_spoils_no_other(tmp_path):
+    """An answer that came twice is refused; those that were to be written with it are written."""
+    with Journal(tmp_path) as journal:
+        journal.submit(add_rows(some_rows(3))).result()
+        numbers = written(journal, [hold_and_send([seq], 1, 3, 1.0) for seq in range(3)], at_once=True)
+        change = [
+            receive_and_settle(number, Received(b"{}", 200, 3.0), Event.ANSWER, Outcome(1, 0, None, ()))
+            for number in (*numbers, numbers[0], 99)
+        ]
+        done = list(handed_in(journal, change))
+        assert [future.exception() is None for future in done] == [True, True, True, False, False]
+        assert isinstance(done[3].exception(), InvalidTransition)
+        with reading(tmp_path) as db:
+            assert list(db.execute("SELECT paid, held FROM money")) == [(3, 0)]
+            assert list(db.execute("SELECT count(*) FROM transitions")) == [(12,)]
+
+
+def test_a_budget_for_some_of_them_lets_these_through(tmp_path):
+    """Prices that a budget does not hold all at once are held one after the other, as far as it reaches."""
+    with Journal(tmp_path) as journal:
+        journal.submit(add_rows(some_rows(3))).result()
+        done = list(handed_in(journal, [hold_and_send([seq], 2, 5, 1.0) for seq in range(3)]))
+        assert [future.exception() for future in done[:2]] == [None, None]
+        with pytest.raises(BudgetReached, match="4 held, of 5"):
+            done[2].result()
+        with reading(tmp_path) as db:
+            assert list(db.execute("SELECT paid, held FROM money")) == [(0, 4)]
+            assert list(db.execute("SELECT seq FROM items WHERE submission_id IS NULL")) == [(2,)]
 
 
 def test_what_is_settled_is_not_settled_again(tmp_path):

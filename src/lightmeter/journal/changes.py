@@ -135,36 +135,55 @@ def place(db: apsw.Connection) -> int:
     return int(last)
 
 
+@dataclass(frozen=True, slots=True)
+class _HoldAndSend:
+    """As `hold_and_send`."""
+
+    rows: Sequence[int]
+    hold: int
+    budget: int | None
+    at: float
+
+    def __call__(self, db: apsw.Connection) -> int:
+        return self.together(db, [self])[0]
+
+    @staticmethod
+    def together(db: apsw.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
+        """All of them or none: a budget that does not hold them all refuses them all."""
+        held = step(State.PLANNED, Event.HOLD)
+        sent = step(held, Event.SEND)
+        total = sum(one.hold for one in holds)
+        budget = min((one.budget for one in holds if one.budget is not None), default=None)
+        db.execute("UPDATE money SET held = held + ?1 WHERE ?2 IS NULL OR paid + held + ?1 <= ?2", (total, budget))
+        if not db.changes():
+            paid, held_ = totals(db)
+            raise BudgetReached(
+                f"{total} more credits could exceed the budget: {paid} paid, {held_} held, of {budget}."
+            )
+        ((first,),) = db.execute("SELECT coalesce(max(submission_id), 0) + 1 FROM submissions")
+        numbered = list(enumerate(holds, first))
+        db.executemany(
+            "INSERT INTO submissions (submission_id, state, hold, assets, sent_at, attempts) VALUES (?, ?, ?, ?, ?, 1)",
+            [(number, sent, one.hold, len(one.rows), one.at) for number, one in numbered],
+        )
+        db.executemany(
+            "INSERT INTO transitions VALUES (?1, ?2, ?3, ?4, NULL), (?1, ?5, ?6, ?4, NULL)",
+            [(number, Event.HOLD, held, one.at, Event.SEND, sent) for number, one in numbered],
+        )
+        db.executemany(
+            "UPDATE items SET submission_id = ? WHERE seq = ?",
+            [(number, seq) for number, one in numbered for seq in one.rows],
+        )
+        return [number for number, _ in numbered]
+
+
 def hold_and_send(rows: Sequence[int], hold: int, budget: int | None, at: float) -> Callable[[apsw.Connection], int]:
     """Set the price aside and write down that the request is about to leave; returns the submission's id.
 
     Raises (from the write):
         BudgetReached: paid + held + this hold would exceed `budget`; nothing was written.
     """
-
-    def change(db: apsw.Connection) -> int:
-        held = step(State.PLANNED, Event.HOLD)
-        sent = step(held, Event.SEND)
-        db.execute(
-            "UPDATE money SET held = held + ?1 WHERE ?2 IS NULL OR paid + held + ?1 <= ?2",
-            (hold, budget),
-        )
-        if not db.changes():
-            paid, held_ = totals(db)
-            raise BudgetReached(f"{hold} more credits could exceed the budget: {paid} paid, {held_} held, of {budget}.")
-        db.execute(
-            "INSERT INTO submissions (state, hold, assets, sent_at, attempts) VALUES (?, ?, ?, ?, 1)",
-            (sent, hold, len(rows), at),
-        )
-        submission_id = db.last_insert_rowid()
-        db.execute(
-            "INSERT INTO transitions VALUES (?1, ?2, ?3, ?4, NULL), (?1, ?5, ?6, ?4, NULL)",
-            (submission_id, Event.HOLD, held, at, Event.SEND, sent),
-        )
-        db.executemany("UPDATE items SET submission_id = ? WHERE seq = ?", [(submission_id, seq) for seq in rows])
-        return submission_id
-
-    return change
+    return _HoldAndSend(rows, hold, budget, at)
 
 
 def receive(submission_id: int, received: Received, event: Event) -> Callable[[apsw.Connection], None]:

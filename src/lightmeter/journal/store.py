@@ -2,6 +2,11 @@
 
 Every change is a function of the connection, handed to `write`. The writer takes all that are waiting, runs each in a
 savepoint of its own inside one transaction, and commits once: a commit costs a disk flush, a change almost nothing.
+
+A change that has a `together(db, changes)`, which returns what each of them returns, is done at once with all of its
+kind that wait: most of what a statement costs is paid for each call, and each call hands the interpreter to another
+thread and waits to get it back. They come from callers that do not wait for each other, so their order is free. If they
+cannot all be done, each is tried alone.
 """
 
 from __future__ import annotations
@@ -40,6 +45,9 @@ Change = Callable[[apsw.Connection], T]
 
 _Told = Future[Any] | asyncio.Future[Any]
 """Who waits for a change: in any thread, or in a loop."""
+
+_Waiting = tuple[Change[Any], _Told]
+_Together = Callable[[apsw.Connection, Sequence[Change[Any]]], Sequence[Any]]
 
 _Outcome = tuple[_Told, Any, BaseException | None]
 """Who waits, what the change returned, or why it failed."""
@@ -243,7 +251,7 @@ class Journal:
         except BaseException:
             self._lock.close()
             raise
-        self._queue: queue.SimpleQueue[tuple[Change[Any], _Told] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="lightmeter-journal", daemon=True)
         self._thread.start()
 
@@ -295,13 +303,13 @@ class Journal:
                 waiting.append(another)
             self._commit(waiting)
 
-    def _commit(self, waiting: list[tuple[Change[Any], _Told]]) -> None:
+    def _commit(self, waiting: list[_Waiting]) -> None:
         """One transaction for all that wait: they are all on disk, or none is."""
         db = self._connection
         outcomes: list[_Outcome] = []
         try:
             db.execute("BEGIN IMMEDIATE")
-            outcomes.extend(self._apply(change, future) for change, future in waiting)
+            outcomes.extend(self._apply_all(waiting))
             db.execute("COMMIT")
         except apsw.Error as error:
             if db.in_transaction:  # a full disk has rolled it back already
@@ -314,8 +322,32 @@ class Journal:
             outcomes = [(future, None, failure) for _, future in waiting]
         _tell(outcomes)
 
+    def _apply_all(self, waiting: Sequence[_Waiting]) -> Iterator[_Outcome]:
+        alike: dict[_Together, list[_Waiting]] = {}
+        for change, future in waiting:
+            together = getattr(change, "together", None)
+            if together is None:
+                yield self._apply(change, future)
+            else:
+                alike.setdefault(together, []).append((change, future))
+        for together, those in alike.items():
+            yield from self._apply_together(together, those)
+
+    def _apply_together(self, together: _Together, those: Sequence[_Waiting]) -> Iterator[_Outcome]:
+        if len(those) > 1:
+            results, problem = self._within_savepoint(lambda db: together(db, [change for change, _ in those]))
+            if problem is None:
+                for (_, future), result in zip(those, results, strict=True):
+                    yield future, result, None
+                return
+        for change, future in those:
+            yield self._apply(change, future)
+
     def _apply(self, change: Change[Any], future: _Told) -> _Outcome:
-        """One change in a savepoint of its own, so that a bad one does not take the others with it."""
+        return (future, *self._within_savepoint(change))
+
+    def _within_savepoint(self, change: Change[Any]) -> tuple[Any, Exception | None]:
+        """Run it in a savepoint of its own, so that a bad change does not take the others with it."""
         db = self._connection
         db.execute("SAVEPOINT change")
         try:
@@ -325,9 +357,9 @@ class Journal:
                 raise
             db.execute("ROLLBACK TO change")
             db.execute("RELEASE change")
-            return future, None, error
+            return None, error
         db.execute("RELEASE change")
-        return future, result, None
+        return result, None
 
 
 def _tell(outcomes: Sequence[_Outcome]) -> None:
