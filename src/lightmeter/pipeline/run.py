@@ -32,6 +32,7 @@ from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.spending import Spender
 from lightmeter.pipeline.standing import Standing
 from lightmeter.pipeline.uploading import Uploads
+from lightmeter.tables.collector import collector_eased
 
 __all__ = ["ALL_ROWS", "Engine", "Rows", "open_engine"]
 
@@ -227,7 +228,8 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
     polling.add_done_callback(engine.polling_ended)
     try:
         async with engine.uploads, kept_pace(session, engine.pace):
-            yield engine
+            with collector_eased():
+                yield engine
     finally:
         engine.stop()
         await asyncio.shield(engine.settled())

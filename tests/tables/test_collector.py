@@ -1,0 +1,40 @@
+"""The garbage collector is eased for a run, and then as it was."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from lightmeter.tables.collector import collector_eased
+
+
+@pytest.mark.parametrize("own", [700, 50_000, 0])
+def test_the_collector_is_eased_for_all_that_overlap_and_then_as_it_was(own):
+    """Two overlapping blocks, in whatever order they end, leave thresholds and frozen objects as they found them."""
+    before = gc.get_threshold()
+    try:
+        gc.set_threshold(own, 10, 10)
+        first, second = collector_eased(), collector_eased()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert gc.get_threshold()[0] == (10_000 if own == 700 else own)
+        assert gc.get_freeze_count() > 1000
+        second.__exit__(None, None, None)
+        assert gc.get_threshold() == (own, 10, 10)
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_what_somebody_else_has_frozen_stays_frozen():
+    """A server that froze its memory before it forked keeps it so."""
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with collector_eased():
+            assert gc.get_freeze_count() == pytest.approx(frozen, abs=50)
+        assert gc.get_freeze_count() == pytest.approx(frozen, abs=50)
+    finally:
+        gc.unfreeze()
