@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench" / "pace"))  # the ben
 from pace_scenarios import Ours
 from pace_world import Bucket, Cap, Window, recent_rate, simulate
 
+from lightmeter.client.pace import Ticket
+from lightmeter.client.pace.ceiling import Ceiling
 from lightmeter.client.pace.spacing import Spacing
 
 
@@ -74,3 +76,51 @@ def test_catching_up_is_bounded(rate, calm_s, late_s):
         left.append(now)
     caught_up_s = min(0.05, 0.005 + 0.005 * (now - 1000.0 + calm_s))
     assert all(later - earlier >= 1 / rate - caught_up_s - 1e-6 for earlier, later in pairwise(left))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.floats(3, 30), st.floats(2, 5), st.floats(150, 250), st.integers(0, 10**6))
+def test_a_limit_that_rises_is_found_in_two_minutes(low, factor, up_at, seed):
+    """Two minutes after a limit has risen to several times itself, nine tenths of the new one are used."""
+    rng = random.Random(seed)  # noqa: S311 (as above)
+    high = low * factor
+    bucket = Bucket(rng, lambda now: low if 100 <= now < up_at else high)
+    report = simulate(Ours(rng), bucket, rng, up_at + 130)
+    after = [rate for end, rate in recent_rate(report.taken, 10, up_at + 130) if end >= up_at + 10]
+    assert max(after) >= 0.9 * high
+
+
+def first_step_s(ceiling, now, number=0):
+    """Send until the first step of the next probe is over: its length, the time, and how many were sent."""
+    began = None
+    while ceiling.step < 1:
+        ceiling.on_sent(now)
+        began = now if began is None and ceiling.step == 0 else began
+        now, number = now + 1 / ceiling.allowed(now), number + 1
+    return now - began, now, number
+
+
+def test_a_fallen_limit_is_not_probed_for_the_burst_of_the_former_one():
+    """What a bucket held is forgotten with its limit: a probe that empties it anew would take a minute and a half."""
+    ceiling = Ceiling(20.0, 0.0, None)
+    _, now, number = first_step_s(ceiling, 0.0)
+    ceiling.on_rejected(now, Ticket(number, now, 0, 1, 0), 1)
+    ceiling.on_rejected(now + 1, Ticket(number + 1, now + 1, 1, -1, 0), 1)  # so it was a full bucket that paid
+    learned_s, now, number = first_step_s(ceiling, now + 1, number + 1)
+    ceiling.on_rejected(now, Ticket(number, now, 2, 0, 0), 1)
+    while ceiling.rate > 5:
+        now, number = now + 1, number + 1
+        ceiling.on_untaken()
+        ceiling.on_rejected(now, Ticket(number, now, number, -1, 0), 1)
+    fallen_s, _, _ = first_step_s(ceiling, now, number)
+    assert fallen_s <= 1.1 * learned_s
+
+
+def test_a_bucket_that_holds_nothing_is_no_limit_in_flight():
+    """One more in flight is tried a while after the others: two at once would meet a limit on the rate as well."""
+    for seed in range(4):
+        rng = random.Random(seed)  # noqa: S311 (as above)
+        pace = Ours(rng)
+        report = simulate(pace, Bucket(rng, lambda _: 10.0, burst_s=0.0), rng, 60)
+        assert pace.pace.cap is None
+        assert len(report.taken) >= 0.55 * 600

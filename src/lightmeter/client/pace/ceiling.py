@@ -6,6 +6,7 @@ time is its rate, whatever its size. Between two openings of a fixed window it i
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from lightmeter.client.pace.spacing import Ticket
@@ -15,7 +16,8 @@ __all__ = ["Ceiling"]
 CRUISE: Final = 0.97
 _CRUISE_CROWDED: Final = 0.97
 _AFTER_REJECTION: Final = 0.92
-_STEPS: Final = (0.04, 0.08, 0.16, 0.32, 0.5)
+_STEPS: Final = (0.04, 0.08, 0.16, 0.5, 1.0)
+_LEAST_RISE: Final = 2
 _FIRST_STEP_S: Final = 30.0
 _FIRST_STEP_UNSETTLED_S: Final = 8.0
 _LONGEST_STEP_S: Final = 90.0
@@ -31,6 +33,8 @@ _ENOUGH: Final = 8
 _RECENT_S: Final = 30.0
 _SLOWEST: Final = 0.02
 _SHUT_S: Final = 2.0
+# A limit that has fallen below so much of itself is another one.
+_ANOTHER: Final = 0.9
 # Windows have lengths that people choose: where one of them fits what was seen, it is taken.
 _NATURAL_S: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 3600.0)
 
@@ -69,7 +73,7 @@ class Ceiling:
         self._burst = 0.0
         self._window_s = 0.0
         self._cost = 0
-        self._unsure: float | None = None
+        self._doubts: list[float] = []
         self._ease_until = now
 
     def allowed(self, now: float) -> float:
@@ -125,7 +129,7 @@ class Ceiling:
     def moved(self, rate: float, now: float) -> None:
         """The limit is another now, for a reason outside: what was counted and tried under the old one is void."""
         self.rate = max(_SLOWEST, rate)
-        self._since, self._opened, self._unsure = None, None, None
+        self._since, self._opened, self._doubts = None, None, []
         self._untaken = self._untaken_since_opened = 0
         self._end_probe(now, _FIRST_INTERVAL_S)
 
@@ -141,14 +145,14 @@ class Ceiling:
         Of several `misses` in a row the first has said it; how long the door stays shut will say more.
         """
         before = self.rate
-        if misses > 1 and self._unsure is None:
+        if misses > 1 and not self._doubts:
             return
         if ticket.step >= 0 and self._passed:
             self._probe_failed(now, ticket)
             self._count_from(ticket)
         else:
             self._cruise_failed(ticket)
-            moved = self.rate < 0.9 * before
+            moved = self.rate < _ANOTHER * before
             self._end_probe(now, _FIRST_INTERVAL_S if moved else self._interval_s)
         self._ease_until = now + max(1.0, 20 / self.rate) if not self.crowded else now
 
@@ -160,25 +164,40 @@ class Ceiling:
             self._end_probe(now, self._interval_s * 2)
             return
         # Either the limit is higher, or a full bucket paid for the excess: the next requests will tell.
-        self.rate, self._unsure = self._passed[step], confirmed
+        self.rate, self._doubts = self._passed[step], [confirmed]
+        if step >= _LEAST_RISE:
+            self._doubts.append(self.rate)
+            self.rate *= math.sqrt(1 + _STEPS[step])  # between what was taken and what was not
+            self._cost = 0  # worth it: the limit is known to be far above what it was thought to be
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def _cruise_failed(self, ticket: Ticket) -> None:
         taken, lasted_s = self._taken(ticket)
         measured = taken / lasted_s if lasted_s > 0 and taken >= _ENOUGH else 0.0
-        unsure, self._unsure = self._unsure, None
-        if unsure is not None and taken < 3 * _ENOUGH:
-            self.rate = max(_SLOWEST, min(self.rate, max(unsure, measured)))
-            self._burst = max(self._burst, self._drained)
+        if self._doubts and taken < 3 * _ENOUGH:
+            self._fall_back(measured)
             self._count_from(ticket)
-        elif taken < _ENOUGH:
-            self.rate = max(_SLOWEST, 0.8 * self.rate)
+            return
+        self._doubts = []
+        before = self.rate
+        if taken < _ENOUGH:
+            self.rate = max(_SLOWEST, 0.8 * before)
         elif lasted_s <= _RECENT_S or taken <= 8 * _ENOUGH:
-            self.rate = max(_SLOWEST, min(0.99 * self.rate, max(0.5 * self.rate, measured)))
+            self.rate = max(_SLOWEST, min(0.99 * before, max(0.5 * before, measured)))
             self._count_from(ticket)
         else:
-            self.rate = max(_SLOWEST, 0.95 * self.rate)
+            self.rate = max(_SLOWEST, 0.95 * before)
             self._count_from(ticket)
+        if self.rate < _ANOTHER * before:
+            self._burst = 0.0  # learned of another limit, or it was this fall that looked like a burst's end
+
+    def _fall_back(self, measured: float) -> None:
+        """What a probe seemed to show does not hold: what was known before does, or what was measured since."""
+        least = self._doubts[0] if measured else self._doubts.pop()
+        self.rate = max(_SLOWEST, min(self.rate, max(least, measured)))
+        if measured or not self._doubts:
+            self._doubts = []
+            self._burst = max(self._burst, self._drained)
 
     def _taken(self, ticket: Ticket) -> tuple[int, float]:
         if self._since is None:
@@ -202,7 +221,7 @@ class Ceiling:
             lasted_s = _natural_s(missed_at - opened.sent_at, ticket.sent_at - (still_shut_at or opened.sent_at))
             self.rate = max(_SLOWEST, (ticket.number - opened.number - untaken) / lasted_s)
             self._window_s = lasted_s
-            self._unsure = None
+            self._doubts = []
 
     def opened_at(self, ticket: Ticket, untaken: int) -> None:
         """Windows are counted from this request; of those since, so many were not taken."""

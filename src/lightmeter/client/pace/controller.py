@@ -36,6 +36,7 @@ _FIRST_RATE: Final = 1.0
 _FIRST_TRIAL_S: Final = 15.0
 _LONGEST_TRIAL_S: Final = 120.0
 _TRIALS: Final = 3
+_TRIAL_EXCESS: Final = 0.5
 _LEAST_NEAR: Final = 2
 _NEAR: Final = 20
 _ENOUGH: Final = 20
@@ -130,6 +131,9 @@ class Pace:
 
     def _rate(self, now: float) -> float | None:
         own = None if self.ceiling is None else self.ceiling.allowed(now)
+        if self.cap is not None and now >= self._trial_at:
+            # Sent at once, one more would also meet a limit on the rate, and prove nothing about the number in flight.
+            own = (self.cap + _TRIAL_EXCESS) / max(_SHORTEST_WAIT_S, self._watch.latency_s)
         if self._quota_rate is None or now >= self._quota_until:
             return own
         return self._quota_rate if own is None else min(own, self._quota_rate)
