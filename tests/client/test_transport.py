@@ -166,6 +166,25 @@ async def test_once_connected_the_outcome_is_unknown(serving, script):
     assert len(heard.requests) <= 1
 
 
+async def test_an_answer_that_drips_is_given_up(serving):
+    """Bytes that keep coming keep no request alive beyond its time as a whole; the connection is not used again."""
+
+    async def script(reader, writer, heard):
+        heard.requests.append(await read_request(reader))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    limits = Timeouts(connect_s=5, read_s=5, total_s=0.2)
+    async with serving(script) as heard, Transport(heard.base_url, KEY, limits) as transport:
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown, match=r"none within 0\.2 s"):
+                await transport.send("POST", "/api/fetch", body=b"{}")
+    assert (heard.connections, len(heard.requests)) == (2, 2)
+
+
 async def test_a_connection_that_was_closed_while_idle_is_not_used_twice(serving):
     """A POST on a kept connection that the server closes is not repeated on a fresh one."""
 

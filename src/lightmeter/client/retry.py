@@ -130,7 +130,7 @@ class Judgement:
         return read_answer(self.body)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Reading:
     """The parts of a raw answer that verdicts are made of."""
 

@@ -20,7 +20,6 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
 from aiohttp.http import StreamWriter
 from pydantic import SecretStr
 from yarl import URL
@@ -159,8 +158,7 @@ class Transport:
         head = _head(method, line.target(path, params), body, headers)
         exchange = _Exchange(head, body or b"", self._max_answer_bytes)
         try:
-            async with asyncio.timeout(self._timeouts.total_s):
-                return await line.carry(exchange)
+            return await line.carry(exchange)
         except OutcomeUnknown:
             raise
         except Exception as error:
@@ -189,18 +187,24 @@ class _Exchange:
         body: What follows the head.
         max_answer_bytes: Largest answer that is read.
         begun: Whether it has begun to leave; as long as it has not, nothing can have been charged.
+        late: Whether it was given up because it took too long as a whole.
     """
 
     head: bytes
     body: bytes
     max_answer_bytes: int
     begun: bool = False
+    late: bool = False
 
-    def write(self, connection: Connection, standing: bytes) -> asyncio.Task[None] | None:
+    def give_up(self, transport: asyncio.Transport) -> None:
+        """End the wait for the answer: whoever reads hears that the connection is gone."""
+        self.late = True
+        transport.abort()
+
+    def write(
+        self, protocol: ResponseHandler, transport: asyncio.Transport, standing: bytes
+    ) -> asyncio.Task[None] | None:
         """Write it; what is too long to be written in one go is written by the task that is returned."""
-        protocol, transport = connection.protocol, connection.transport
-        if protocol is None or transport is None:
-            raise aiohttp.ClientConnectionError("the connection was closed")
         self.begun = True
         if len(self.body) <= _WRITTEN_AT_ONCE_BYTES:
             transport.write(b"".join((self.head, standing, b"\r\n", self.body)))
@@ -251,7 +255,9 @@ class _Line:
     ) -> None:
         self._connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=_KEEP_ALIVE_S)
         self._like = aiohttp.ClientRequest("GET", base, headers=headers, proxy=proxy, loop=asyncio.get_running_loop())
-        self._limits = aiohttp.ClientTimeout(sock_connect=timeouts.connect_s, sock_read=timeouts.read_s)
+        self._total_s = timeouts.total_s
+        self._read_s = timeouts.read_s
+        self._connecting = aiohttp.ClientTimeout(connect=timeouts.total_s, sock_connect=timeouts.connect_s)
         plain_proxy = proxy is not None and not self._like.is_ssl()
         self._prefix = (str(base) if plain_proxy else base.raw_path).rstrip("/")
         self._standing = None if plain_proxy else _lines(self._like.headers)
@@ -268,20 +274,31 @@ class _Line:
         return f"{self._prefix}{path}?{URL.build(query=params).raw_query_string}"
 
     async def carry(self, exchange: _Exchange) -> RawAnswer:
-        """Send one request over a connection of its own and read its answer."""
-        connection = await self._connector.connect(self._like, [], self._limits)
-        writing = None
+        """Send one request over a connection of its own and read its answer.
+
+        Raises:
+            TimeoutError: it took too long as a whole.
+            Exception: whatever aiohttp and the system say.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._total_s
+        connection = await self._connector.connect(self._like, [], self._connecting)
+        protocol, transport = connection.protocol, connection.transport
+        assert protocol is not None  # noqa: S101 (a connection that was just taken has both)
+        assert transport is not None  # noqa: S101 (likewise)
+        late, writing = loop.call_at(until, exchange.give_up, transport), None
         try:
-            protocol = connection.protocol
-            assert protocol is not None  # noqa: S101 (a fresh connection has one)
-            protocol.set_response_params(read_until_eof=True, read_timeout=self._limits.sock_read)
+            protocol.set_response_params(read_until_eof=True, read_timeout=self._read_s)
             # Before a connection stands, nobody knows what a proxy wants to be told with each request.
-            writing = exchange.write(connection, self._standing or _lines(self._like.headers))
+            writing = exchange.write(protocol, transport, self._standing or _lines(self._like.headers))
             answer = await exchange.read(protocol)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if exchange.late and isinstance(error, Exception):
+                raise TimeoutError(f"none within {self._total_s:g} s") from error
             raise
         finally:
+            late.cancel()
             whole = writing is None or writing.done()
             if writing is not None:
                 writing.cancel()

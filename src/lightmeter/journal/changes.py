@@ -135,7 +135,7 @@ def place(db: apsw.Connection) -> int:
     return int(last)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _HoldAndSend:
     """As `hold_and_send`."""
 

@@ -20,7 +20,7 @@ from lightmeter.journal.state import HOLDING, Event, State, step
 __all__ = ["receive_and_release", "receive_and_settle"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _ReceiveAndSettle:
     """As `receive_and_settle`."""
 
