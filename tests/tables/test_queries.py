@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -103,3 +104,21 @@ def test_tables_do_not_bring_duckdb():
     """DuckDB is loaded by those who ask questions only."""
     code = "import sys, lightmeter.tables, lightmeter.manifest; sys.exit('duckdb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_does_not_fit_into_memory_goes_to_temporary_files(out, tmp_path, monkeypatch):
+    """With little memory a large question is answered all the same, and nothing of it is left anywhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "spill"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "spill").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with queries.OpenTables(out, memory_mb=64) as tables:
+        large = "SELECT r, row_number() OVER (ORDER BY hash(r)) AS n FROM range(4000000) AS t(r)"
+        (row,) = tables.ask(f"SELECT count(*) AS rows, max(n) AS n FROM ({large}) WHERE r % 1000 = 0").to_pylist()  # noqa: S608 (ours)
+        settings = "current_setting('memory_limit') AS memory, current_setting('temp_directory') AS spill"
+        (set_,) = tables.ask(f"SELECT {settings}").to_pylist()
+    assert set_["memory"] == "64.0 MiB"
+    assert set_["spill"].startswith(str(tmp_path / "spill"))
+    assert row["rows"] == 4000
+    assert sorted(tmp_path.rglob("*")) == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import sys
-from pathlib import Path
 
 import click
 import pyarrow as pa
@@ -17,11 +16,11 @@ __all__ = ["command"]
 
 
 @click.command("sql")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("where", metavar="DIR")
 @click.argument("query")
 @click.option("--format", "style", type=click.Choice(["table", "csv"]), help="Table on a terminal, else csv.")
-def command(folder: Path, query: str, style: str | None) -> int:
-    """Ask the tables of the run in DIR, in DuckDB's SQL.
+def command(where: str, query: str, style: str | None) -> int:
+    """Ask the tables of the run in DIR, in DuckDB's SQL; DIR may be a shared place that `rebuild --to` has written.
 
     Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, errors, requests, prechecks.
     Rows of single video frames have `frame` set; those of whole videos and images do not.
@@ -30,8 +29,9 @@ def command(folder: Path, query: str, style: str | None) -> int:
     Examples:
       lightmeter sql out/ "SELECT name, count(*) FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY 2 DESC"
       lightmeter sql out/ "SELECT url, severity FROM nsfw WHERE severity > 0.5 ORDER BY severity DESC"
+      lightmeter sql s3://lake/photos "SELECT status, count(*) FROM assets GROUP BY 1"
     """
-    answer = queries.sql(folder, query)
+    answer = queries.sql(where, query)
     if (style or ("table" if sys.stdout.isatty() else "csv")) == "csv":
         writer = csv.writer(sys.stdout)
         writer.writerow(answer.column_names)

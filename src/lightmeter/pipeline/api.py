@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 from lightmeter.clock import SystemClock
 from lightmeter.errors import Interrupted
@@ -17,7 +17,7 @@ from lightmeter.pipeline.options import Options, PlanOptions, make_options
 from lightmeter.pipeline.plan import Plan
 from lightmeter.pipeline.planning import load_plan, planning
 from lightmeter.pipeline.progress import Progress
-from lightmeter.pipeline.result import Run, Summary, summarize
+from lightmeter.pipeline.result import Run, Summary, Tables, summarize
 from lightmeter.pipeline.reuse import keep_answers
 from lightmeter.pipeline.run import ALL_ROWS, Engine, Rows, open_engine
 from lightmeter.pipeline.session import (
@@ -29,6 +29,7 @@ from lightmeter.pipeline.session import (
     store_options,
 )
 from lightmeter.settings import Settings, read_settings
+from lightmeter.tables.places import is_place
 
 __all__ = ["begin", "begin_plan", "load_plan", "open", "plan", "resume", "resuming", "run", "running"]
 
@@ -120,13 +121,21 @@ async def resume(out: Path | str, *, pay_again: int = 0, **changes: Any) -> Run:
     return await _last(resuming(out, pay_again=pay_again, **changes))
 
 
-def open(folder: Path | str) -> Run:  # noqa: A001 (lightmeter.open reads as what it does)
-    """Look at a run that is there.
+@overload
+def open(folder: Path) -> Run: ...  # noqa: A001 (lightmeter.open reads as what it does)
+@overload
+def open(folder: str) -> Any: ...  # noqa: A001 (likewise; its text says which of both it is)
+def open(folder: Path | str) -> Run | Tables:  # noqa: A001 (likewise)
+    """Look at a run that is there, or at tables in a shared place.
+
+    Args:
+        folder: An output folder, or a URI such as `s3://bucket/prefix` that `lightmeter rebuild --to` has written: it
+            has tables and no journal.
 
     Raises:
-        JournalError: there is none.
+        JournalError: there is no run in the folder.
     """
-    return Run(Path(folder))
+    return Tables(folder) if isinstance(folder, str) and is_place(folder) else Run(Path(folder))
 
 
 async def running(

@@ -20,9 +20,11 @@ from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.statement import Statement, state_account
 from lightmeter.tables import queries, questions
 from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.places import shown
 from lightmeter.tables.schema import TABLES
+from lightmeter.tables.shared import read_shared
 
-__all__ = ["ANSWERS_KEPT_S", "OpenEnds", "Run", "Summary", "summarize"]
+__all__ = ["ANSWERS_KEPT_S", "OpenEnds", "Run", "Summary", "Tables", "summarize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,63 @@ def summarize(out: Path) -> Summary:
     )
 
 
-class Run:
+class Tables:
+    """Tables to ask, by name (`tables.tags` is a DataFrame), in SQL, or by one of the questions that have names.
+
+    Attributes:
+        where: An output folder, or the URI of a shared place that `lightmeter rebuild --to` has written.
+    """
+
+    def __init__(self, where: Path | str) -> None:
+        self.where = where
+
+    def table(self, name: str) -> pa.Table:
+        """A table as Arrow, one chunk or more for each part.
+
+        Polars shares the memory of its numbers: `pl.from_arrow(table, rechunk=False)`; for each text it makes a view of
+        16 bytes, which points to where the text is.
+
+        Raises:
+            UsageError: there is no table of that name, or no tables in that place.
+        """
+        if isinstance(self.where, Path):
+            return Dataset(self.where).read(name)
+        return read_shared(self.where, name)
+
+    def ask(self, question: str, **parameters: Any) -> pa.Table:
+        """The answer to one of the questions of `lightmeter.tables.questions`, by its name, as Arrow.
+
+        Raises:
+            UsageError: there is no question of that name.
+        """
+        if question not in questions.SQL:
+            raise UsageError(
+                f"there is no question {question!r}", hint=f"Questions: {', '.join(sorted(questions.SQL))}."
+            )
+        answer: pa.Table = getattr(questions, question)(self.where, **parameters)
+        return answer
+
+    def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
+        """DuckDB's answer over the tables, as an Arrow-backed DataFrame.
+
+        Raises:
+            UsageError: the query is wrong; the message is DuckDB's.
+        """
+        return _frame(queries.sql(self.where, query, params))
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        if name in TABLES:
+            return _frame(self.table(name))
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(TABLES)}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *TABLES})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shown(str(self.where))!r})"
+
+
+class Run(Tables):
     """A run and its tables.
 
     Attributes:
@@ -150,6 +208,7 @@ class Run:
     """
 
     def __init__(self, folder: Path, stopped_by: LightmeterError | None = None) -> None:
+        super().__init__(folder)
         self.folder = folder
         self.stopped_by = stopped_by
         self._header = read_header(folder)
@@ -183,46 +242,6 @@ class Run:
         """Why rows are not ok, most frequent first."""
         with reading(self.folder) as db:
             return [Reason(*row) for row in reasons(db)]
-
-    def table(self, name: str) -> pa.Table:
-        """A table as Arrow, one chunk or more for each part.
-
-        Polars shares the memory of its numbers: `pl.from_arrow(table, rechunk=False)`; for each text it makes a view of
-        16 bytes, which points to where the text is.
-
-        Raises:
-            UsageError: there is no table of that name.
-        """
-        return Dataset(self.folder).read(name)
-
-    def ask(self, question: str, **parameters: Any) -> pa.Table:
-        """The answer to one of the questions of `lightmeter.tables.questions`, by its name, as Arrow.
-
-        Raises:
-            UsageError: there is no question of that name.
-        """
-        if question not in questions.SQL:
-            raise UsageError(
-                f"there is no question {question!r}", hint=f"Questions: {', '.join(sorted(questions.SQL))}."
-            )
-        answer: pa.Table = getattr(questions, question)(self.folder, **parameters)
-        return answer
-
-    def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
-        """DuckDB's answer over the tables, as an Arrow-backed DataFrame.
-
-        Raises:
-            UsageError: the query is wrong; the message is DuckDB's.
-        """
-        return _frame(queries.sql(self.folder, query, params))
-
-    def __getattr__(self, name: str) -> pd.DataFrame:
-        if name in TABLES:
-            return _frame(self.table(name))
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(TABLES)}")
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *TABLES})
 
     def __repr__(self) -> str:
         summary = self.summary()

@@ -1,25 +1,30 @@
-"""SQL over the tables, by DuckDB: one view for each table, and nothing else in reach.
-
-The connection is in memory, sees only the files below `tables/`, and fetches no extension from anywhere.
-"""
+"""DuckDB over the tables of an output folder or of a shared place: SQL in, Arrow out, nothing else within reach."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Final, Self
 
 import duckdb
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
 from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.places import is_place
 from lightmeter.tables.schema import TABLES, schema
+from lightmeter.tables.shared import shared_tables
 
-__all__ = ["connect", "sql"]
+__all__ = ["OpenTables", "Where", "sql"]
 
 _TRIES: Final = 3
 """How often a query is asked when the files of a table are replaced under it."""
+
+_MOVED: Final = (duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException)
+"""What DuckDB raises then: a name that is gone is one that it may not look for, a stream of Arrow's is wrong input."""
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
@@ -29,69 +34,107 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 }
 
 
-def connect(out: Path) -> duckdb.DuckDBPyConnection:
-    """A connection with a view for each table as it is now; a table not written yet is an empty view.
+class OpenTables:
+    """The tables as they are now, open for several questions. Use it as a context manager.
 
-    Files elsewhere cannot be read or written, moments are shown in UTC.
+    A table not written yet is an empty view. Files elsewhere cannot be read or written, moments are shown in UTC. When
+    parts are replaced between two questions, the next one sees the new ones.
+
+    Args:
+        where: An output folder, or the URI of a shared place: `s3://bucket/prefix`.
+        memory_mb: What DuckDB may hold in memory, in MiB; what is more goes to temporary files. None: its default.
 
     Raises:
-        UsageError: There is no such folder.
+        UsageError: There is no such folder, or no table in that place.
     """
+
+    def __init__(self, where: Path | str, *, memory_mb: int | None = None) -> None:
+        self._where = where
+        self._memory_mb = memory_mb
+        with ExitStack() as stack:
+            self._spill = stack.enter_context(TemporaryDirectory(prefix="lightmeter-"))
+            self._connection = self._connect()
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+        self._stack.close()
+
+    def ask(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
+        """The answer to one query; empty for a statement that answers nothing.
+
+        Parameters are a sequence for `?`, or a mapping for `$name`.
+
+        Raises:
+            UsageError: The query is wrong; the message is DuckDB's.
+        """
+        try:
+            for _ in range(_TRIES - 1):
+                try:
+                    return self._answer(query, params)
+                except _MOVED:
+                    self._connection.close()
+                    self._connection = self._connect()
+            return self._answer(query, params)
+        except duckdb.Error as error:
+            raise UsageError(f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(TABLES)}.") from error
+
+    def _answer(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> pa.Table:
+        bound = dict(params) if isinstance(params, Mapping) else list(params or ())
+        answer = self._connection.sql(query, params=bound or None)
+        table: pa.Table = pa.table({}) if answer is None else answer.to_arrow_table()
+        return table
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": self._spill})
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a pipe or a file receives
+        if self._memory_mb is not None:
+            connection.execute(f"SET memory_limit = '{self._memory_mb}MiB'")
+        if isinstance(self._where, str) and is_place(self._where):
+            for table, dataset in shared_tables(self._where).items():
+                connection.register(table, dataset)
+        else:
+            _add_views(connection, Path(self._where))
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        return connection
+
+
+Where = Path | str | OpenTables
+"""Where tables are: an output folder, the URI of a shared place, or tables that are open already."""
+
+
+def sql(where: Where, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
+    """The answer to one query, as `OpenTables.ask` gives it.
+
+    Raises:
+        UsageError: There is no such folder, no table in that place, or the query is wrong; the message is DuckDB's.
+    """
+    if isinstance(where, OpenTables):
+        return where.ask(query, params)
+    with OpenTables(where) as tables:
+        return tables.ask(query, params)
+
+
+def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
     if not out.is_dir():
         raise UsageError(f"there is no folder {out}", hint="Name the output folder of a run.")
     dataset = Dataset(out.absolute())
-    connection = duckdb.connect(":memory:", config=_CONFIG)
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a pipe or a file receives
-    for table in TABLES:
-        _add_view(connection, dataset, table)
-    connection.execute(f"SET allowed_paths = [{_literals([p for t in TABLES for p in dataset.parts(t)])}]")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-    return connection
-
-
-def sql(out: Path, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
-    """The answer to one query over the tables of `out`; empty for a statement that answers nothing.
-
-    Parameters are a sequence for `?`, or a mapping for `$name`.
-
-    Raises:
-        UsageError: There is no such folder, or the query is wrong; the message is DuckDB's.
-    """
-    for _ in range(_TRIES - 1):
-        try:
-            return _answer(out, query, params)
-        except duckdb.IOException:  # parts were merged between listing and reading
-            continue
-        except duckdb.Error as error:
-            raise _wrong(error) from error
-    try:
-        return _answer(out, query, params)
-    except duckdb.Error as error:
-        raise _wrong(error) from error
-
-
-def _answer(out: Path, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> pa.Table:
-    with connect(out) as connection:
-        bound = dict(params) if isinstance(params, Mapping) else list(params or ())
-        answer = connection.sql(query, params=bound or None)
-        table: pa.Table = pa.table({}) if answer is None else answer.to_arrow_table()
-    return table
-
-
-def _wrong(error: duckdb.Error) -> UsageError:
-    return UsageError(f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(TABLES)}.")
-
-
-def _add_view(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table: str) -> None:
-    parts = dataset.parts(table)
-    if parts:
-        files = f"read_parquet([{_literals(parts)}], union_by_name = true)"
-        view = f'CREATE VIEW "{table}" AS SELECT * FROM {files}'  # noqa: S608 (our own names; paths are quoted)
-        connection.execute(view)
-    else:
-        connection.register(table, schema(table).empty_table())
+    known = {table: dataset.parts(table) for table in TABLES}
+    for table, parts in known.items():
+        if parts:
+            files = f"read_parquet([{_literals(parts)}], union_by_name = true)"
+            view = f'CREATE VIEW "{table}" AS SELECT * FROM {files}'  # noqa: S608 (our own names; paths are quoted)
+            connection.execute(view)
+        else:
+            connection.register(table, schema(table).empty_table())
+    connection.execute(f"SET allowed_paths = [{_literals([part for parts in known.values() for part in parts])}]")
 
 
 def _literals(paths: list[Path]) -> str:

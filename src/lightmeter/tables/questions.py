@@ -6,14 +6,13 @@ hold what was answered, unfiltered: thresholds are parameters here.
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.tables import queries
+from lightmeter.tables.queries import Where, sql
 
 __all__ = [
     "SQL",
@@ -137,77 +136,79 @@ SQL: Final = MappingProxyType(
 """Question → SQL. `$name` is a parameter; `{group}` stands for a column of `assets`, quoted."""
 
 
-def top_tags(out: Path, *, most: int = 20, least_score: float = 0.0) -> pa.Table:
+def top_tags(where: Where, *, most: int = 20, least_score: float = 0.0) -> pa.Table:
     """The tags seen on most items: name, items, sources, mean_score (0 to 1). A tag counts once for each item.
 
+    `where` is an output folder, the URI of a shared place, or open tables; so for every question here.
+
     Raises:
-        UsageError: There is no such folder; so for every question here.
+        UsageError: There is no such folder, or no tables; so for every question here.
     """
-    return _answer(out, "top_tags", most=most, least_score=least_score)
+    return _answer(where, "top_tags", most=most, least_score=least_score)
 
 
-def tag_pairs(out: Path, *, most: int = 50, least_items: int = 2, least_score: float = 0.0) -> pa.Table:
+def tag_pairs(where: Where, *, most: int = 50, least_items: int = 2, least_score: float = 0.0) -> pa.Table:
     """Tags that go together: one, other, items (with both), jaccard (0 to 1: items with both of items with either)."""
-    return _answer(out, "tag_pairs", most=most, least_items=least_items, least_score=least_score)
+    return _answer(where, "tag_pairs", most=most, least_items=least_items, least_score=least_score)
 
 
-def palette(out: Path, *, by: str | None = None, most: int = 8) -> pa.Table:
+def palette(where: Where, *, by: str | None = None, most: int = 8) -> pa.Table:
     """The main colours of each group: group, hex, items, share (0 to 1 of the group's coloured pixels).
 
     Colours are gathered in cells of 32 steps a channel; `hex` is a cell's mean, weighted by the pixels' share.
 
     Args:
-        out: The output folder.
+        where: An output folder, the URI of a shared place, or open tables.
         by: Column of `assets` that groups, such as one of the manifest's own; None: one group of all.
         most: Colours for each group.
 
     Raises:
         UsageError: There is no such folder or no such column.
     """
-    return _answer(out, "palette", by, most=most)
+    return _answer(where, "palette", by, most=most)
 
 
-def nsfw_review(out: Path, *, least_severity: float = 0.5, most: int = 1000) -> pa.Table:
+def nsfw_review(where: Where, *, least_severity: float = 0.5, most: int = 1000) -> pa.Table:
     """What a person should look at, worst first: item_id, url, severity, label, source, frame, spread.
 
     `severity` is the highest of all back ends, labels and frames; `spread` is how far back ends are apart (0 to 1).
     """
-    return _answer(out, "nsfw_review", least_severity=least_severity, most=most)
+    return _answer(where, "nsfw_review", least_severity=least_severity, most=most)
 
 
-def agreement(out: Path, *, least_score: float = 0.0, least_times: int = 1) -> pa.Table:
+def agreement(where: Where, *, least_score: float = 0.0, least_times: int = 1) -> pa.Table:
     """How far each two back ends agree on each tag: one, other, label, both_say, one_says, agreement (0 to 1).
 
     Counted over the pictures and frames that both have tagged: of those where either says the label, the share where
     both do. Labels are compared to the letter.
     """
-    return _answer(out, "agreement", least_score=least_score, least_times=least_times)
+    return _answer(where, "agreement", least_score=least_score, least_times=least_times)
 
 
-def cost_by_group(out: Path, *, by: str | None = None) -> pa.Table:
+def cost_by_group(where: Where, *, by: str | None = None) -> pa.Table:
     """What each group cost: group, items, ok, credits, credits_per_ok (null where no item is ok).
 
     Raises:
         UsageError: There is no such folder or no such column.
     """
-    return _answer(out, "cost_by_group", by)
+    return _answer(where, "cost_by_group", by)
 
 
-def unmatched_errors(out: Path) -> pa.Table:
+def unmatched_errors(where: Where) -> pa.Table:
     """Errors that belong to no single row: request_id, backend, message, times, assets and credits of the request."""
-    return _answer(out, "unmatched_errors")
+    return _answer(where, "unmatched_errors")
 
 
-def _answer(out: Path, question: str, by: str | None = None, **parameters: Any) -> pa.Table:
+def _answer(where: Where, question: str, by: str | None = None, **parameters: Any) -> pa.Table:
     query = SQL[question]
     if "{group}" in query:
-        query = query.replace("{group}", "'all'" if by is None else _column(out, by))
-    return queries.sql(out, query, parameters or None)
+        query = query.replace("{group}", "'all'" if by is None else _column(where, by))
+    return sql(where, query, parameters or None)
 
 
-def _column(out: Path, name: str) -> str:
+def _column(where: Where, name: str) -> str:
     """A column of `assets` as it stands in SQL."""
-    columns = [str(said) for said in queries.sql(out, "DESCRIBE assets").column("column_name").to_pylist()]
+    columns = [str(said) for said in sql(where, "DESCRIBE assets").column("column_name").to_pylist()]
     if name not in columns:
         raise UsageError(f"assets has no column {name!r}", hint=f"Its columns are {', '.join(columns)}.")
     quoted = name.replace('"', '""')

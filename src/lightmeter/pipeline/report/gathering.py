@@ -44,10 +44,14 @@ from lightmeter.pipeline.result import summarize
 from lightmeter.pipeline.session import read_header
 from lightmeter.pipeline.statement import state_account
 from lightmeter.prechecks.reach import Reach
-from lightmeter.tables import queries, questions
+from lightmeter.tables import questions
 from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.queries import OpenTables
 
 __all__ = ["Wishes", "gather", "in_order"]
+
+MEMORY_MB: Final = 256
+"""What DuckDB may hold; with a million items it would take twice that, and is hardly faster for it."""
 
 MOST_TAGS: Final = 20
 MOST_GROUPS: Final = 24
@@ -97,49 +101,53 @@ def _counted(out: Path, wishes: Wishes, clock: Clock) -> Facts:
     header, summary = read_header(out), summarize(out)
     with reading(out) as db:
         why = tuple(Reason(*row) for row in reasons(db))
+    with OpenTables(out, memory_mb=MEMORY_MB) as tables:
+        found = _found(tables, wishes.by, written=bool(Dataset(out).parts("assets")))
+        sample, review = _sample(tables, wishes.thumbnails), _review(tables, wishes.thumbnails)
     return Facts(
         header=header,
         summary=summary,
         statement=state_account(out),
         reasons=why,
-        found=_found(out, wishes.by),
-        sample=_sample(out, wishes.thumbnails),
-        review=_review(out, wishes.thumbnails),
+        found=found,
+        sample=sample,
+        review=review,
         made_at=f"{utc_from_timestamp(clock.now()):%Y-%m-%d %H:%M} UTC",
         lineage=Dataset(out).lineage("assets") or {},
     )
 
 
-def _found(out: Path, by: str | None) -> Found:
+def _found(tables: OpenTables, by: str | None, *, written: bool) -> Found:
     group = "kind" if by is None else by
-    _check_groups(out, group)
-    costs = questions.cost_by_group(out, by=group).to_pylist()  # says so where there is no such column
-    palettes = _palettes(_ask(out, asked.PALETTE.format(group="'all'"), most=COLORS_OF_ALL))
+    _check_groups(tables, group)
+    costs = questions.cost_by_group(tables, by=group).to_pylist()  # says so where there is no such column
+    palettes = _palettes(_ask(tables, asked.PALETTE.format(group="'all'"), most=COLORS_OF_ALL))
     column = f"assets.{_quoted(group)}"
-    grouped = _palettes(_ask(out, asked.PALETTE.format(group=column), most=COLORS_OF_A_GROUP))
-    causes = _ask(out, asked.CAUSES, most=MOST_ROWS)
+    grouped = _palettes(_ask(tables, asked.PALETTE.format(group=column), most=COLORS_OF_A_GROUP))
+    causes = _ask(tables, asked.CAUSES, most=MOST_ROWS)
     in_all = causes[0]["in_all"] if causes else 0
     return Found(
-        written=bool(Dataset(out).parts("assets")),
+        written=written,
         groups_by=group,
-        tags=tuple(Tag(**row) for row in questions.top_tags(out, most=MOST_TAGS).to_pylist()),
+        tags=tuple(Tag(**row) for row in questions.top_tags(tables, most=MOST_TAGS).to_pylist()),
         palettes=(*palettes, *(grouped if len(grouped) > 1 else ())),
         costs=tuple(GroupCost(**{**row, "group": str(row["group"])}) for row in costs),
-        severities=_severities(out),
-        voices=_voices(out),
-        agreements=_agreements(out),
+        severities=_severities(tables),
+        voices=_voices(tables),
+        agreements=_agreements(tables),
         causes=tuple(Cause(**{name: row[name] for name in row if name != "in_all"}) for row in causes),
         causes_in_all=in_all,
-        tempo=_tempo(out),
-        slowest=tuple(Slow(**row) for row in _ask(out, asked.SLOWEST, most=MOST_ROWS)),
+        tempo=_tempo(tables),
+        slowest=tuple(Slow(**row) for row in _ask(tables, asked.SLOWEST, most=MOST_ROWS)),
     )
 
 
-def _check_groups(out: Path, column: str) -> None:
+def _check_groups(tables: OpenTables, column: str) -> None:
     """Raises UsageError where a column would make more groups than a page can show."""
-    known = {row["column_name"] for row in _ask(out, "DESCRIBE assets")}
+    known = {row["column_name"] for row in _ask(tables, "DESCRIBE assets")}
     if column in known:  # else the question itself says so, and which columns there are
-        ((groups,),) = (row.values() for row in _ask(out, f"SELECT count(DISTINCT {_quoted(column)}) FROM assets"))  # noqa: S608 (quoted)
+        count = f"SELECT count(DISTINCT {_quoted(column)}) AS groups FROM assets"  # noqa: S608 (quoted)
+        ((groups),) = (row["groups"] for row in _ask(tables, count))
         if groups > MOST_GROUPS:
             raise UsageError(
                 f"{column!r} has {groups} different values",
@@ -173,22 +181,22 @@ def in_order(colors: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ..
     return tuple(color for _, color in sorted(zip(keys, colors, strict=True)))
 
 
-def _severities(out: Path) -> Severities:
-    bins = {row["bin"]: row["items"] for row in _ask(out, asked.SEVERITIES, bins=BINS)}
-    voices = tuple(tuple(row.values()) for row in _ask(out, asked.LABELS, most=MOST_ROWS))
+def _severities(tables: OpenTables) -> Severities:
+    bins = {row["bin"]: row["items"] for row in _ask(tables, asked.SEVERITIES, bins=BINS)}
+    voices = tuple(tuple(row.values()) for row in _ask(tables, asked.LABELS, most=MOST_ROWS))
     return Severities(tuple(bins.get(at, 0) for at in range(BINS)), voices)
 
 
-def _voices(out: Path) -> tuple[Voice, ...]:
+def _voices(tables: OpenTables) -> tuple[Voice, ...]:
     said: dict[str, dict[str, int]] = {}
-    for row in _ask(out, asked.VOICES):
+    for row in _ask(tables, asked.VOICES):
         said.setdefault(row["source"], {})[row["said"]] = row["items"]
     return tuple(Voice(source, items) for source, items in sorted(said.items()))
 
 
-def _agreements(out: Path) -> tuple[Agreement, ...]:
+def _agreements(tables: OpenTables) -> tuple[Agreement, ...]:
     """For each two back ends; the question answers by frequency, so the first labels are the most frequent."""
-    rows = questions.agreement(out).to_pylist()
+    rows = questions.agreement(tables).to_pylist()
     agreements = []
     for (one, other), of_pair in groupby(rows, key=lambda row: (row["one"], row["other"])):
         counts = [(row["label"], row["both_say"], row["both_say"] + row["one_says"]) for row in of_pair]
@@ -197,32 +205,32 @@ def _agreements(out: Path) -> tuple[Agreement, ...]:
     return tuple(agreements[:MOST_ROWS])
 
 
-def _tempo(out: Path) -> Tempo | None:
-    (span,) = _ask(out, asked.SPAN)
+def _tempo(tables: OpenTables) -> Tempo | None:
+    (span,) = _ask(tables, asked.SPAN)
     if span["first"] is None:
         return None
     wide_s = (span["last"] - span["first"]) / MOST_BINS
     bin_s = next(
         (width for width in BIN_WIDTHS_S if width >= wide_s), BIN_WIDTHS_S[-1] * (1 + wide_s // BIN_WIDTHS_S[-1])
     )
-    rows = _ask(out, asked.TEMPO, first=span["first"], bin_s=bin_s)
-    (late,) = _ask(out, asked.LATENCY)
+    rows = _ask(tables, asked.TEMPO, first=span["first"], bin_s=bin_s)
+    (late,) = _ask(tables, asked.LATENCY)
     quantiles = None if late["median"] is None else (late["median"], late["late"], late["longest"])
     bins = {row["bin"]: (row["requests"], row["assets"], row["credits"]) for row in rows}
     return Tempo(f"{span['started_at'][:19]} UTC", bin_s, bins, quantiles)
 
 
-def _sample(out: Path, most: int) -> tuple[Item, ...]:
-    rows = _ask(out, asked.SAMPLE, most=most)
-    return _described(out, [Item(**row, severity=None) for row in rows])
+def _sample(tables: OpenTables, most: int) -> tuple[Item, ...]:
+    rows = _ask(tables, asked.SAMPLE, most=most)
+    return _described(tables, [Item(**row, severity=None) for row in rows])
 
 
-def _review(out: Path, most: int) -> tuple[Item, ...]:
-    rows = questions.nsfw_review(out, least_severity=REVIEW_FROM, most=most).to_pylist()
+def _review(tables: OpenTables, most: int) -> tuple[Item, ...]:
+    rows = questions.nsfw_review(tables, least_severity=REVIEW_FROM, most=most).to_pylist()
     known = {
         row["item_id"]: row
         for row in _ask(
-            out,
+            tables,
             "SELECT item_id, kind, duration_s FROM assets WHERE item_id IN (SELECT unnest($ids))",
             ids=[row["item_id"] for row in rows],
         )
@@ -233,18 +241,18 @@ def _review(out: Path, most: int) -> tuple[Item, ...]:
         said = (row["label"], row["source"], row["spread"])
         item = Item(row["item_id"], row["url"] or "", about.get("kind"), about.get("duration_s"), row["severity"])
         items.append(replace(item, said=said))
-    return _described(out, items)
+    return _described(tables, items)
 
 
-def _described(out: Path, items: Sequence[Item]) -> tuple[Item, ...]:
+def _described(tables: OpenTables, items: Sequence[Item]) -> tuple[Item, ...]:
     """The items with their tags, colours and severity."""
     ids = [item.item_id for item in items]
-    severity = {row["item_id"]: row["severity"] for row in _ask(out, asked.SEVERITY_OF, ids=ids)}
+    severity = {row["item_id"]: row["severity"] for row in _ask(tables, asked.SEVERITY_OF, ids=ids)}
     tags: dict[str, list[tuple[str, float | None]]] = {}
-    for row in _ask(out, asked.TAGS_OF, ids=ids, most=TAGS_OF_ONE):
+    for row in _ask(tables, asked.TAGS_OF, ids=ids, most=TAGS_OF_ONE):
         tags.setdefault(row["item_id"], []).append((row["name"], row["best"]))
     colors: dict[str, list[tuple[str, float]]] = {}
-    for row in _ask(out, asked.COLORS_OF, ids=ids, most=COLORS_OF_ONE):
+    for row in _ask(tables, asked.COLORS_OF, ids=ids, most=COLORS_OF_ONE):
         colors.setdefault(row["item_id"], []).append((row["hex"], row["share"] or 0.0))
     return tuple(
         replace(
@@ -283,6 +291,6 @@ async def _with_pictures(out: Path, items: Sequence[Item], *, fetch: bool) -> li
     return [*sampled, *(item for item in shown if item.said is not None)]
 
 
-def _ask(out: Path, query: str, **parameters: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = queries.sql(out, query, parameters or None).to_pylist()
+def _ask(tables: OpenTables, query: str, **parameters: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = tables.ask(query, parameters or None).to_pylist()
     return rows
