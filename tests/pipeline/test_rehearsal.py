@@ -1,0 +1,80 @@
+"""Rehearsals: whole runs against our own service while it misbehaves on purpose, over real sockets and real pictures."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.faults.grammar import Faults
+from lightmeter.testing import tiny_png
+
+KEY, CREDITS, ROWS = "key", 100, 24
+
+
+@pytest.fixture
+def rehearse(tmp_path, charges_at_once):
+    """Run local pictures against a service with these faults; returns (the run, how often each fault was met, spent)."""
+
+    async def run(*faults, **options):
+        manifest = tmp_path / "manifest.csv"
+        for number in range(ROWS):
+            (tmp_path / f"{number}.png").write_bytes(tiny_png(number))
+        manifest.write_text("path\n" + "".join(f"{number}.png\n" for number in range(ROWS)))
+        database = f"sqlite:///{tmp_path / 'service.db'}"
+        config = ServiceConfig(database, ("palette",), {KEY: CREDITS}, faults=Faults.parse(*faults))
+        service = await start(config)
+        try:
+            asked = {"features": ["colors"], "backends": ["palette"], "precheck": False, "budget": CREDITS, **options}
+            plan = await lm.plan(manifest, base_url=service.base_url, max_concurrency=8, **asked)
+            done = await lm.run(plan, tmp_path / "out")
+            async with lm.Client(service.base_url, KEY) as client:
+                return done, service.faults_met, CREDITS - await client.credits()
+        finally:
+            await service.close()
+
+    return run
+
+
+async def test_a_hidden_limit_costs_nothing_but_time(rehearse):
+    """A bucket that nobody has told of turns requests away: each row is answered all the same, and paid for once."""
+    async with asyncio.timeout(60):
+        run, met, spent = await rehearse("429:bucket=20,burst=2")
+    said = run.summary()
+    assert met["429"] > 0
+    assert said.counts["ok"] == ROWS
+    assert said.paid == spent == ROWS
+    assert said.held == 0
+
+
+async def test_dropped_answers_are_found_in_the_balance(rehearse):
+    """Answers that were charged and never came are proven paid where nobody else spends; none is paid for twice."""
+    async with asyncio.timeout(60):
+        run, met, spent = await rehearse("drop-after=0.2", "seed=3", sole_spender=True)
+    said, lost = run.summary(), met["drop-after"]
+    assert lost > 0
+    assert (said.counts["ok"], said.counts["failed"]) == (ROWS - lost, lost)
+    assert said.paid == spent == ROWS
+    assert said.held == 0
+
+
+async def test_dropped_answers_stay_in_doubt_where_others_spend(rehearse):
+    """A balance that others may have changed proves no charge: the price stays held, and nothing is sent again."""
+    async with asyncio.timeout(60):
+        run, met, spent = await rehearse("drop-after=0.2", "seed=3")
+    said, lost = run.summary(), met["drop-after"]
+    assert (said.counts["ok"], said.counts["in_doubt"]) == (ROWS - lost, lost)
+    assert said.paid + said.held == spent == ROWS
+
+
+async def test_dropped_requests_are_sent_again(rehearse):
+    """What never reached the service was not charged: the balance proves it, and every row is answered in the end."""
+    async with asyncio.timeout(60):
+        run, met, spent = await rehearse("drop-before=0.2", "seed=3")
+    said = run.summary()
+    assert met["drop-before"] > 0
+    assert said.counts["ok"] == ROWS
+    assert said.paid == spent == ROWS
+    assert said.held == 0
