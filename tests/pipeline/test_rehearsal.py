@@ -1,4 +1,4 @@
-"""Rehearsals: whole runs against our own service while it misbehaves on purpose, over real sockets and real pictures."""
+"""Rehearsals: whole runs against our own service while it misbehaves on purpose, over real sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY, CREDITS, ROWS = "key", 100, 24
 
 @pytest.fixture
 def rehearse(tmp_path, charges_at_once):
-    """Run local pictures against a service with these faults; returns (the run, how often each fault was met, spent)."""
+    """Run pictures against a service with these faults; returns (the run, how often each was met, credits spent)."""
 
     async def run(*faults, **options):
         manifest = tmp_path / "manifest.csv"
