@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightmeter.pipeline.markup import seconds, share
 from lightmeter.pipeline.report import asked
 from lightmeter.pipeline.report.charts import credit_chart, severity_chart, tag_chart, tempo_chart
 from lightmeter.pipeline.report.facts import BINS, Severities, Tag, Tempo, short_name
 from lightmeter.pipeline.report.gathering import in_order
-from lightmeter.pipeline.report.markup import credits_, esc, linked, seconds, share, strip, table
+from lightmeter.pipeline.report.markup import credits_, esc, linked, strip, table
 from lightmeter.pipeline.statement import Statement
 from lightmeter.pricing.estimate import CreditRange
 

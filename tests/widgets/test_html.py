@@ -19,7 +19,7 @@ from lightmeter.pipeline.result import Summary
 from lightmeter.pricing.rates import default_rates
 from lightmeter.widgets.view.cards import ENTRIES, MOST_ENTRIES, card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, Filters
-from lightmeter.widgets.view.markup import gauge, message, seconds, strip, table
+from lightmeter.widgets.view.markup import gauge, message, strip, table
 from lightmeter.widgets.view.planner import error_html, progress_html, quote_html, share_done, summary_html
 from lightmeter.widgets.view.quote import Group, quote
 
@@ -194,11 +194,6 @@ def test_tables_have_a_caption_and_a_dash_for_nothing():
     assert "1,000" in read.text
     assert read.named("th") == [{"scope": "col"}, {"scope": "col", "class": "lm-number"}]
 
-
-@pytest.mark.parametrize(("length", "said"), [(0.26, "0.3 s"), (59.4, "59 s"), (90, "2 min"), (7200, "2.0 h")])
-def test_lengths_are_said_as_people_say_them(length, said):
-    """Seconds below a minute, then minutes, then hours."""
-    assert seconds(length) == said
 
 
 def test_moods_are_only_those_there_are():

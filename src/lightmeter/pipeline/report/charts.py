@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from lightmeter.pipeline.markup import seconds
 from lightmeter.pipeline.report.facts import BINS, REVIEW_FROM, Severities, Tag, Tempo
 from lightmeter.pipeline.report.ink import ACCENT, AMBER, INK, LINE, PALE, RED, SOFT, Canvas, Chart, draw, plain
-from lightmeter.pipeline.report.markup import seconds
 from lightmeter.pipeline.statement import Statement
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from lightmeter.pipeline.markup import data_uri, seconds, share
 from lightmeter.pipeline.report.charts import severity_chart, tag_chart
 from lightmeter.pipeline.report.facts import REVIEW_FROM, Agreement, Facts, Item, Palette
-from lightmeter.pipeline.report.markup import bar, data_uri, esc, linked, seconds, share, strip, swatch, table
+from lightmeter.pipeline.report.markup import bar, esc, linked, strip, swatch, table
 from lightmeter.pipeline.report.sections import Section, chart_html
 
 __all__ = ["backend_section", "color_section", "moderation_section", "picture_section", "tag_section"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lightmeter.pipeline.markup import seconds
 from lightmeter.pipeline.report.facts import Facts, short_name
 from lightmeter.pipeline.report.findings import (
     backend_section,
@@ -12,7 +13,7 @@ from lightmeter.pipeline.report.findings import (
     picture_section,
     tag_section,
 )
-from lightmeter.pipeline.report.markup import credits_, esc, seconds
+from lightmeter.pipeline.report.markup import credits_, esc
 from lightmeter.pipeline.report.sections import (
     Section,
     credit_section,

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lightmeter.journal.items import STATUSES
+from lightmeter.pipeline.markup import seconds, share
 from lightmeter.pipeline.report.charts import credit_chart, tempo_chart
 from lightmeter.pipeline.report.facts import Cause, Facts, short_name
 from lightmeter.pipeline.report.ink import Chart
-from lightmeter.pipeline.report.markup import Figure, Html, credits_, esc, linked, seconds, share, table
+from lightmeter.pipeline.report.markup import Figure, Html, credits_, esc, linked, table
 
 __all__ = ["Section", "chart_html", "credit_section", "error_section", "origin_section", "row_section", "time_section"]
 

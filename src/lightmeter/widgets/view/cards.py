@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from lightmeter.pipeline.markup import esc, seconds
 from lightmeter.pipeline.pictures import Picture
 from lightmeter.widgets.view.gallery import PAGE_ROWS, Card, Filters, pages
-from lightmeter.widgets.view.markup import esc, figure, gauge, message, seconds, status_mark, strip, table
+from lightmeter.widgets.view.markup import figure, gauge, message, status_mark, strip, table
 
 __all__ = ["ENTRIES", "MOST_ENTRIES", "card_html", "detail_html", "where_html"]
 

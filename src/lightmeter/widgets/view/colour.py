@@ -6,20 +6,13 @@ same colour, about 0.02 for a difference one just sees, 1 between black and whit
 
 from __future__ import annotations
 
-import re
 from math import cbrt
 from typing import Final
 
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS
+from lightmeter.pipeline.markup import is_hex
 
-__all__ = ["DISTANCES_SQL", "distance", "is_hex", "oklab"]
-
-_HEX: Final = re.compile(r"#[0-9a-fA-F]{6}")
-
-
-def is_hex(text: str) -> bool:
-    """Whether a text is a colour as `#rrggbb`, and nothing else."""
-    return _HEX.fullmatch(text) is not None
+__all__ = ["DISTANCES_SQL", "distance", "oklab"]
 
 
 def oklab(colour: str) -> tuple[float, float, float]:

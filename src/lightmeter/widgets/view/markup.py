@@ -1,4 +1,4 @@
-"""Small pieces of HTML. Every text that comes from data passes through `esc`: a manifest may hold anything.
+"""Small pieces of HTML that only widgets have. Every text that comes from data passes through `esc`.
 
 Colours of text and lines are taken from the page, so that light and dark themes both work; no meaning is carried by
 colour alone.
@@ -6,14 +6,13 @@ colour alone.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any, Final
 
-from lightmeter.widgets.view.colour import is_hex
+from lightmeter.pipeline import markup
+from lightmeter.pipeline.markup import colors_only, data_uri, esc, figure_of, is_hex, is_number
 
-__all__ = ["STYLE", "data_uri", "esc", "figure", "gauge", "message", "seconds", "status_mark", "strip", "table"]
+__all__ = ["STYLE", "figure", "gauge", "message", "status_mark", "strip", "table"]
 
 STYLE: Final = """<style>
 .lightmeter { --lm-line: color-mix(in srgb, currentColor 22%, transparent);
@@ -78,11 +77,6 @@ _STATUS_COLOURS: Final = {
 }
 
 
-def esc(value: Any) -> str:
-    """A value as text that is nothing but text, also inside a quoted attribute."""
-    return escape(str(value), quote=True)
-
-
 def message(text: str, mood: str = "", hint: str = "") -> str:
     """A sentence that stands out; `mood` is empty, `good` or `error`."""
     after = f" {esc(hint)}" if hint else ""
@@ -91,33 +85,18 @@ def message(text: str, mood: str = "", hint: str = "") -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table; columns of numbers stand right, None is a dash."""
-    rows = list(rows)
-    numbers = [any(_is_number(row[at]) for row in rows) for at in range(len(head))]
-    cells = "".join(
-        f'<th scope="col"{_NUMBER if number else ""}>{esc(name)}</th>'
-        for name, number in zip(head, numbers, strict=True)
-    )
-    body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
-    titled = f"<caption>{esc(caption)}</caption>" if caption else ""
-    return f'<table class="lm-table">{titled}<thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>'
+    """A table; columns of numbers stand right, None is a dash, a colour has a dot of it."""
+    return markup.table(head, rows, _cell, caption=caption, css="lm-")
 
 
-_NUMBER: Final = ' class="lm-number"'
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _cell(value: Any) -> str:
+def _cell(value: Any, _: str, right: str) -> str:
     if value is None:
-        return "<td>-</td>"
-    if _is_number(value):
-        return f"<td{_NUMBER}>{f'{value:,}' if isinstance(value, int) else f'{value:.3g}'}</td>"
+        return f"<td{right}>-</td>"
+    if is_number(value):
+        return f"<td{right}>{figure_of(value)}</td>"
     if isinstance(value, str) and is_hex(value):
-        return f'<td><i class="lm-mark" style="background:{value}"></i>{esc(value)}</td>'
-    return f"<td>{esc(value)}</td>"
+        return f'<td{right}><i class="lm-mark" style="background:{value}"></i>{esc(value)}</td>'
+    return f"<td{right}>{esc(value)}</td>"
 
 
 def status_mark(status: str) -> str:
@@ -128,7 +107,7 @@ def status_mark(status: str) -> str:
 
 def strip(colors: Sequence[tuple[str, float]]) -> str:
     """A palette as a strip, as wide as each colour's share; what is not `#rrggbb` is left out."""
-    good = [(colour, max(0.0, share)) for colour, share in colors if is_hex(colour)]
+    good = colors_only(colors)
     if not good:
         return '<div class="lm-strip" role="img" aria-label="no colours"></div>'
     said = ", ".join(f"{colour} {share:.0%}" for colour, share in good)
@@ -152,11 +131,6 @@ def gauge(severity: float | None) -> str:
     )
 
 
-def data_uri(jpeg: bytes) -> str:
-    """A JPEG inside the page, so that a picture needs no server."""
-    return f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
-
-
 def figure(jpeg: bytes | None, alt: str, *, reason: str = "", badge: str = "", veiled: bool = False) -> str:
     """A picture in its frame, or why there is none; `badge` stands in its corner."""
     inside = (
@@ -166,12 +140,3 @@ def figure(jpeg: bytes | None, alt: str, *, reason: str = "", badge: str = "", v
     )
     mark = f'<span class="lm-badge">{esc(badge)}</span>' if badge else ""
     return f'<div class="lm-shot{" lm-veiled" if veiled else ""}">{inside}{mark}</div>'
-
-
-def seconds(value: float) -> str:
-    """A length of time as a person says it: `4.2 s`, `42 s`, `3 min`, `2.5 h`."""
-    if value < 60:  # noqa: PLR2004 (a minute)
-        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"  # noqa: PLR2004 (then tenths say nothing)
-    if value < 3600:  # noqa: PLR2004 (an hour)
-        return f"{value / 60:.0f} min"
-    return f"{value / 3600:.1f} h"

@@ -7,13 +7,14 @@ from enum import StrEnum
 from typing import Final
 
 from lightmeter.errors import Interrupted, LightmeterError
+from lightmeter.pipeline.markup import esc, seconds
 from lightmeter.pipeline.plan import Plan, Reason
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.result import Summary
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.rates import MILLICREDITS
 from lightmeter.widgets.view.gallery import short_name
-from lightmeter.widgets.view.markup import esc, message, seconds, status_mark, table
+from lightmeter.widgets.view.markup import message, status_mark, table
 from lightmeter.widgets.view.quote import Cap, Quote
 
 __all__ = ["State", "error_html", "plan_html", "progress_html", "quote_html", "share_done", "summary_html"]
