@@ -195,7 +195,6 @@ def test_tables_have_a_caption_and_a_dash_for_nothing():
     assert read.named("th") == [{"scope": "col"}, {"scope": "col", "class": "lm-number"}]
 
 
-
 def test_moods_are_only_those_there_are():
     """A mood that is none changes nothing."""
     assert "lm-error" in message("x", "error")
