@@ -155,8 +155,10 @@ class Transport:
         line = self._line
         if line is None:
             raise RuntimeError("The transport is not open: use `async with`.")
-        head = _head(method, line.target(path, params), body, headers)
-        exchange = _Exchange(head, body or b"", self._max_answer_bytes)
+        target = line.target(path, params)
+        exchange = _Exchange(
+            _first_line(method, target), _own_lines(body, headers), body or b"", self._max_answer_bytes
+        )
         try:
             return await line.carry(exchange)
         except OutcomeUnknown:
@@ -183,14 +185,16 @@ class _Exchange:
     """One request and the way of its answer.
 
     Attributes:
-        head: The request line and the headers of this request alone, each with its line end.
+        first_line: The request line.
+        own_lines: The headers of this request alone, and the empty line that ends the head.
         body: What follows the head.
         max_answer_bytes: Largest answer that is read.
         begun: Whether it has begun to leave; as long as it has not, nothing can have been charged.
         late: Whether it was given up because it took too long as a whole.
     """
 
-    head: bytes
+    first_line: bytes
+    own_lines: bytes
     body: bytes
     max_answer_bytes: int
     begun: bool = False
@@ -206,11 +210,12 @@ class _Exchange:
     ) -> asyncio.Task[None] | None:
         """Write it; what is too long to be written in one go is written by the task that is returned."""
         self.begun = True
+        head = self.first_line + standing + self.own_lines
         if len(self.body) <= _WRITTEN_AT_ONCE_BYTES:
-            transport.write(b"".join((self.head, standing, b"\r\n", self.body)))
+            transport.write(head + self.body)
             protocol.start_timeout()
             return None
-        transport.write(b"".join((self.head, standing, b"\r\n")))
+        transport.write(head)
         return asyncio.create_task(self._write_body(protocol))
 
     async def _write_body(self, protocol: ResponseHandler) -> None:
@@ -310,15 +315,17 @@ class _Line:
         return answer
 
 
-def _head(method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None) -> bytes:
-    head = f"{method} {target} HTTP/1.1\r\n"
-    if body is not None:
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+def _first_line(method: str, target: str) -> bytes:
+    _check_line(target)
+    return f"{method} {target} HTTP/1.1\r\n".encode("ascii")
+
+
+def _own_lines(body: bytes | None, headers: Mapping[str, str] | None) -> bytes:
+    lines = "" if body is None else f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     for name, value in (headers or {}).items():
         _check_line(value)
-        head += f"{name}: {value}\r\n"
-    _check_line(target)
-    return head.encode("ascii")
+        lines += f"{name}: {value}\r\n"
+    return f"{lines}\r\n".encode("ascii")
 
 
 def _check_line(text: str) -> None:
