@@ -156,6 +156,23 @@ def test_pauses_are_half_fixed_half_chance(chance):
     assert pace.wait_s(0.1, 0) == pytest.approx(7.0)
 
 
+def test_to_be_asked_to_wait_before_anything_was_taken_teaches_no_limit():
+    """Who is told at once when to come back comes back then, with one request, and finds the limit as anyone else."""
+    pace = Pace(16)
+    tickets = [sent_one(pace, 0.0) for _ in range(3)]
+    for ticket in tickets:
+        pace.on_throttled(0.1, 7.0, ticket)
+    assert pace.wait_s(0.1, 0) == pytest.approx(7.0)
+    knock = sent_one(pace, 7.2)
+    assert pace.wait_s(7.3, 1) > 0
+    pace.on_answer(7.3, 0.1, knock)
+    assert (pace.ceiling, pace.cap, pace.wait_s(7.3, 3)) == (None, None, 0.0)
+    for number in range(30):
+        pace.on_answer(7.4 + number, 0.1, sent_one(pace, 7.3 + number))
+    pace.on_throttled(40.0, None, sent_one(pace, 39.9))
+    assert pace.ceiling.rate == pytest.approx(30 / 32.7, rel=0.01)
+
+
 def test_after_a_silence_one_request_knocks():
     """While nothing has been taken since the last rejection, one request at a time finds out."""
     pace, now = limited()

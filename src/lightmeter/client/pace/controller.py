@@ -87,7 +87,7 @@ class Pace:
         self._trial_interval_s = _FIRST_TRIAL_S
         self._trials = 0
         self._near = 0
-        self._most_taken = 0
+        self._most_taken = -1
         self._taken_since_episode = 0
         self._above = 0
         self._above_needed = _ABOVE
@@ -200,10 +200,17 @@ class Pace:
         self._spacing.on_rejected(now)
         if ticket.episode == self._episode:
             self._episode += 1
-            if not self._goes_by_number(now, ticket):
+            if retry_after_s is not None and self._most_taken < 0 and self.ceiling is None:
+                self._begin_later(now)
+            elif not self._goes_by_number(now, ticket):
                 self._limit_rate(now, ticket)
         if retry_after_s is not None:
             self._door.on_asked(now + max(0.0, retry_after_s))
+
+    def _begin_later(self, now: float) -> None:
+        """Nothing was taken yet, and the service says when to come back: how much it takes will show only then."""
+        self._door.on_miss(now, None)
+        self.cap, self._first, self._untaken = None, None, 0
 
     def _goes_by_number(self, now: float, ticket: Ticket) -> bool:
         """Whether the rejection can be explained by too many in flight: then fewer are enough, and no silence."""
@@ -274,7 +281,8 @@ class Pace:
         return taken / (ticket.sent_at - since.sent_at) if taken > 0 else None
 
     def _not_taken(self, ticket: Ticket) -> None:
-        self._untaken += 1
+        if self._first is not None and ticket.number >= self._first.number:
+            self._untaken += 1
         if self._since is not None and ticket.number >= self._since.number:
             self._untaken_since += 1
         if self.ceiling is not None:
