@@ -1,11 +1,16 @@
-"""Answers that must be asked for: a heap by due time, so that thousands of them cost nothing while they wait."""
+"""Answers that must be asked for: a heap by due time, so that thousands of them cost nothing while they wait.
+
+Polls have a pace of their own: what the service says to them about its limits says nothing about submissions.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import random
 from dataclasses import dataclass, field
 
+from lightmeter.client.pace import Pace, Ticket, quota_of
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.retry import Judgement, Verdict
 from lightmeter.client.transport import RawAnswer
@@ -48,6 +53,12 @@ class Collector:
         self._heap: list[_Due] = []
         self._woken = asyncio.Event()
         self._room = asyncio.Semaphore(POLLS_AT_ONCE)
+        self._asked = 0
+        self._pace = Pace(
+            POLLS_AT_ONCE,
+            watch_latency=False,
+            jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
+        )
 
     def add(self, acked: Acked, place: int | None = None) -> None:
         """Take over one acknowledged submission; `place` is its number among those an earlier process left."""
@@ -76,6 +87,7 @@ class Collector:
                 now = self._session.clock.monotonic()
                 while self._heap and self._heap[0].at <= now:
                     await self._room.acquire()
+                    await self._may_ask()
                     group.create_task(self._poll(heapq.heappop(self._heap)))
                 pause = self._heap[0].at - now if self._heap else None
                 try:
@@ -84,17 +96,37 @@ class Collector:
                 except TimeoutError:
                     continue
 
+    async def _may_ask(self) -> None:
+        clock = self._session.clock
+        while (wait_s := self._pace.wait_s(clock.monotonic(), self._asked)) > 0:
+            await clock.sleep(wait_s)
+        self._pace.on_taken(clock.monotonic())
+        self._asked += 1
+
     async def _poll(self, due: _Due) -> None:
+        ticket = self._pace.on_sent(self._session.clock.monotonic())
         try:
             due.polls += 1
             try:
                 raw, judgement = await self._session.client.poll(due.acked.request_id)
             except (OutcomeUnknown, Unreachable) as error:  # a poll is free: it is just asked again
+                self._pace.on_lost(ticket)
                 await self._again(due, str(error))
             else:
+                self._paced(ticket, raw, judgement)
                 await asyncio.shield(self._judged(due, raw, judgement))
         finally:
+            self._asked -= 1
             self._room.release()
+
+    def _paced(self, ticket: Ticket, raw: RawAnswer, judgement: Judgement) -> None:
+        now = self._session.clock.monotonic()
+        if judgement.verdict is Verdict.THROTTLED:
+            self._pace.on_throttled(now, judgement.retry_after_s, ticket)
+        else:
+            self._pace.on_answer(now, now - ticket.sent_at, ticket)
+        if judgement.retry_after_s is None and (quota := quota_of(raw.headers)) is not None:
+            self._pace.on_quota(now, quota)
 
     async def _judged(self, due: _Due, raw: RawAnswer, judgement: Judgement) -> None:
         verdict = judgement.verdict
