@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench" / "pace"))  # the benchmark's world serves here too
 
 from pace_scenarios import Ours
-from pace_world import Bucket, Cap, Window, recent_rate, simulate
+from pace_world import REJECTED, Bucket, Cap, Window, recent_rate, simulate
 
 from lightmeter.client.pace import Ticket
 from lightmeter.client.pace.ceiling import Ceiling
@@ -21,7 +21,7 @@ from lightmeter.client.pace.spacing import Spacing
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.floats(5, 20), st.floats(0.2, 0.5), st.integers(0, 10**6))
+@given(st.floats(3, 40), st.floats(0.2, 1), st.integers(0, 10**6))
 def test_no_more_than_a_probe_above_the_limit(rate, burst_s, seed):
     """Once settled, no half minute brings more than 1.04 times what a bucket lets through, and most of it is used."""
     rng = random.Random(seed)  # noqa: S311 (a simulation; no secret)
@@ -40,6 +40,54 @@ def test_nothing_leaves_before_a_retry_after_ends(most, period_s, seed):
     report = simulate(Ours(rng), Window(rng, most, period_s, header=True), rng, 200)
     assert report.too_early == 0
     assert report.taken
+
+
+class Spied(Ours):
+    """The pace, and for each request: when it left, the limit believed in, what was allowed, and the last episode."""
+
+    def __init__(self, rng):
+        super().__init__(rng)
+        self.left, self.rejected_at, self.episode = [], 0.0, 0
+
+    def sent(self, now):
+        ceiling = self.pace.ceiling
+        if ceiling is not None:
+            self.left.append((now, ceiling.rate, ceiling.allowed(now), self.rejected_at))
+        ticket = super().sent(now)
+        self.episode = ticket.episode
+        return ticket
+
+    def throttled(self, now, retry_after_s, token):
+        if token.episode == self.episode:
+            self.rejected_at = now
+        super().throttled(now, retry_after_s, token)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0, 0.3), st.floats(1, 40), st.floats(0, 5), st.integers(0, 10**6))
+def test_more_than_a_probe_is_tried_only_after_the_probe_has_passed(chance, rate, burst_s, seed):
+    """Whatever is rejected, by a limit or by chance: for 8 s no more than 1.04 times the ceiling is allowed."""
+    rng = random.Random(seed)  # noqa: S311 (as above)
+
+    class Whimsical(Bucket):
+        def arrive(self, now):
+            return REJECTED if rng.random() < chance else super().arrive(now)
+
+    spied = Spied(rng)
+    simulate(spied, Whimsical(rng, lambda _: rate, burst_s=burst_s), rng, 200)
+    for now, ceiling, allowed, rejected_at in spied.left:
+        assert allowed <= 1.0401 * ceiling or now - rejected_at >= 8
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.floats(3, 30), st.floats(0.5, 120), st.integers(0, 10**6))
+def test_an_outage_is_recovered_from(rate, outage_s, seed):
+    """Within five minutes after everything was rejected for a while, most of the limit is used again."""
+    rng, end = random.Random(seed), 100 + outage_s  # noqa: S311 (as above)
+    report = simulate(Ours(rng), Bucket(rng, lambda now: 1e-9 if 100 <= now < end else rate), rng, end + 300)
+    after = [found for at, found in recent_rate(report.taken, 10, end + 300) if at > end + 10]
+    assert max(after) >= 0.85 * rate
+    assert sum(100 <= now < end for now in report.rejected) <= 15
 
 
 @settings(max_examples=10, deadline=None)
@@ -85,8 +133,8 @@ def test_a_limit_that_rises_is_found_in_two_minutes(low, factor, up_at, seed):
     rng = random.Random(seed)  # noqa: S311 (as above)
     high = low * factor
     bucket = Bucket(rng, lambda now: low if 100 <= now < up_at else high)
-    report = simulate(Ours(rng), bucket, rng, up_at + 130)
-    after = [rate for end, rate in recent_rate(report.taken, 10, up_at + 130) if end >= up_at + 10]
+    report = simulate(Ours(rng), bucket, rng, up_at + 120)
+    after = [rate for end, rate in recent_rate(report.taken, 10, up_at + 120) if end >= up_at + 10]
     assert max(after) >= 0.9 * high
 
 
