@@ -26,6 +26,16 @@ async def test_what_write_returned_is_on_disk(tmp_path):
             assert get_meta(db) == {"a": "1"}
 
 
+async def test_what_was_written_is_kept_when_the_journal_is_closed_at_once(tmp_path):
+    """A change that was not yet handed to the writer is handed to it by closing."""
+    with Journal(tmp_path) as journal:
+        writing = asyncio.create_task(journal.write(put_meta({"a": "1"})))
+        await asyncio.sleep(0)
+    await writing
+    with reading(tmp_path) as db:
+        assert get_meta(db) == {"a": "1"}
+
+
 async def test_a_change_that_fails_takes_no_other_with_it(tmp_path):
     """Changes of one commit are apart: each has a savepoint of its own."""
 

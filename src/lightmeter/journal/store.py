@@ -2,11 +2,9 @@
 
 Every change is a function of the connection, handed to `write`. The writer takes all that are waiting, runs each in a
 savepoint of its own inside one transaction, and commits once: a commit costs a disk flush, a change almost nothing.
-
-A change that has a `together(db, changes)`, which returns what each of them returns, is done at once with all of its
-kind that wait: most of what a statement costs is paid for each call, and each call hands the interpreter to another
-thread and waits to get it back. They come from callers that do not wait for each other, so their order is free. If they
-cannot all be done, each is tried alone.
+A change that has a `together(db, changes)` is done at once with all of its kind that wait: much of what a statement
+takes it takes for each call, and each call hands the interpreter to another thread. Those who wait do not wait for each
+other, so their order is free; if not all of them can be done, each is tried alone.
 """
 
 from __future__ import annotations
@@ -251,7 +249,8 @@ class Journal:
         except BaseException:
             self._lock.close()
             raise
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
         self._thread = threading.Thread(target=self._serve, name="lightmeter-journal", daemon=True)
         self._thread.start()
 
@@ -266,27 +265,42 @@ class Journal:
     def close(self) -> None:
         """Finish what was handed in, then close; idempotent."""
         if self._thread.is_alive():
+            for loop in list(self._gathered):
+                self._hand_in(loop)
             self._queue.put(None)
             self._thread.join()
         self._connection.close()
         self._lock.close()
 
     async def write(self, change: Change[T]) -> T:
-        """Run a change; returns when it is on disk. A cancelled caller does not take the change back."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._hand_in(change, future)
+        """Run a change; returns when it is on disk. A cancelled caller does not take the change back.
+
+        What a loop's tasks write in one round of it is handed in together: the writer is woken once, not for each.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._must_be_open()
+        gathered = self._gathered.get(loop)
+        if gathered is None:
+            gathered = self._gathered[loop] = []
+            loop.call_soon(self._hand_in, loop)
+        gathered.append((change, future))
         return await future
 
     def submit(self, change: Change[T]) -> Future[T]:
         """Hand a change to the writer from any thread."""
         future: Future[T] = Future()
-        self._hand_in(change, future)
+        self._must_be_open()
+        self._queue.put([(change, future)])
         return future
 
-    def _hand_in(self, change: Change[Any], future: _Told) -> None:
+    def _must_be_open(self) -> None:
         if not self._thread.is_alive():
             raise JournalError("The journal is closed.")
-        self._queue.put((change, future))
+
+    def _hand_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        if gathered := self._gathered.pop(loop, None):  # (else the journal was closed, which has handed it in)
+            self._queue.put(gathered)
 
     def _serve(self) -> None:
         open_ = True
@@ -294,13 +308,13 @@ class Journal:
             first = self._queue.get()
             if first is None:
                 return
-            waiting = [first]
+            waiting = first
             while len(waiting) < MOST_IN_A_COMMIT and not self._queue.empty():
                 another = self._queue.get()
                 if another is None:
                     open_ = False
                     break
-                waiting.append(another)
+                waiting += another
             self._commit(waiting)
 
     def _commit(self, waiting: list[_Waiting]) -> None:
@@ -327,7 +341,7 @@ class Journal:
         for change, future in waiting:
             together = getattr(change, "together", None)
             if together is None:
-                yield self._apply(change, future)
+                yield future, *self._within_savepoint(change)
             else:
                 alike.setdefault(together, []).append((change, future))
         for together, those in alike.items():
@@ -337,14 +351,10 @@ class Journal:
         if len(those) > 1:
             results, problem = self._within_savepoint(lambda db: together(db, [change for change, _ in those]))
             if problem is None:
-                for (_, future), result in zip(those, results, strict=True):
-                    yield future, result, None
+                yield from ((future, result, None) for (_, future), result in zip(those, results, strict=True))
                 return
         for change, future in those:
-            yield self._apply(change, future)
-
-    def _apply(self, change: Change[Any], future: _Told) -> _Outcome:
-        return (future, *self._within_savepoint(change))
+            yield future, *self._within_savepoint(change)
 
     def _within_savepoint(self, change: Change[Any]) -> tuple[Any, Exception | None]:
         """Run it in a savepoint of its own, so that a bad change does not take the others with it."""
