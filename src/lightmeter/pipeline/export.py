@@ -11,7 +11,6 @@ import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from lightmeter import __version__
@@ -19,6 +18,7 @@ from lightmeter.errors import TablesError
 from lightmeter.journal.store import journal_path, reading
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.telling import Latest, Told, tell
+from lightmeter.scratch import Scratch
 from lightmeter.tables.catalog import write_catalog
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.dataset import Dataset
@@ -77,8 +77,8 @@ def _exported(out: Path, *, whole: bool) -> dict[str, int]:
     dataset = Dataset(out)
     with dataset.locked():
         runs = _runs(out)
-        with TemporaryDirectory(prefix="lightmeter-") as scratch:
-            latest = Latest.of([run.folder for run in runs] if len(runs) > 1 else [], Path(scratch) / "latest.sqlite")
+        with Scratch() as scratch:
+            latest = Latest.of([run.folder for run in runs] if len(runs) > 1 else [], scratch.path / "latest.sqlite")
             beside = len(runs) > 1 and not whole and not latest.overlaps and _older_stand(dataset, runs)
             written = _write(dataset, runs, latest, beside=beside)
         write_catalog(out)

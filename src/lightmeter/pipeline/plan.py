@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -32,6 +29,7 @@ from lightmeter.pipeline.planfile import PLAN_VERSION, write_saved
 from lightmeter.pipeline.reuse import reuse_answers
 from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
 from lightmeter.pricing.rates import RateTable, default_rates, pairs, per_image
+from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 
 __all__ = ["Plan", "Reason", "fresh_run_id", "plan_in", "price_of", "rates_for"]
@@ -188,13 +186,13 @@ def fresh_run_id(clock: Clock) -> str:
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def plan_in(folder: Path, options: Options, settings: Settings) -> Plan:
-    """The plan whose rows are the journal in `folder`; the folder goes when the plan does.
+def plan_in(scratch: Scratch, options: Options, settings: Settings) -> Plan:
+    """The plan whose rows are the journal in `scratch`, which goes when the plan does.
 
     Raises:
         JournalError: there is no journal.
     """
-    with reading(folder) as db:
+    with reading(scratch.path) as db:
         meta, counts = get_meta(db), count_by_status(db)
         low, high = pending_frames(db)
         why = tuple(Reason(*row) for row in reasons(db))
@@ -202,8 +200,6 @@ def plan_in(folder: Path, options: Options, settings: Settings) -> Plan:
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings)
     # The embedded service's defaults are ours and no secret: they are as good as named.
     named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
-    kept = _Kept()
-    weakref.finalize(kept, shutil.rmtree, folder, ignore_errors=True)
     return Plan(
         run_id=meta["run_id"],
         manifest=meta["manifest"],
@@ -218,13 +214,9 @@ def plan_in(folder: Path, options: Options, settings: Settings) -> Plan:
         base_url=options.base_url or settings.base_url,
         advice=tuple(advice(rates, named, options.features)),
         needs_consent=_consent_needed(options, settings),
-        folder=folder,
-        kept=kept,
+        folder=scratch.path,
+        kept=scratch,
     )
-
-
-class _Kept:
-    """What a plan's folder lives as long as."""
 
 
 def _reused_frames(db: apsw.Connection) -> FrameRange:
@@ -254,8 +246,9 @@ SELECT DISTINCT kind, CAST(duration_s AS INTEGER) FROM items WHERE status NOT IN
 def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
     """A copy of the plan's rows, counted, priced and looked up as `options` ask."""
     prices = price_of(options, settings)
-    folder = Path(tempfile.mkdtemp(prefix="lightmeter-plan-"))
+    scratch = Scratch()
     try:
+        folder = scratch.path
         copy_journal(journal_path(plan.folder), journal_path(folder))
         with Journal(folder) as journal:
             journal.submit(forget_reused).result()
@@ -264,9 +257,9 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
             meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
             journal.submit(put_meta(meta)).result()
             reuse_answers(journal, options, settings, clock.now())
-        return plan_in(folder, options, settings)
+        return plan_in(scratch, options, settings)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        scratch.remove()
         raise
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
@@ -33,6 +31,7 @@ from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.reuse import answers_of, reuse_answers
 from lightmeter.prechecks.check import Checked, Checker
 from lightmeter.pricing.estimate import frames_of
+from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.delta import need_deltalake
 
@@ -61,10 +60,10 @@ async def planning(
         need_deltalake()
     prices = price_of(options, settings)
     reader = ManifestReader(source)
-    folder = Path(tempfile.mkdtemp(prefix="lightmeter-plan-"))
+    scratch = Scratch()
     began = clock.monotonic()
     try:
-        with Journal(folder) as journal:
+        with Journal(scratch.path) as journal:
             async for rows in _write_rows(reader, options, journal):
                 seconds = clock.monotonic() - began
                 yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
@@ -81,9 +80,9 @@ async def planning(
             }
             await journal.write(put_meta(meta))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
-        plan = plan_in(folder, options, settings)
+        plan = plan_in(scratch, options, settings)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        scratch.remove()
         raise
     yield plan
 
@@ -198,14 +197,14 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         meta = _same_prices(saved, price_of(options, settings))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is no plan file: {error!r}.", hint=_PLAN_AGAIN) from error
-    folder = Path(tempfile.mkdtemp(prefix="lightmeter-plan-"))
+    scratch = Scratch()
     try:
-        with Journal(folder) as journal:
+        with Journal(scratch.path) as journal:
             _restore(saved, journal, settings)
             journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()
-        return plan_in(folder, options, settings)
+        return plan_in(scratch, options, settings)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        scratch.remove()
         raise
 
 

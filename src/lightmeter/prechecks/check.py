@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from hashlib import file_digest
@@ -22,6 +21,7 @@ from lightmeter.prechecks.image import look_at_image
 from lightmeter.prechecks.judge import Reached, judge_answer, judge_format
 from lightmeter.prechecks.reach import Reach
 from lightmeter.prechecks.video import look_at_video
+from lightmeter.scratch import Scratch
 
 __all__ = ["MAX_DOWNLOAD_BYTES", "Checked", "Checker"]
 
@@ -87,7 +87,7 @@ class Checker:
         self._folder = Path()
 
     async def __aenter__(self) -> Self:
-        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lightmeter-")))
+        self._folder = self._stack.enter_context(Scratch()).path
         await self._stack.enter_async_context(self._reach)
         return self
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 from secrets import token_hex
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import fs
 
 from lightmeter.errors import UsageError
+from lightmeter.scratch import Scratch
 from lightmeter.tables.compaction import merge_into
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.places import file_system, shown
@@ -42,9 +42,9 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
     """
     try:
         there, root = file_system(place, filesystem)
-        with dataset.locked(), TemporaryDirectory(prefix="lightmeter-") as scratch:
+        with dataset.locked(), Scratch() as scratch:
             return {
-                table: _replace(there, f"{root}/tables/{table}", _single(dataset, table, Path(scratch)))
+                table: _replace(there, f"{root}/tables/{table}", _single(dataset, table, scratch.path))
                 for table in reversed(TABLES)
                 if dataset.parts(table)
             }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -13,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
+from lightmeter.scratch import Scratch
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.places import is_place
 from lightmeter.tables.schema import TABLES, schema
@@ -52,7 +52,7 @@ class OpenTables:
         self._where = where
         self._memory_mb = memory_mb
         with ExitStack() as stack:
-            self._spill = stack.enter_context(TemporaryDirectory(prefix="lightmeter-"))
+            self._spill = str(stack.enter_context(Scratch()).path)
             self._connection = self._connect()
             self._stack = stack.pop_all()
 
