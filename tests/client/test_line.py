@@ -1,0 +1,119 @@
+"""Requests and answers on the wire, over real sockets: what leaves, what is an answer, and when it is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+
+import pytest
+
+from lightmeter.client.transport import Timeouts, Transport
+from lightmeter.errors import OutcomeUnknown, UsageError
+
+from .conftest import http, read_request, saying
+
+KEY = "test-key-0"
+
+
+async def test_an_answer_that_drips_is_given_up(serving):
+    """Bytes that keep coming keep no request alive beyond its time as a whole; the connection is not used again."""
+
+    async def script(reader, writer, heard):
+        heard.requests.append(await read_request(reader))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    limits = Timeouts(connect_s=5, read_s=5, total_s=0.2)
+    async with serving(script) as heard, Transport(heard.base_url, KEY, limits) as transport:
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown, match="too long as a whole"):
+                await transport.send("POST", "/api/fetch", body=b"{}")
+    assert (heard.connections, len(heard.requests)) == (2, 2)
+
+
+async def test_an_answer_before_the_whole_request_was_read_is_taken(serving):
+    """A service may refuse a large body before it has read it: that is an answer, and the connection is not kept."""
+
+    async def script(reader, writer, heard):
+        heard.requests.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(http(413, {"error": "too large"}))
+        await writer.drain()
+        await asyncio.sleep(60)
+
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        for _ in range(2):
+            answer = await transport.send("POST", "/api/fetch", body=bytes(40_000_000))
+            assert answer.status == 413
+    assert heard.connections == 2
+
+
+async def test_what_comes_before_the_answer_is_passed_over(serving):
+    """An interim answer is none; the one that follows is."""
+    script = saying(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + http(200, {"n": 1}))
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        assert (await transport.send("GET", "/api/credits")).body == b'{"n": 1}'
+
+
+async def test_answers_in_chunks_and_to_the_end(serving):
+    """An answer without a length is whole when its chunks are, or when the service hangs up, as the standard has it."""
+
+    async def script(reader, writer, heard):
+        heard.requests.append(await read_request(reader))
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")
+        heard.requests.append(await read_request(reader))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n[]")
+
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        assert (await transport.send("POST", "/api/fetch", body=b"{}")).body == b"{}"
+        assert (await transport.send("POST", "/api/fetch", body=b"{}")).body == b"[]"
+    assert heard.connections == 1
+
+
+@pytest.mark.parametrize("evil", ["a\r\nX-Evil: 1", "a\nb", "ü"])
+async def test_nothing_breaks_out_of_its_line(serving, evil):
+    """What would write headers of its own is not sent, wherever it stands."""
+    async with serving(saying()) as heard, Transport(heard.base_url, KEY) as transport:
+        with pytest.raises(UsageError, match="character"):
+            await transport.send("GET", "/api/response/" + evil)
+        with pytest.raises(UsageError, match="character"):
+            await transport.send("POST", "/api/fetch", body=b"{}", headers={"Idempotency-Key": evil})
+    assert heard.connections == 0
+
+
+async def test_a_proxy_gets_its_password_and_nobody_else(serving):
+    """Name and password in a proxy's address are told to the proxy with each request, as the standard has it."""
+    async with serving(saying(http(200), http(200))) as proxy:
+        address = proxy.base_url.replace("http://", "http://me:secret@")
+        async with Transport("http://service.invalid", "key", proxy=address) as transport:
+            await transport.send("GET", "/api/credits")
+            await transport.send("GET", "/api/credits")
+    for request in proxy.requests:
+        assert request.count(b"Proxy-Authorization: Basic bWU6c2VjcmV0") == 1
+        assert b"\r\nHost: service.invalid\r\n" in request
+
+
+async def test_large_bodies_arrive_whole(serving):
+    """A body of many megabytes is sent in pieces, and arrives as it was."""
+    body = bytes(range(256)) * 12_000
+    async with serving(saying(http(200))) as heard, Transport(heard.base_url, KEY) as transport:
+        await transport.send("POST", "/api/fetch", body=body)
+    assert heard.requests[0].partition(b"\r\n\r\n")[2] == body
+
+
+async def test_packed_answers_are_unpacked(serving):
+    """Content encoding belongs to the transport: the raw body is the JSON."""
+    script = saying(http(200, gzip.compress(b'{"credits": 3}'), Content_Encoding="gzip"))
+    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+        assert (await transport.send("GET", "/api/credits")).body == b'{"credits": 3}'
+
+
+async def test_long_answers_are_cut_off(serving):
+    """An answer over the cap is not kept in memory, packed or not; it may have been charged."""
+    packed = gzip.compress(b" " * 2_000_000)
+    script = saying(http(200, packed, Content_Encoding="gzip"))
+    async with serving(script) as heard, Transport(heard.base_url, KEY, max_answer_bytes=1_000_000) as transport:
+        with pytest.raises(OutcomeUnknown, match="longer than 1000000 bytes"):
+            await transport.send("POST", "/api/fetch", body=b"{}")
