@@ -193,6 +193,22 @@ async def test_credits(serving):
     assert heard.requests[0].startswith(b"GET /api/credits HTTP/1.1\r\n")
 
 
+async def test_a_balance_is_asked_for_again_when_told_to_slow_down(serving):
+    """Not before a Retry-After has ended, after a pause of our own where none is said, and not for ever."""
+    clock, slow = StepClock(), http(429, {"error": "Too many requests."})
+    script = saying(slow, http(429, b"", Retry_After="7"), http(200, {"credits": 42}), *[slow] * 6)
+    async with serving(script) as heard, Client(heard.base_url, "key", clock=clock) as client:
+        assert await client.credits() == 42
+        assert clock.slept == [0.5, 7.0]
+        with pytest.raises(ProtocolError, match="Too many requests"):
+            await client.credits()
+    assert len(heard.requests) == 8
+    far = saying(http(429, b"", Retry_After="3600"))
+    async with serving(far) as heard, Client(heard.base_url, "key", clock=clock) as client:
+        with pytest.raises(ProtocolError):
+            await client.credits()
+
+
 @pytest.mark.parametrize(
     ("status", "body", "error"),
     [

@@ -44,6 +44,9 @@ _RESPONSE: Final = "/api/response/"
 _CREDITS: Final = "/api/credits"
 _IDEMPOTENCY_HEADER: Final = "Idempotency-Key"
 
+_CREDITS_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
+_LONGEST_PAUSE_S: Final = 30.0
+
 # Bodies with uploads in them take the loop milliseconds to write as JSON.
 _SMALL_BODY_CHARS: Final = 256 * 1024
 
@@ -141,20 +144,27 @@ class Client:
     async def credits(self) -> int:
         """The balance of the account in credits; free.
 
+        A plea to slow down is kept: asked again after it, or after pauses that grow, for half a minute each at most.
+
         Raises:
             AccessDenied: the key is missing or wrong.
             ProtocolError: the answer is no balance.
             Unreachable: no connection.
             OutcomeUnknown: no whole answer; asking again is safe.
         """
-        raw = await self._transport.send("GET", _CREDITS)
-        data = read_object(raw.body)
-        if data is not None and not data.get("error"):
-            try:
-                return Credits.model_validate(data).credits
-            except ValidationError:
-                pass  # told below, with what the answer looks like
-        judgement = judge_poll(raw, now=self._clock.now())
+        for pause_s in (*_CREDITS_PAUSES_S, None):
+            raw = await self._transport.send("GET", _CREDITS)
+            data = read_object(raw.body)
+            if data is not None and not data.get("error"):
+                try:
+                    return Credits.model_validate(data).credits
+                except ValidationError:
+                    pass  # told below, with what the answer looks like
+            judgement = judge_poll(raw, now=self._clock.now())
+            asked_s = judgement.retry_after_s or 0.0
+            if judgement.verdict is not Verdict.THROTTLED or pause_s is None or asked_s > _LONGEST_PAUSE_S:
+                break
+            await self._clock.sleep(max(pause_s, asked_s))
         if judgement.verdict is Verdict.DENIED:
             raise error_for(judgement, raw.status)
         raise ProtocolError(
