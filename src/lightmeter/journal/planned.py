@@ -92,9 +92,11 @@ _INSERT_FINDING: Final = "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)"
 
 _KNOWN: Final = """
 SELECT EXISTS (SELECT 1 FROM items WHERE item_id = ?1),
-       (SELECT item_id FROM items WHERE identity = ?2 AND status NOT IN ('duplicate', 'skipped') LIMIT 1),
-       (SELECT item_id FROM items WHERE content_sha256 = ?3 AND status NOT IN ('duplicate', 'skipped') LIMIT 1)
+       (SELECT item_id FROM items WHERE identity = ?2 AND frames_low > 0 LIMIT 1),
+       (SELECT item_id FROM items WHERE content_sha256 = ?3 AND frames_low > 0 LIMIT 1)
 """
+"""Whether an id is taken, and which row is the same asset. That is one that is charged for: rows of a dead URL, however
+many, are none, and are in no index that is looked through."""
 
 
 def add_rows(rows: Sequence[PlannedRow]) -> Callable[[apsw.Connection], None]:

@@ -82,8 +82,9 @@ CREATE TABLE items (
     name TEXT                          -- its name there
 ) STRICT;
 CREATE INDEX items_by_status ON items (status, seq);
-CREATE INDEX items_by_identity ON items (identity) WHERE identity IS NOT NULL;
-CREATE INDEX items_by_content ON items (content_sha256) WHERE content_sha256 IS NOT NULL;
+-- Only rows that others may be duplicates of: what is skipped, or a duplicate itself, has no pictures to be charged.
+CREATE INDEX items_by_identity ON items (identity) WHERE identity IS NOT NULL AND frames_low > 0;
+CREATE INDEX items_by_content ON items (content_sha256) WHERE content_sha256 IS NOT NULL AND frames_low > 0;
 CREATE INDEX items_by_submission ON items (submission_id) WHERE submission_id IS NOT NULL;
 CREATE INDEX items_by_original ON items (duplicate_of) WHERE duplicate_of IS NOT NULL;
 
