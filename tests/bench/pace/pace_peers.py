@@ -14,20 +14,17 @@ from typing import Any
 
 __all__ = ["AIMD", "Cubic", "Gradient2", "Vegas"]
 
-ASK_AGAIN_S = 3600.0
-"""A window that is full is looked at again when an answer comes; the alarm is only a formality."""
-
 
 @dataclass
 class _Window:
-    """A limit on requests in flight, 1 to 64."""
+    """A limit on requests in flight, 1 to 64; a full one is looked at again when an answer comes."""
 
     limit: float = 20.0
     flying: int = 0
 
     def wait_s(self, now: float, in_flight: int) -> float:
         self.flying = in_flight
-        return 0.0 if in_flight < max(1, int(self.limit)) else ASK_AGAIN_S
+        return 0.0 if in_flight < int(self.limit) else math.inf
 
     def sent(self, now: float) -> int:
         return self.flying + 1

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 __all__ = ["Bucket", "Cap", "Controller", "Queue", "Reply", "Report", "Service", "Unlimited", "Window", "simulate"]
 
@@ -30,8 +30,7 @@ class Controller(Protocol):
     def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What becomes of a request that arrives: taken or not, for how long, and what the service says about waiting."""
 
     taken: bool
@@ -51,7 +50,7 @@ def _spread(rng: random.Random, mean_s: float, sigma: float = 0.25) -> float:
     return rng.lognormvariate(math.log(mean_s) - sigma**2 / 2, sigma)
 
 
-REJECTION_S = 0.01
+REJECTED = Reply(taken=False, after_s=0.01)
 
 
 @dataclass
@@ -71,7 +70,7 @@ class Bucket:
         self.tokens = burst if self.tokens < 0 else min(burst, self.tokens + (now - self.seen) * rate)
         self.seen = now
         if self.tokens < 1:
-            return Reply(taken=False, after_s=REJECTION_S)
+            return REJECTED
         self.tokens -= 1
         return Reply(taken=True, after_s=_spread(self.rng, self.latency_s))
 
@@ -102,7 +101,7 @@ class Window:
             self.number, self.used = number, 0
         if self.used >= self.most:
             left = (number + 1) * self.period_s - self.offset_s - now
-            return Reply(taken=False, after_s=REJECTION_S, retry_after_s=math.ceil(left) if self.header else None)
+            return REJECTED._replace(retry_after_s=math.ceil(left)) if self.header else REJECTED
         self.used += 1
         return Reply(taken=True, after_s=_spread(self.rng, self.latency_s))
 
@@ -123,7 +122,7 @@ class Cap:
         while self.busy and self.busy[0] <= now:
             heapq.heappop(self.busy)
         if len(self.busy) >= self.most:
-            return Reply(taken=False, after_s=REJECTION_S)
+            return REJECTED
         after_s = _spread(self.rng, self.latency_s)
         heapq.heappush(self.busy, now + after_s)
         return Reply(taken=True, after_s=after_s)
@@ -174,43 +173,69 @@ class Report:
         rejected: Instants at which requests were turned away.
         latencies: Seconds from sending to answer, of what was taken.
         too_early: Requests sent before a Retry-After that the client knew of had ended.
+        seconds: How long it ran.
     """
 
     taken: list[float] = field(default_factory=list)
     rejected: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     too_early: int = 0
+    seconds: float = 0.0
 
 
 def simulate(
-    controller: Controller, service: Service, rng: random.Random, seconds: float, late_s: float = 0.0
+    controller: Controller,
+    service: Service,
+    rng: random.Random,
+    seconds: float,
+    *,
+    late_s: float = 0.0,
+    most_rejected: float = math.inf,
 ) -> Report:
-    """Run for so many virtual seconds; on a busy machine timers come later still, by `late_s` on average."""
-    return _World(controller, service, rng, late_s).run(seconds)
+    """Run for so many virtual seconds, or until so many were rejected.
+
+    On a busy machine timers come later still, by `late_s` on average.
+    """
+    return _World(controller, service, rng, late_s).run(seconds, most_rejected)
 
 
 class _World:
+    """One run. What it does for each request it does millions of times: hence tuples, and few calls."""
+
     def __init__(self, controller: Controller, service: Service, rng: random.Random, late_s: float) -> None:
-        self.controller, self.service, self.rng, self.late_s = controller, service, rng, late_s
+        self.controller, self.service, self.random, self.late_s = controller, service, rng.random, late_s
+        self.expovariate = rng.expovariate
         self.report = Report()
         self.in_flight = 0
         self.quiet_until = 0.0
         self.wake_at = 0.0
         self.order = count()
-        self.events: list[tuple[float, int, str, Any]] = []
+        self.events: list[tuple[float, int, float, Any, Reply | None]] = []
 
-    def push(self, at: float, what: str, about: Any = None) -> None:
-        heapq.heappush(self.events, (at, next(self.order), what, about))
-
-    def run(self, seconds: float) -> Report:
-        self.push(0.0, "wake")
-        while self.events and self.events[0][0] < seconds:
-            now, _, what, about = heapq.heappop(self.events)
-            if what == "arrive":
-                self.arrive(now, *about)
+    def run(self, seconds: float, most_rejected: float) -> Report:
+        """Each event is (when, number, when its request was sent or -1, ticket, reply if it has one)."""
+        events, random, order, arrive = self.events, self.random, self.order, self.service.arrive
+        heappush, heappop = heapq.heappush, heapq.heappop
+        taken, rejected = self.report.taken.append, self.report.rejected.append
+        self.report.seconds, left = seconds, most_rejected
+        self.fill(0.0)
+        while events and events[0][0] < seconds:
+            now, _, sent_at, token, reply = heappop(events)
+            if reply is not None:
+                self.answer(now, sent_at, token, reply)
+            elif sent_at >= 0:
+                reply = arrive(now)
+                if reply.taken:
+                    taken(now)
+                else:
+                    rejected(now)
+                    left -= 1
+                    if left < 0:
+                        self.report.seconds = now
+                        break
+                at = now + reply.after_s + 0.002 + 0.006 * random()
+                heappush(events, (at, next(order), sent_at, token, reply))
                 continue
-            if what == "answer":
-                self.answer(now, *about)
             elif now < self.wake_at:
                 continue  # an older alarm: a later one has been set since
             self.fill(now)
@@ -218,21 +243,20 @@ class _World:
 
     def fill(self, now: float) -> None:
         """Send all that may leave, then set the alarm; timers are up to a millisecond late, as real ones."""
+        controller, random = self.controller, self.random
         while self.in_flight < MAX_IN_FLIGHT:
-            wait_s = self.controller.wait_s(now, self.in_flight)
+            wait_s = controller.wait_s(now, self.in_flight)
             if wait_s > 0:
-                late_s = self.rng.expovariate(1 / self.late_s) if self.late_s else 0.0
-                self.wake_at = now + wait_s + self.rng.random() * 0.001 + late_s
-                self.push(self.wake_at, "wake")
+                if wait_s < math.inf:
+                    late_s = self.expovariate(1 / self.late_s) if self.late_s else 0.0
+                    self.wake_at = now + wait_s + random() * 0.001 + late_s
+                    heapq.heappush(self.events, (self.wake_at, next(self.order), -1.0, None, None))
                 return
             self.in_flight += 1
-            self.report.too_early += now < self.quiet_until
-            self.push(now + self.rng.uniform(0.002, 0.008), "arrive", (now, self.controller.sent(now)))
-
-    def arrive(self, now: float, sent_at: float, token: Any) -> None:
-        reply = self.service.arrive(now)
-        (self.report.taken if reply.taken else self.report.rejected).append(now)
-        self.push(now + reply.after_s + self.rng.uniform(0.002, 0.008), "answer", (sent_at, token, reply))
+            if now < self.quiet_until:
+                self.report.too_early += 1
+            at = now + 0.002 + 0.006 * random()
+            heapq.heappush(self.events, (at, next(self.order), now, controller.sent(now), None))
 
     def answer(self, now: float, sent_at: float, token: Any, reply: Reply) -> None:
         self.in_flight -= 1

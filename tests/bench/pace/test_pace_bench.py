@@ -1,21 +1,21 @@
 """How near each controller comes to a hidden limit, and how often it is turned away; the goals are ours alone.
 
-Run with `make bench`. The bucket without any burst is beyond every goal: network jitter alone overdraws it, so a
-part of its capacity cannot be had by any client that may not be rejected. After a step up the slowest of the seeds
-needs 138 s, more than the goal of 120 s, which is met on average: a limit that has just been found is left alone for
-up to a minute, because each probe of it costs a rejection.
+Run with `make bench`; some minutes on two cores. The bucket without any burst is beyond every goal: network jitter
+alone overdraws it, so that not even one who knows the limit has 95 % of it with 1 % rejected; his figures stand beside
+ours.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share modules
 
-from pace_scenarios import CONTROLLERS, PEER_SEEDS, SCENARIOS, SEEDS, measure
+from pace_scenarios import CONTROLLERS, NO_BURST, ORACLES, SCENARIOS, SEEDS, measure
 
 GOALS = {
     "bucket 3 rps": (95, 1),
@@ -31,19 +31,24 @@ GOALS = {
     "no limit": (95, 0),
 }
 
-BEYOND = {"bucket 10 rps, no burst": (95, 1)}
+BEYOND = {NO_BURST: (95, 1)}
 """Printed, not asserted: the jitter of the network alone overdraws a bucket that holds nothing."""
 
 
 def _lines(found):
     yield "goodput % / rejected % / latency, times that without a queue"
-    yield f"{'':27}" + "".join(f"{name:>20}" for name in CONTROLLERS)
+    yield f"{'':27}" + "".join(f"{name:>24}" for name in CONTROLLERS)
     for scenario, row in found.items():
-        cells = (f"{one.goodput:.1f} / {one.rejected:.2f} / {one.latency:.2f}" for one in row.values())
-        yield f"{scenario:27}" + "".join(f"{cell:>20}" for cell in cells)
-    yield "settled after a step down / up, s, the worst and the mean of the seeds"
-    for name, one in found["step 20-5-20 rps"].items():
-        yield f"{name:27}{one.down_s:8.0f} / {one.up_s:.0f}"
+        ones = [row[name] for name in CONTROLLERS]
+        cells = (f"{one.goodput:.1f} / {one.rejected:.2f} / {one.latency:.2f}" for one in ones)
+        yield f"{scenario:27}" + "".join(f"{cell:>24}" for cell in cells)
+    yield "settled after a step down, the worst of the seeds / up, the mean / up, the worst, s"
+    for name in CONTROLLERS:
+        one = found["step 20-5-20 rps"][name]
+        yield f"{name:27}{one.down_s:8.0f} / {one.up_s:.0f} / {one.worst_up_s:.0f}"
+    yield f"{NO_BURST}: goodput % / rejected %"
+    for name in ("lightmeter", *ORACLES):
+        yield f"{name:27}{found[NO_BURST][name].goodput:8.1f} / {found[NO_BURST][name].rejected:.2f}"
 
 
 def _verdicts(found):
@@ -62,13 +67,16 @@ def _verdicts(found):
         "nothing before a Retry-After ends": early == 0,
     }
     yield from (f"{goal:39}{'met' if met else 'missed'}" for goal, met in others.items())
-    yield f"ours: {len(SEEDS)} seeds, peers: {len(PEER_SEEDS)}; none of them was tuned on"
+    yield f"{len(SEEDS)} seeds each; none of them was tuned on"
 
 
 @pytest.fixture(scope="module")
 def table():
     """Figures by scenario and controller; printed once."""
-    found = {scenario: {name: measure(scenario, name) for name in CONTROLLERS} for scenario in SCENARIOS}
+    pairs = [*product(SCENARIOS, CONTROLLERS), *((NO_BURST, name) for name in ORACLES)]
+    found = {scenario: {} for scenario in SCENARIOS}
+    for (scenario, name), figures in measure(pairs).items():
+        found[scenario][name] = figures
     sys.stdout.write("\n".join(["", "", *_lines(found), "", *_verdicts(found), ""]))
     return found
 
@@ -88,10 +96,10 @@ def test_a_queue_is_not_filled(table):
 
 
 def test_steps_are_followed(table):
-    """Half a minute after a step down it is quiet again; on average, two minutes after a step up 90 % of it is used."""
+    """Half a minute after a step down it is quiet again; two minutes after a step up 90 % of the new limit is used."""
     ours = table["step 20-5-20 rps"]["lightmeter"]
     assert ours.down_s <= 30
-    assert ours.up_s <= 120
+    assert ours.worst_up_s <= 120
 
 
 def test_a_retry_after_is_kept(table):
