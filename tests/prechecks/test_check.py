@@ -41,6 +41,26 @@ async def test_a_good_picture_by_url_costs_one_request(checker, site):
     assert len(site.seen) == 1
 
 
+async def test_one_url_is_looked_at_once(checker, site):
+    """Rows with the same URL share what it answered, also while the first of them is being looked at."""
+    urls = [f"{site.base_url}/{name}" for name in ("missing.jpg", "clip.avi")]
+    together = await asyncio.gather(*(checker.check(row(url, seq=seq)) for seq in range(50) for url in urls))
+    seen = len(site.seen)
+    assert seen <= 3  # HEAD and GET, and one download
+    assert [await checker.check(row(url, seq=51)) for url in urls] == together[:2]
+    assert {one.fatal is None for one in together[::2]} == {False}
+    assert together[1::2] == [together[1]] * 50
+    assert len(site.seen) == seen
+
+
+async def test_only_so_many_urls_are_remembered(checker, site, monkeypatch):
+    """Memory does not grow with the manifest: what was looked at longest ago is looked at again."""
+    monkeypatch.setattr("lightmeter.prechecks.check.REMEMBERED", 2)
+    for name in ("a", "b", "c", "c", "a"):
+        await checker.check(row(f"{site.base_url}/picture.{name}.jpg"))
+    assert [path for _, path in site.seen] == [f"/picture.{name}.jpg" for name in ("a", "b", "c", "a")]
+
+
 @pytest.mark.parametrize("path", ["/missing.jpg", "/page.jpg", "/empty.jpg", "/missing.mp4", "/page.mp4", "/torn.mp4"])
 async def test_what_is_surely_useless_is_fatal(checker, site, path):
     """Gone, a web page, nothing at all, a video that does not open: no money is spent on it."""

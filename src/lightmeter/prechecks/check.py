@@ -28,6 +28,9 @@ __all__ = ["MAX_DOWNLOAD_BYTES", "Checked", "Checker"]
 MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
 """Largest video that is fetched to look into it."""
 
+REMEMBERED: Final = 4096
+"""URLs whose answers are kept for rows that have the same: a manifest may name a dead server twenty thousand times."""
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -85,6 +88,7 @@ class Checker:
         self._decoders = asyncio.Semaphore(os.cpu_count() or 1)
         self._stack = AsyncExitStack()
         self._folder = Path()
+        self._looks: dict[tuple[str, MediaKind | None], asyncio.Task[Checked]] = {}
 
     async def __aenter__(self) -> Self:
         self._folder = self._stack.enter_context(Scratch()).path
@@ -94,10 +98,14 @@ class Checker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        looks, self._looks = list(self._looks.values()), {}
+        for look in looks:
+            look.cancel()
+        await asyncio.gather(*looks, return_exceptions=True)
         await self._stack.aclose()
 
     async def check(self, item: Item) -> Checked:
-        """Check one row.
+        """Check one row; what a URL answered is remembered for other rows that have the same, up to `REMEMBERED` URLs.
 
         Raises:
             UsageError: no video decoder is installed.
@@ -105,9 +113,24 @@ class Checker:
         if item.problem is not None:
             return Checked(item.kind, (Finding("manifest", "error", item.problem),))
         expected = item.kind or kind_from_name(item.path or item.url)
-        async with self._rows:
-            if item.path is not None:
+        if item.path is not None:
+            async with self._rows:
                 return await self._check_file(Path(item.path), expected)
+        key = (item.url, expected)
+        if key not in self._looks:
+            self._looks[key] = asyncio.create_task(self._look(item, expected))
+            if len(self._looks) > REMEMBERED:
+                self._forget_oldest()
+        return await asyncio.shield(self._looks[key])
+
+    def _forget_oldest(self) -> None:
+        """Of the looks that are done: one under way is waited for, and ends with this object."""
+        oldest = next((key for key, look in self._looks.items() if look.done()), None)
+        if oldest is not None:
+            del self._looks[oldest]
+
+    async def _look(self, item: Item, expected: MediaKind | None) -> Checked:
+        async with self._rows:
             try:
                 return await self._check_url(item, expected)
             except FetchError as error:
