@@ -172,3 +172,31 @@ def test_a_bucket_that_holds_nothing_is_no_limit_in_flight():
         report = simulate(pace, Bucket(rng, lambda _: 10.0, burst_s=0.0), rng, 60)
         assert pace.pace.cap is None
         assert len(report.taken) >= 0.55 * 600
+
+
+class Seldom(Ours):
+    """Has not always something to send, as polls; what is due waits in order."""
+
+    def __init__(self, rng, per_s):
+        super().__init__(rng)
+        self.rng, self.per_s, self.due = rng, per_s, 0.0
+
+    def wait_s(self, now, in_flight):
+        return max(self.due - now, super().wait_s(now, in_flight))
+
+    def sent(self, now):
+        self.due += self.rng.expovariate(self.per_s)
+        return super().sent(now)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.floats(2, 30), st.floats(0.1, 0.8), st.booleans(), st.integers(0, 10**6))
+def test_who_asks_for_less_than_the_limit_gets_it(rate, share, windows, seed):
+    """What is learned while there is little to send holds back little of it, however it comes in between."""
+    rng = random.Random(seed)  # noqa: S311 (as above)
+    service = Window(rng, int(20 * rate), 20.0, header=True) if windows else Bucket(rng, lambda _: rate)
+    seldom = Seldom(rng, share * rate)
+    report = simulate(seldom, service, rng, 400)
+    assert seldom.due >= 400 - 10
+    assert len(report.rejected) <= 0.02 * len(report.taken) + 5
+    assert report.too_early == 0
