@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+import duckdb
 import pandas as pd
 import pytest
 
 import lightmeter as lm
 from lightmeter.cli.demo import serve_folder
 from lightmeter.errors import JournalError, UsageError
+from lightmeter.tables.queries import OpenTables
 from lightmeter.testing import tiny_jpeg
 
 VOID = {"meta", "img", "br", "hr", "input", "link"}
@@ -190,6 +192,27 @@ def test_a_run_without_tables_is_told_as_far_as_the_journal_goes(told, tmp_path)
     text = Reader(lm.sync(lm.report(tmp_path)).read_text(encoding="utf-8")).sections
     assert "lightmeter rebuild DIR" in text[""]
     assert set(text) == {"", "rows", "credits", "origin"}
+
+
+def test_all_questions_are_asked_through_one_connection_with_bounded_memory(told, monkeypatch):
+    """A page opens DuckDB once, with a limit on its memory, however much it asks."""
+    limits = []
+
+    class Seen(OpenTables):
+        def __exit__(self, *how):
+            limits.append(self.ask("SELECT current_setting('memory_limit') AS said").to_pylist()[0]["said"])
+            super().__exit__(*how)
+
+    connections, connect = [0], duckdb.connect
+
+    def counted(*args, **more):
+        connections[0] += 1
+        return connect(*args, **more)
+
+    monkeypatch.setattr("lightmeter.pipeline.report.gathering.OpenTables", Seen)
+    monkeypatch.setattr(duckdb, "connect", counted)
+    lm.sync(lm.report(told))
+    assert (connections, limits) == ([1], ["256.0 MiB"])
 
 
 def test_no_run_no_report(tmp_path):

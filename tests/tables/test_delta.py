@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+import lightmeter as lm
 from lightmeter.errors import UsageError
 from lightmeter.tables import TABLES, Dataset, schema
 from lightmeter.tables.delta import write_delta
@@ -117,3 +119,16 @@ def test_a_place_that_delta_cannot_use_is_said(tmp_path, s3, add, place, said):
         write_delta(add(tmp_path, "a", 1), place.format(options=s3.options))
     assert "secret" not in str(raised.value)
     assert "\x1b" not in str(raised.value)
+
+
+def test_a_missing_writer_is_said_before_anything_is_spent(tmp_path, monkeypatch):
+    """Without deltalake a plan for Delta tables is refused, made anew or read from its file."""
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    options = {"features": ["colors"], "precheck": False, "table_format": "delta"}
+    urls = ["http://pictures.example/1.jpg"]
+    saved = lm.sync(lm.plan(urls, **options)).save(tmp_path / "plan.json")
+    monkeypatch.setitem(sys.modules, "deltalake", None)  # as if it were not installed
+    with pytest.raises(UsageError, match="need deltalake"):
+        lm.sync(lm.plan(urls, **options))
+    with pytest.raises(UsageError, match="need deltalake"):
+        lm.load_plan(saved)

@@ -56,8 +56,7 @@ async def planning(
         UsageError: Delta tables are wanted and their writer is missing: better said before than after spending.
     """
     clock = clock or SystemClock()
-    if options.table_format == "delta":
-        need_deltalake()
+    _must_be_writable(options)
     prices = price_of(options, settings)
     reader = ManifestReader(source)
     scratch = Scratch()
@@ -85,6 +84,11 @@ async def planning(
         scratch.remove()
         raise
     yield plan
+
+
+def _must_be_writable(options: Options) -> None:
+    if options.table_format == "delta":
+        need_deltalake()
 
 
 def _where(source: ManifestSource) -> dict[str, str]:
@@ -188,11 +192,13 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         SettingsError: the file is no plan file of this version.
         ManifestError: the manifest is no longer there.
         PlanChanged: something changed since it was planned; the message says what.
+        UsageError: Delta tables are wanted and their writer is missing.
     """
     settings = settings or read_settings()
     saved = read_saved(Path(path))
     try:
         options = _same_service(saved, make_options(**saved.head["options"]), settings)
+        _must_be_writable(options)
         _same_manifest(saved)
         meta = _same_prices(saved, price_of(options, settings))
     except (KeyError, TypeError, ValueError) as error:
