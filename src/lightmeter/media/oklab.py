@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ENCODED_KNEE", "LMS_TO_OKLAB", "RGB_TO_LMS", "oklab_to_srgb", "srgb_to_oklab"]
+__all__ = ["ENCODED_KNEE", "LMS_TO_OKLAB", "RGB_TO_LMS", "oklab_to_srgb", "srgb_to_linear", "srgb_to_oklab"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -40,10 +40,14 @@ _FROM_LMS: Final = np.linalg.inv(_TO_LMS)
 _FROM_LAB: Final = np.linalg.inv(_TO_LAB)
 
 
+def srgb_to_linear(srgb: Floats) -> Floats:
+    """Undo sRGB's transfer function: values 0 to 1, of any shape, to linear light 0 to 1."""
+    return np.where(srgb <= ENCODED_KNEE, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+
+
 def srgb_to_oklab(srgb: Floats) -> Floats:
     """Convert `(n, 3)` sRGB values, 0 to 1, to Oklab: lightness 0 to 1, a and b about -0.3 to 0.3."""
-    linear = np.where(srgb <= ENCODED_KNEE, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    lab: Floats = np.cbrt(linear @ _TO_LMS.T) @ _TO_LAB.T
+    lab: Floats = np.cbrt(srgb_to_linear(srgb) @ _TO_LMS.T) @ _TO_LAB.T
     return lab
 
 

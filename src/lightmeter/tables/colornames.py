@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lightmeter.media.oklab import srgb_to_oklab
+from lightmeter.media.oklab import LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_linear, srgb_to_oklab
 
 __all__ = ["CSS_NAME", "CSS_NAMES", "css_names", "nearest_css_names"]
 
@@ -45,8 +45,9 @@ whitesmoke=f5f5f5 yellow=ffff00 yellowgreen=9acd32
 CSS_NAMES: Final[dict[str, str]] = dict(pair.split("=") for pair in _WRITTEN.split())
 """Name → rrggbb."""
 
-_AT_ONCE: Final = 1024
-"""Colours compared with all names together: about a MB, which stays near the processor."""
+_AT_ONCE: Final = 256
+"""Colours compared with all names together: more would set off the threads of the linear algebra, which burn more time
+than they save, and leave the processor's own memory."""
 
 
 def nearest_css_names(channels: Any) -> list[str]:
@@ -75,20 +76,19 @@ def css_names(red: Any, green: Any, blue: Any) -> Any:
 
 def _nearest(channels: Any) -> Any:
     """Positions in `CSS_NAMES`, shape (n,), of colours in bytes, shape (n, 3)."""
-    asked = _oklab(channels)
-    found = np.empty(len(asked), np.int64)
-    for start in range(0, len(asked), _AT_ONCE):
-        # The nearest is where a.b - b.b / 2 is largest: a.a is the same for all names.
-        closeness = asked[start : start + _AT_ONCE] @ _KNOWN.T - _HALF_SQUARES
-        found[start : start + _AT_ONCE] = closeness.argmax(axis=1)
+    found = np.empty(len(channels), np.intp)
+    for start in range(0, len(channels), _AT_ONCE):
+        asked = _LINEAR[channels[start : start + _AT_ONCE]]
+        roots = np.ones((len(asked), 4))
+        np.cbrt(asked @ _TO_LMS.T, out=roots[:, :3])
+        (roots @ _CLOSENESS).argmax(axis=1, out=found[start : start + _AT_ONCE])
     return found
 
 
-def _oklab(channels: Any) -> Any:
-    """Oklab of sRGB in bytes, shape (n, 3)."""
-    return srgb_to_oklab(channels / 255.0)
-
-
 _NAMES: Final = list(CSS_NAMES)
-_KNOWN: Final = _oklab(np.array([list(bytes.fromhex(code)) for code in CSS_NAMES.values()]))
-_HALF_SQUARES: Final = (_KNOWN**2).sum(axis=1) / 2
+_LINEAR: Final = srgb_to_linear(np.arange(256) / 255.0)
+_TO_LMS: Final = np.array(RGB_TO_LMS)
+_KNOWN: Final = srgb_to_oklab(np.array([list(bytes.fromhex(code)) for code in CSS_NAMES.values()]) / 255.0)
+_CLOSENESS: Final = np.vstack([np.array(LMS_TO_OKLAB).T @ _KNOWN.T, -(_KNOWN**2).sum(axis=1) / 2])
+"""Cube roots of a colour's cone responses, and a 1, times this: a.b - b.b / 2 in Oklab, which is largest for the
+nearest name b, since a.a is the same for all."""
