@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.tables.faces import FACE_COLUMNS, read_face
+from lightmeter.tables import faces as module
+from lightmeter.tables.faces import FACE_COLUMNS, read_faces
 
 BY_SHARES = {
     "BoundingBox": {"Left": 0.25, "Top": 0.5, "Width": 0.125, "Height": 0.25},
@@ -35,14 +36,19 @@ CASES = {
 }
 
 
+def read(faces):
+    """Each face's values."""
+    columns = read_faces(faces)
+    assert tuple(columns) == FACE_COLUMNS
+    told = [dict(zip(FACE_COLUMNS, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [face | {"emotions": face["emotions"] and dict(face["emotions"])} for face in told]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_faces_of_each_kind_are_read(case):
     """Boxes, ages, genders and emotions are found whatever the provider calls them; nonsense is null."""
     fields, expected = CASES[case]
-    found = read_face(fields)
-    if found["emotions"] is not None:
-        found["emotions"] = dict(found["emotions"])
-    assert found == dict(zip(FACE_COLUMNS, expected, strict=True))
+    assert read([fields]) == [dict(zip(FACE_COLUMNS, expected, strict=True))]
 
 
 JSON = st.recursive(
@@ -56,4 +62,23 @@ WORDS = ["bounding_box", "BoundingBox", "bounding_poly", "age", "AgeRange", "gen
 @given(fields=st.dictionaries(st.sampled_from(WORDS), JSON))
 def test_no_face_raises(fields):
     """A face of any shape gives all columns."""
-    assert tuple(read_face(fields)) == FACE_COLUMNS
+    assert len(read([fields])) == 1
+
+
+NUMBERS = st.integers(-9, 9) | st.floats(allow_nan=False) | st.sampled_from([2**53 + 1, True, None, "1"])
+CORNERS = st.lists(st.fixed_dictionaries({"x": NUMBERS, "y": NUMBERS}) | st.just({"x": 1}), max_size=3)
+ALIKE = st.fixed_dictionaries(
+    {"bounding_poly": st.fixed_dictionaries({"vertices": CORNERS}) | st.just({})},
+    optional={
+        f"{word}_likelihood": st.sampled_from(["LIKELY", " likely ", "x", None, 50]) for word in ("joy", "anger")
+    },
+)
+
+
+@given(faces=st.lists(ALIKE, max_size=6))
+def test_faces_read_together_are_read_as_each_alone(faces):
+    """Faces of the same fields are read at once: that changes no value and no order."""
+    with pytest.MonkeyPatch.context() as patch:
+        together = read(faces)
+        patch.setattr(module, "_together", lambda _keys, _faces: None)
+        assert together == read(faces)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.tables.severity import severity
+from lightmeter.tables.severity import severities, severity
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ from lightmeter.tables.severity import severity
         (("adult", True, "LIKELY"), 0.75),
         (("adult", float("nan"), None), None),
         (("adult", 1.5, None), 1.0),
+        (("adult", 10**400, "LIKELY"), 0.75),
         (("sfw", -1, None), 1.0),
         ((None, 0.5, None), 0.5),
         ((["sfw"], "0.5", {"x": 1}), None),
@@ -40,3 +41,13 @@ def test_severity_is_never_outside_its_scale(label, score, likelihood):
     """Whatever is answered, the column holds 0..1 or null."""
     found = severity(label, score, likelihood)
     assert found is None or 0 <= found <= 1
+
+
+WORDS = st.none() | st.sampled_from(["sfw", " SFW ", "nsfw", "LIKELY", "possible", "UNKNOWN", "x"])
+
+
+@given(entries=st.lists(st.tuples(WORDS, st.none() | st.floats(allow_nan=False, allow_infinity=False), WORDS)))
+def test_many_are_rated_as_each_alone(entries):
+    """Rating many entries at once changes no value."""
+    columns = zip(*entries, strict=True) if entries else ([], [], [])
+    assert severities(*map(list, columns)) == [severity(*entry) for entry in entries]

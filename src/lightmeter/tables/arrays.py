@@ -15,7 +15,7 @@ from pyarrow import types as kinds
 
 from lightmeter.tables.shapes import number
 
-__all__ = ["array_of"]
+__all__ = ["array_of", "array_of_right"]
 
 
 def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
@@ -33,10 +33,21 @@ def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
     return pa.array([clean(value) for value in values], arrow_type)
 
 
+def array_of_right(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
+    """As `array_of`, of values of the type and nulls alone.
+
+    Raises:
+        ValueError: A number is beyond the type; so do Arrow's own errors say.
+    """
+    if kinds.is_uint8(arrow_type) and None not in values:
+        return pa.array(np.frombuffer(bytes(values), np.uint8))
+    return pa.array(values, arrow_type)
+
+
 def _at_once(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
     """The array by one call; None, or an error of Arrow's, where the values must be looked at one by one."""
     if kinds.is_uint8(arrow_type) and set(map(type, values)) <= {int}:
-        return pa.array(np.frombuffer(bytes(values), np.uint8))
+        return array_of_right(values, arrow_type)
     if kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type):
         # Told the type, Arrow would cut 1.5 to 1 and take True for 1: let it say what it sees.
         seen = pa.array(values)

@@ -1,187 +1,157 @@
-"""Entries of many answers, read at once: their JSON goes straight into Arrow columns, with no object for a value. Pure.
-
-The pieces that `skeleton.py` found are put together, one a line, and read by Arrow's own JSON reader, told the types of
-the contract. Where anything is not as the contract says (a text for a number, a null for an entry, a number beyond a
-double), the table's pieces are refused as a whole and go the long way; both ways lead to the same rows.
-"""
+"""Entries of many answers, as `usual.py` decodes them, become Arrow columns: one list and one array a column. Pure."""
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
+from typing import Any, Final
 
 import numpy as np
-import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as pj
 
-from lightmeter.tables.arrays import array_of
+from lightmeter.tables.arrays import array_of, array_of_right
 from lightmeter.tables.columns import COLUMNS
 from lightmeter.tables.extract import whole_texts
-from lightmeter.tables.faces import FACE_COLUMNS, read_face
+from lightmeter.tables.faces import FACE_COLUMNS, read_faces
 from lightmeter.tables.severity import severities
-from lightmeter.tables.skeleton import KEYED, LISTED
+from lightmeter.tables.usual import WHOLE, Brand, Color, Description, Nsfw, Tag, Text, decode_entries
 
-__all__ = ["Read", "read_pieces"]
+__all__ = ["columns_at_once"]
 
-_CORNERS: Final = pa.list_(pa.struct([("x", pa.float64()), ("y", pa.float64())]))
-_OUTLINE: Final = pa.struct([("vertices", _CORNERS)])
-_SPELLINGS: Final = ("boundingPoly",)
-"""Fields that only unusual entries have; they are read to be noticed."""
+_Columns = dict[str, Any]
 
 
-class Read(NamedTuple):
-    """Rows of one table.
-
-    Attributes:
-        columns: The table's own columns that entries say, by name.
-        rows: Rows of each piece, shape (pieces,).
-    """
-
-    columns: dict[str, pa.Array[Any]]
-    rows: Any
-
-
-class _UnusualError(Exception):
-    """Something is not as the contract says."""
-
-
-def read_pieces(table: str, pieces: list[Any], pieces_each: list[int]) -> Read | None:
-    """Read the pieces of a table; None where any is unusual. Never raises.
+def columns_at_once(table: str, entries: list[Any], ends: Sequence[int]) -> _Columns | None:
+    """The columns that entries say, by name, as Arrow arrays of the contract's types.
 
     Args:
         table: One of the tables of facts.
-        pieces: JSON in bytes.
-        pieces_each: How many pieces each picture has; they add up to all.
+        entries: Of its type in `usual.py`; JSON for the tables that keep it.
+        ends: Where each picture's entries end; its first is where the last picture's end.
+
+    Returns:
+        None where any of the JSON is unusual.
     """
-    try:
-        if table in KEYED or table in LISTED:
-            return _listed(table, pieces)
-        read = _faces(pieces, pieces_each) if table == "faces" else _outlined(table, pieces, pieces_each)
-        return Read(read, np.ones(len(pieces), np.int64))
-    except (_UnusualError, pa.ArrowException, UnicodeDecodeError, orjson.JSONDecodeError):
+    if table not in WHOLE:
+        return _arrays(table, _LISTS[table](entries))
+    told = decode_entries(table, entries)
+    if told is None:
         return None
+    return _WHOLE_LISTS[table](told, ends) | {"raw": _texts(entries)}
 
 
-def _listed(table: str, pieces: list[Any]) -> Read:
-    """Pieces that are lists of entries."""
-    read = _parsed(b'{"e":' + b'}\n{"e":'.join(pieces) + b"}\n", len(pieces), _LISTS[table])
-    lists: Any = read.column("e").combine_chunks()
-    entries = lists.flatten()
-    _must(entries.null_count == 0 and (table not in KEYED or lists.null_count == 0))
-    columns = dict(zip(entries.type.names, entries.flatten(), strict=True))
-    if table in KEYED:  # an entry that does not say its key gets it, the long way
-        _must(columns[_KEY[table]].null_count == 0)
-    _must_be_finite(columns)
-    if table == "nsfw":
-        columns["severity"] = severities(columns["label"], columns["score"], columns["likelihood"])
-    return Read(columns, np.diff(lists.offsets.to_numpy()))
+def _arrays(table: str, lists: dict[str, list[Any]]) -> _Columns:
+    """Lists of right values as arrays."""
+    return {name: array_of_right(values, _TYPES[table][name]) for name, values in lists.items()}
 
 
-def _outlined(table: str, pieces: list[Any], pieces_each: list[int]) -> dict[str, pa.Array[Any]]:
-    """Pieces that are texts or brands: entries with an outline, which are kept whole too."""
-    lines = b"\n" + b"\n".join(pieces) + b"\n"
-    _must(b"\nnull\n" not in lines)
-    read = _parsed(lines[1:], len(pieces), _ENTRIES[table])
-    columns: dict[str, pa.Array[Any]] = {
-        name: column.combine_chunks() for name, column in zip(read.column_names, read.columns, strict=True)
+# Attributes by name, one list at a time: the quickest way that Python has to turn objects into columns.
+
+
+def _tags(entries: list[Tag]) -> dict[str, list[Any]]:
+    return {
+        "name": [entry.name for entry in entries],
+        "score": [entry.score for entry in entries],
+        "source": [entry.source for entry in entries],
     }
-    _must(all(columns[name].null_count == len(pieces) for name in _SPELLINGS))
-    _must_be_finite(columns)
-    columns["polygon"] = _polygons(columns["bounding_poly"])
-    columns["score"] = pc.coalesce(columns["score"], columns["confidence"])
-    columns["raw"] = _texts(pieces)
-    if table == "texts":
-        said = [_values(columns[name]) for name in ("text", "source", "is_full_text")]
-        whole: list[bool | None] = []
-        for first, end in pairwise(accumulate(pieces_each, initial=0)):
-            whole += whole_texts(*(values[first:end] for values in said))
-        columns["is_full_text"] = pa.array(whole, pa.bool_())
-    return {column.name: columns[column.name] for column in COLUMNS[table]}
 
 
-def _faces(pieces: list[Any], pieces_each: list[int]) -> dict[str, pa.Array[Any]]:
-    """Pieces that are faces: their fields are each back end's own, so each is looked at."""
-    faces = [orjson.loads(bytes(piece)) for piece in pieces]
-    _must(all(type(face) is dict for face in faces))
-    told = [read_face(face) for face in faces]
-    values: dict[str, list[Any]] = {name: [face[name] for face in told] for name in FACE_COLUMNS}
-    values["face"] = [place for count in pieces_each for place in range(count)]
-    values["source"] = [face.get("source") for face in faces]
-    types = {column.name: column.type for column in COLUMNS["faces"]}
-    columns = {name: array_of(said, types[name]) for name, said in values.items()}
-    return columns | {"raw": _texts(pieces)}
+def _colors(entries: list[Color]) -> dict[str, list[Any]]:
+    return {
+        "hex": [entry.hex for entry in entries],
+        "score": [entry.score for entry in entries],
+        "pixel_fraction": [entry.pixel_fraction for entry in entries],
+        "red": [entry.red for entry in entries],
+        "green": [entry.green for entry in entries],
+        "blue": [entry.blue for entry in entries],
+        "source": [entry.source for entry in entries],
+    }
 
 
-def _parsed(lines: bytes, count: int, schema: pa.Schema) -> pa.Table:
-    """One row for each line of JSON."""
-    if not lines.isascii():
-        lines.decode()  # the reader takes bytes for UTF-8 unseen
-    how = pj.ParseOptions(
-        explicit_schema=schema,
-        unexpected_field_behavior="ignore",
-        newlines_in_values=lines.count(b"\n") != count,
-    )
-    whole = pj.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-    source: Any = pa.BufferReader(lines)
-    read = pj.read_json(source, read_options=whole, parse_options=how)
-    _must(read.num_rows == count)
-    return read
+def _nsfw(entries: list[Nsfw]) -> dict[str, list[Any]]:
+    labels = [entry.label for entry in entries]
+    scores = [entry.score for entry in entries]
+    likelihoods = [entry.likelihood for entry in entries]
+    return {
+        "label": labels,
+        "score": scores,
+        "likelihood": likelihoods,
+        "severity": severities(labels, scores, likelihoods),
+        "source": [entry.source for entry in entries],
+    }
 
 
-def _polygons(outlines: Any) -> pa.Array[Any]:
-    """The corners around each entry; null where there are none. A coordinate that is missing is 0."""
-    vertices = pc.struct_field(outlines, "vertices")
-    counts = pc.fill_null(pc.list_value_length(vertices), pa.scalar(0, pa.int32())).to_numpy()
-    corners = vertices.flatten()
-    _must(corners.null_count == 0)
-    sides = {name: pc.fill_null(pc.struct_field(corners, name), 0.0) for name in ("x", "y")}
-    _must_be_finite(sides)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    points: Any = pa.StructArray.from_arrays(list(sides.values()), names=list(sides))
+def _descriptions(entries: list[Description]) -> dict[str, list[Any]]:
+    return {
+        "description": [entry.description for entry in entries],
+        "source": [entry.source for entry in entries],
+    }
+
+
+def _read_texts(entries: list[Text], ends: Sequence[int]) -> _Columns:
+    texts = [entry.text for entry in entries]
+    sources = [entry.source for entry in entries]
+    said = [entry.is_full_text for entry in entries]
+    whole: list[bool | None] = []
+    for first, end in pairwise([0, *ends]):
+        whole += whole_texts(texts[first:end], sources[first:end], said[first:end])
+    return _arrays("texts", {"text": texts, "is_full_text": whole, "source": sources}) | _outlined(entries)
+
+
+def _read_brands(entries: list[Brand], _: Sequence[int]) -> _Columns:
+    names, sources = [entry.name for entry in entries], [entry.source for entry in entries]
+    return _arrays("brands", {"name": names, "source": sources}) | _outlined(entries)
+
+
+def _outlined(entries: Sequence[Text | Brand]) -> _Columns:
+    scores = [entry.confidence if entry.score is None else entry.score for entry in entries]
+    return {"score": pa.array(scores, pa.float64()), "polygon": _polygons(entries)}
+
+
+def _polygons(entries: Sequence[Text | Brand]) -> Any:
+    """The corners around each entry; null where there are none."""
+    outlines = [entry.bounding_poly for entry in entries]
+    around = [(outline.vertices or ()) if outline is not None else () for outline in outlines]
+    corners = list(chain.from_iterable(around))
+    sides = [pa.array(side, pa.float64()) for side in ([c.x for c in corners], [c.y for c in corners])]
+    points: Any = pa.StructArray.from_arrays(sides, names=["x", "y"])
+    counts = np.fromiter(map(len, around), np.int32, len(around))
     made: Any = pa.ListArray
-    polygons: pa.Array[Any] = made.from_arrays(pa.array(offsets), points, type=_CORNERS, mask=pa.array(counts == 0))
-    return polygons
+    return made.from_arrays(_offsets(counts), points, type=_TYPES["texts"]["polygon"], mask=pa.array(counts == 0))
 
 
-def _texts(pieces: list[Any]) -> pa.Array[Any]:
-    """Pieces as texts, as they came."""
-    offsets = np.concatenate([[0], np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))]).astype(np.int32)
-    return pa.StringArray.from_buffers(len(pieces), pa.py_buffer(offsets.tobytes()), pa.py_buffer(b"".join(pieces)))
+def _read_faces(faces: list[dict[str, Any]], ends: Sequence[int]) -> _Columns:
+    lists = read_faces(faces)
+    columns = {name: array_of(lists[name], _TYPES["faces"][name]) for name in FACE_COLUMNS}
+    columns["source"] = array_of([face.get("source") for face in faces], pa.string())
+    columns["face"] = pa.array(
+        [place for first, end in pairwise([0, *ends]) for place in range(end - first)], pa.int32()
+    )
+    return columns
 
 
-def _values(column: Any) -> list[Any]:
-    """The values of texts or flags, None for null: much sooner than Arrow's own `to_pylist`, one scalar each."""
-    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return values
+def _texts(pieces: Sequence[Any]) -> Any:
+    """JSON as texts, as it came."""
+    offsets = _offsets(np.fromiter(map(len, pieces), np.int32, len(pieces)))
+    return pa.StringArray.from_buffers(len(pieces), offsets.buffers()[1], pa.py_buffer(b"".join(pieces)))
 
 
-def _must_be_finite(columns: dict[str, Any]) -> None:
-    for column in columns.values():
-        if pa.types.is_floating(column.type):
-            _must(pc.all(pc.is_finite(column), min_count=0).as_py())
+def _offsets(counts: Any) -> Any:
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.array(offsets)
 
 
-def _must(usual: bool) -> None:  # noqa: FBT001 (it reads as the condition it is given)
-    if not usual:
-        raise _UnusualError
+_TYPES: Final = {table: {column.name: column.type for column in columns} for table, columns in COLUMNS.items()}
 
-
-_KEY: Final = {"tags": "name", "colors": "hex"}
-_COMPUTED: Final = frozenset({"severity", "role", "language", "css_name"})
-
-
-def _list_schema(table: str) -> pa.Schema:
-    said = [(column.name, column.type) for column in COLUMNS[table] if column.name not in _COMPUTED]
-    return pa.schema([("e", pa.list_(pa.struct(said)))])
-
-
-def _entry_schema(table: str) -> pa.Schema:
-    said = [(column.name, column.type) for column in COLUMNS[table] if column.name not in ("polygon", "raw")]
-    outlines = [(name, _OUTLINE) for name in ("bounding_poly", *_SPELLINGS)]
-    return pa.schema([*said, ("confidence", pa.float64()), *outlines])
-
-
-_LISTS: Final[dict[str, pa.Schema]] = {table: _list_schema(table) for table in (*KEYED, *LISTED)}
-_ENTRIES: Final[dict[str, pa.Schema]] = {table: _entry_schema(table) for table in ("texts", "brands")}
+_LISTS: Final[dict[str, Callable[[Any], dict[str, list[Any]]]]] = {
+    "tags": _tags,
+    "colors": _colors,
+    "nsfw": _nsfw,
+    "descriptions": _descriptions,
+}
+_WHOLE_LISTS: Final[dict[str, Callable[[Any, Sequence[int]], _Columns]]] = {
+    "texts": _read_texts,
+    "brands": _read_brands,
+    "faces": _read_faces,
+}

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.tables.colornames import CSS_NAME
 from lightmeter.tables.columns import COLUMNS
-from lightmeter.tables.faces import FACE_COLUMNS, read_face
+from lightmeter.tables.faces import read_faces
 from lightmeter.tables.severity import severity
 from lightmeter.tables.shapes import Found, json_text, polygon
 
@@ -72,34 +72,39 @@ def whole_texts(texts: list[Any], sources: list[Any], said: list[Any]) -> list[b
 
     With a single entry there is no telling whole from part: None.
     """
-    read = [text if isinstance(text, str) else "" for text in texts]
-    if len(read) > 1 and sources.count(sources[0]) == len(sources):  # the usual case at once: a single source
-        whole: list[bool | None] = _lead_and_parts(read)
+    count = len(texts)
+    if count > 1 and sources.count(sources[0]) == count:  # the usual case at once: a single source
+        whole: list[bool | None] = _lead_and_parts(texts)
     else:
         by_source: dict[str, list[int]] = {}
         for place, source in enumerate(sources):
             by_source.setdefault(str(source), []).append(place)
-        whole = [None] * len(read)
+        whole = [None] * count
         for places in by_source.values():
             if len(places) > 1:
-                for place, seen in zip(places, _lead_and_parts([read[place] for place in places]), strict=True):
+                for place, seen in zip(places, _lead_and_parts([texts[place] for place in places]), strict=True):
                     whole[place] = seen
-    if said.count(None) == len(said):
+    if said.count(None) == count:
         return whole
     return [own if isinstance(own, bool) else seen for own, seen in zip(said, whole, strict=True)]
 
 
-def _lead_and_parts(texts: list[str]) -> list[bool | None]:
-    """Whether the first text holds all the others, which are no whole texts."""
+def _lead_and_parts(texts: list[Any]) -> list[bool | None]:
+    """Whether the first text holds all the others, which are no whole texts; what is no text is in all."""
     lead = texts[0]
-    return [lead != "" and all(text in lead for text in texts), *[False] * (len(texts) - 1)]
+    whole: list[bool | None] = [False] * len(texts)
+    if lead and isinstance(lead, str):
+        for text in texts:
+            if isinstance(text, str) and text not in lead:
+                return whole
+        whole[0] = True
+    return whole
 
 
 def _faces(found: Found) -> dict[str, list[Any]]:
-    faces = [read_face(fields) for fields in found.fields]
     return {
-        "face": list(range(len(faces))),
-        **{column: [face[column] for face in faces] for column in FACE_COLUMNS},
+        "face": list(range(len(found.fields))),
+        **read_faces(found.fields),
         "raw": [json_text(literal) for literal in found.literals],
         "source": [fields.get("source") for fields in found.fields],
     }

@@ -7,13 +7,17 @@ underscores (`BoundingBox`, `bounding_box`); everything else stays in the column
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, Final
 
-from lightmeter.tables.severity import likelihood_score
-from lightmeter.tables.shapes import number, polygon
+import numpy as np
 
-__all__ = ["FACE_COLUMNS", "read_face"]
+from lightmeter.tables.severity import likelihood_score
+from lightmeter.tables.shapes import corners, number
+
+__all__ = ["FACE_COLUMNS", "read_faces"]
 
 FACE_COLUMNS: Final = (
     *("left", "top", "width", "height", "age_low", "age_high", "gender", "gender_score", "emotions"),
@@ -29,16 +33,70 @@ _AGE_SPAN: Final = re.compile(r"\D*(\d{1,3})(?:\D+(\d{1,3}))?\D*")
 _PER_CENT: Final = 100.0
 
 
-def read_face(fields: dict[str, Any]) -> dict[str, Any]:
-    """The values of `FACE_COLUMNS`; None for what is not said."""
+def read_faces(faces: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The values of `FACE_COLUMNS` of many faces, by column; None for what is not said."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for place, fields in enumerate(faces):
+        alike.setdefault(tuple(fields), []).append(place)
+    told: list[tuple[Any, ...]] = [()] * len(faces)
+    for keys, places in alike.items():
+        group = [faces[place] for place in places]
+        for place, values in zip(places, _together(keys, group) or map(_values, group), strict=True):
+            told[place] = values
+    return {column: [values[place] for values in told] for place, column in enumerate(FACE_COLUMNS)}
+
+
+def _together(keys: tuple[str, ...], faces: list[dict[str, Any]]) -> list[tuple[Any, ...]] | None:
+    """As `_values` of each face, where all say corners and likelihoods as Google does and nothing else; or None."""
+    felt = _likelihoods(keys)
+    if felt is None:
+        return None
+    words = {emotion: [face[key] for face in faces] for emotion, key in felt}
+    boxes = _boxes(faces)
+    if boxes is None or any(set(map(type, said)) != {str} for said in words.values()):
+        return None
+    steps = {word: likelihood_score(word) for said in words.values() for word in set(said)}
+    pairs = [[(emotion, steps[word]) for word in said] for emotion, said in words.items()]
+    emotions = map(list, zip(*pairs, strict=True)) if pairs else repeat(None, len(faces))
+    return [(*box, None, None, None, None, emotion) for box, emotion in zip(boxes, emotions, strict=True)]
+
+
+def _boxes(faces: list[dict[str, Any]]) -> Iterator[tuple[float, ...]] | None:
+    """Left, top, width and height of each face by its corners, or None where any has them otherwise or none."""
+    try:
+        vertices = [face["bounding_poly"]["vertices"] for face in faces]
+        sides = [[corner[side] for around in vertices for corner in around] for side in "xy"]
+        counts = [len(around) for around in vertices]
+        if 0 in counts or not {kind for side in sides for kind in map(type, side)} <= {int, float}:
+            return None
+        across, down = np.array(sides, np.float64)
+    except (TypeError, KeyError, OverflowError):
+        return None
+    if not (np.isfinite(across).all() and np.isfinite(down).all()):
+        return None
+    starts = np.cumsum([0, *counts[:-1]])
+    left, top = (np.minimum.reduceat(side, starts) for side in (across, down))
+    right, bottom = (np.maximum.reduceat(side, starts) for side in (across, down))
+    return zip(*(side.tolist() for side in (left, top, right - left, bottom - top)), strict=True)
+
+
+@lru_cache(maxsize=1024)
+def _likelihoods(keys: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
+    """Emotion and key of each likelihood, where keys speak of these and of corners at most, each once; else None."""
+    names, speaks_of = _spoken_of(keys)
+    plain = speaks_of <= {"emotion"} and not any(name.startswith("emotion") for name in names)
+    if not plain or len(set(names)) < len(names) or "bounding_poly" not in keys:
+        return None
+    return tuple((word, keys[names.index(name)]) for name, word in _LIKELIHOOD_EMOTIONS.items() if name in names)
+
+
+def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
     names, speaks_of = _spoken_of(tuple(fields))
     face = dict(zip(names, fields.values(), strict=True))
-    left, top, width, height = _box(face, fields, boxed="box" in speaks_of)
-    age_low, age_high = _age(face) if "age" in speaks_of else (None, None)
-    gender, gender_score = _gender(face) if "gender" in speaks_of else (None, None)
-    emotions = _emotions(face) if "emotion" in speaks_of else None
-    values = (left, top, width, height, age_low, age_high, gender, gender_score, emotions)
-    return dict(zip(FACE_COLUMNS, values, strict=True))
+    box = _box(face, fields, boxed="box" in speaks_of)
+    age = _age(face) if "age" in speaks_of else (None, None)
+    gender = _gender(face) if "gender" in speaks_of else (None, None)
+    return *box, *age, *gender, _emotions(face) if "emotion" in speaks_of else None
 
 
 @lru_cache(maxsize=1024)
@@ -72,10 +130,10 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
         found = tuple([number(_first(box, names)) for names in _SIDES])
         if None not in found:
             return found
-    corners = polygon(fields) or polygon({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
-    if not corners:
+    around = corners(fields) or corners({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
+    if not around:
         return found
-    across, down = [corner["x"] for corner in corners], [corner["y"] for corner in corners]
+    across, down = zip(*around, strict=True)
     left, top = min(across), min(down)
     return left, top, max(across) - left, max(down) - top
 
@@ -126,6 +184,8 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 def _shares(said: dict[str, Any]) -> dict[str, float | None]:
     """Scores as shares of 1: per cent (where any is above 1, all are) divided by 100, likelihoods by their step."""
+    if set(map(type, said.values())) == {str}:
+        return {name: likelihood_score(value) for name, value in said.items()}
     scores = {name: number(value) for name, value in said.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0

@@ -15,9 +15,10 @@ import pyarrow as pa
 from lightmeter.tables.buffers import Buffer, Key, KeyArrays
 from lightmeter.tables.columns import COLUMNS
 from lightmeter.tables.extract import FACTS, Asked, extract
+from lightmeter.tables.parts import spelled_out
 from lightmeter.tables.schema import TABLES, manifest_columns, schema
 from lightmeter.tables.shapes import entries, json_text, parse_answer
-from lightmeter.tables.skeleton import decode
+from lightmeter.tables.usual import decode
 
 __all__ = ["AnswerContext", "Batch", "Flattener", "ItemRef"]
 
@@ -78,7 +79,7 @@ class Batch:
         self._schemas = schemas
 
     def table(self, name: str) -> pa.Table:
-        """The rows of one of the filled tables; ask once for each."""
+        """The rows of one of the filled tables, texts of the key columns as dictionaries; ask once for each."""
         return self._buffers.pop(name).table_of(self._keys, self._schemas[name])
 
 
@@ -97,6 +98,7 @@ class Flattener:
         self._schemas = {table: schema(table, self._extra_types) for table in TABLES}
         own = tuple(self._schemas["assets"].field(name) for name in self._extra_columns.values())
         self._buffers = {table: Buffer(table, own if table == "assets" else ()) for table in TABLES}
+        self._facts = [(table, self._buffers[table].add_feature) for table in FACTS]
         self._keys: list[Key] = []
         self._size_bytes = 0
 
@@ -171,7 +173,7 @@ class Flattener:
     def flush(self) -> dict[str, pa.Table]:
         """Everything collected, by table, without the tables that are empty; nothing is kept."""
         batch = self.take()
-        tables = {table: batch.table(table) for table in batch.filled}
+        tables = {table: spelled_out(batch.table(table), self._schemas[table]) for table in batch.filled}
         return {table: rows for table, rows in tables.items() if rows.num_rows}
 
     def _place_of(self, key: Key) -> int:
@@ -188,10 +190,11 @@ class Flattener:
         }
 
     def _add_features(self, found: Any, key: Key) -> None:
-        place = self._place_of(key)
-        for table in FACTS:
+        place = len(self._keys)
+        self._keys.append(key)
+        for table, add in self._facts:
             if (value := getattr(found, table)) is not None:
-                self._buffers[table].add_feature(place, value)
+                add(place, value)
 
     def _add_asset(self, found: Mapping[str, Any], item: ItemRef, context: AnswerContext, asked: Asked) -> None:
         self._add_facts(found, Key(item.item_id, item.url, None, context.run_id, asked))

@@ -1,7 +1,8 @@
-"""Batches become Parquet while the next ones are collected: Arrow's reader and writer let go of Python's lock.
+"""Batches become Parquet while the next ones are collected: Arrow's writer lets go of Python's lock.
 
-Each table has one thread, so that its rows stay in order; the threads have about the same to do. Memory is bounded:
-whoever hands in a batch waits until the one before the last is written.
+Whoever hands in a batch makes its tables Arrow; full row groups are written by one other thread, in order. It asks for
+Python's lock a few times a group only: each time, either thread may have to wait for the other. Memory is bounded:
+whoever fills a row group waits until the one before the last is written.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from lightmeter.tables.parts import PartWriter
 
 __all__ = ["BATCH_BYTES", "Batch", "Loader"]
 
-BATCH_BYTES: Final = 8 * 2**20
+BATCH_BYTES: Final = 2 * 2**20
 """About what a batch should hold: enough that what is done once for each does not count, little enough for memory."""
 
-_FIRST_LANE: Final = frozenset({"tags", "descriptions", "texts", "brands"})
+_GROUP_BYTES: Final = 4 * 2**20
+"""Bytes gathered for a row group, at most: texts of keys wait as dictionaries, and are twice as many when written."""
+
 _UNDER_WAY: Final = 2
-"""Batches that are being written at a time."""
+"""Row groups that are being written or wait for it."""
 
 
 class Batch(Protocol):
@@ -36,7 +39,7 @@ class Batch(Protocol):
         ...
 
     def table(self, name: str) -> pa.Table:
-        """The rows of one of the filled tables; asked once for each, by any thread."""
+        """The rows of one of the filled tables; asked once for each. Columns may be dictionaries of their type."""
         ...
 
 
@@ -52,11 +55,14 @@ class Loader:
 
     def __init__(self, writers: Mapping[str, PartWriter]) -> None:
         self._writers = writers
-        self._under_way: deque[list[Future[None]]] = deque()
+        self._under_way: deque[Future[None]] = deque()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._lanes = [self._stack.enter_context(ThreadPoolExecutor(1, "lightmeter-tables")) for _ in range(2)]
+        # Arrow's usual pools keep what is freed, here a fifth of all; those of arrays that are alive do not change.
+        self._stack.callback(pa.set_memory_pool, pa.default_memory_pool())
+        pa.set_memory_pool(pa.system_memory_pool())
+        self._lane = self._stack.enter_context(ThreadPoolExecutor(1, "lightmeter-tables"))
         return self
 
     def __exit__(
@@ -64,18 +70,19 @@ class Loader:
     ) -> None:
         with self._stack:
             while self._under_way and error is None:
-                self._wait()
+                self._under_way.popleft().result()
 
     def put(self, batch: Batch) -> None:
-        """Have a batch written; returns at once unless too many wait."""
-        while len(self._under_way) >= _UNDER_WAY:
-            self._wait()
-        lanes = {table: self._lanes[table in _FIRST_LANE] for table in batch.filled}
-        self._under_way.append([lane.submit(self._write, batch, table) for table, lane in lanes.items()])
+        """Have a batch written; returns at once unless too much waits."""
+        for name in batch.filled:
+            writer = self._writers[name]
+            if group := writer.gather(batch.table(name), _GROUP_BYTES):
+                while len(self._under_way) >= _UNDER_WAY:
+                    self._under_way.popleft().result()
+                self._under_way.append(self._lane.submit(_write, writer, group))
 
-    def _write(self, batch: Batch, table: str) -> None:
-        self._writers[table].write(batch.table(table))
 
-    def _wait(self) -> None:
-        for written in self._under_way.popleft():
-            written.result()
+def _write(writer: PartWriter, group: list[pa.Table]) -> None:
+    writer.write_group(group)
+    group.clear()
+    pa.default_memory_pool().release_unused()

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["LINEAGE_KEY", "ROW_GROUP_ROWS", "Part", "PartWriter", "describe"]
+__all__ = ["LINEAGE_KEY", "ROW_GROUP_ROWS", "Part", "PartWriter", "describe", "spelled_out"]
 
 LINEAGE_KEY: Final = b"lightmeter.lineage"
 
@@ -81,6 +81,7 @@ class PartWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0
+        self._fitting: pa.Schema | None = None
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
@@ -89,20 +90,38 @@ class PartWriter:
         Raises:
             ValueError: A column that the schema does not have, or whose type does not fit.
         """
+        self.write_group(self.gather(table))
+
+    def gather(self, table: pa.Table, group_bytes: int = ROW_GROUP_BYTES) -> list[pa.Table]:
+        """Add rows as `write` does, but leave the writing to the caller, who may do it in another thread.
+
+        Args:
+            table: As in `write`; columns may be dictionaries of their types, and wait so.
+            group_bytes: Instead of `ROW_GROUP_BYTES`.
+
+        Returns:
+            What is to be handed to `write_group`, in the order of the calls: nothing until a row group is full.
+        """
         conformed = self._conform(table)
         self._waiting.append(conformed)
         self._waiting_rows += conformed.num_rows
         self.rows += conformed.num_rows
         self._waiting_bytes += conformed.nbytes
-        if self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= ROW_GROUP_BYTES:
-            self.flush()
+        full = self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= group_bytes
+        return self._taken() if full else []
+
+    def write_group(self, tables: list[pa.Table]) -> None:
+        """Write what was gathered as row groups."""
+        if tables:
+            if any(not table.schema.equals(tables[0].schema) for table in tables):
+                tables = [spelled_out(table, self._schema) for table in tables]
+            # A little more than a group stays one: a tail of a few rows would be a group of its own.
+            group = spelled_out(pa.concat_tables(tables), self._schema)
+            self._file.write_table(group, row_group_size=2 * ROW_GROUP_ROWS)
 
     def flush(self) -> None:
         """Write what waits as row groups."""
-        if self._waiting_rows:
-            # A little more than a group stays one: a tail of a few rows would be a group of its own.
-            self._file.write_table(pa.concat_tables(self._waiting), row_group_size=2 * ROW_GROUP_ROWS)
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self.write_group(self._taken())
 
     def close(self) -> None:
         """Write what waits, and the footer."""
@@ -115,15 +134,39 @@ class PartWriter:
         with suppress(OSError):  # the disk may be full: nothing is lost by that here
             self._file.close()
 
+    def _taken(self) -> list[pa.Table]:
+        taken = self._waiting if self._waiting_rows else []
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        return taken
+
     def _conform(self, table: pa.Table) -> pa.Table:
+        """The table under the schema's columns; dictionaries of their types may stay for the time being."""
+        if self._fitting is not None and table.schema.equals(self._fitting):
+            return table.replace_schema_metadata(None)
         unknown = set(table.column_names) - set(self._schema.names)
         if unknown:
             raise ValueError(f"the schema has no column {', '.join(sorted(unknown))}")
-        if table.schema.equals(self._schema):
-            return table.replace_schema_metadata(None)
-        columns: list[Any] = [
-            table.column(field.name) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
-            for field in self._schema
-        ]
-        arrays = zip(columns, self._schema.types, strict=True)
-        return pa.Table.from_arrays([column.cast(of) for column, of in arrays], names=self._schema.names)
+        columns: list[Any] = []
+        for field in self._schema:
+            if field.name not in table.column_names:
+                columns.append(pa.nulls(table.num_rows, field.type))
+                continue
+            column = table.column(field.name)
+            columns.append(column if _spells(column.type, field.type) else column.cast(field.type))
+        conformed = pa.Table.from_arrays(columns, names=self._schema.names)
+        self._fitting = conformed.schema
+        return conformed
+
+
+def spelled_out(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table of the schema whose dictionaries, if any, are the values that they stand for."""
+    columns: list[Any] = table.columns
+    wanted = [
+        column if column.type == of else column.cast(of) for column, of in zip(columns, schema.types, strict=True)
+    ]
+    return pa.Table.from_arrays(wanted, schema=schema)
+
+
+def _spells(of: Any, wanted: pa.DataType) -> bool:
+    """Whether a type is the wanted one, or a dictionary of it."""
+    return of == wanted or (pa.types.is_dictionary(of) and of.value_type == wanted)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
+from lightmeter.tables.shapes import number
 
 __all__ = ["SAFE_LABEL", "likelihood_score", "severities", "severity"]
 
@@ -27,35 +23,22 @@ def severity(label: Any, score: Any, likelihood: Any) -> float | None:
     Returns:
         None where neither form says anything.
     """
-    if isinstance(score, (int, float)) and not isinstance(score, bool) and math.isfinite(score):
-        unsafe = min(max(float(score), 0.0), 1.0)
-    else:
-        known = likelihood_score(likelihood)
-        if known is None:
-            return None
-        unsafe = known
-    return 1.0 - unsafe if _is_safe(label) else unsafe
+    figure = number(score)
+    unsafe = likelihood_score(likelihood) if figure is None else min(max(figure, 0.0), 1.0)
+    return 1.0 - unsafe if unsafe is not None and _is_safe(label) else unsafe
 
 
-def severities(labels: Any, scores: Any, likelihoods: Any) -> Any:
-    """As `severity`, over three Arrow arrays of texts, finite doubles and texts; an array of doubles."""
-    unsafe = np.clip(_doubles(scores), 0.0, 1.0)
-    unsafe = np.where(np.isnan(unsafe), _of_words(likelihoods, likelihood_score), unsafe)
-    safe = _of_words(labels, lambda label: float(_is_safe(label))) == 1.0
-    found = np.where(safe, 1.0 - unsafe, unsafe)
-    return pa.array(found, mask=np.isnan(found))
-
-
-def _doubles(scores: Any) -> Any:
-    return pc.fill_null(scores, math.nan).to_numpy(zero_copy_only=False)
-
-
-def _of_words(words: Any, value_of: Callable[[Any], float | None]) -> Any:
-    """The value of each word, asked once for each different one; NaN where there is none."""
-    encoded = words.dictionary_encode()
-    values = [value_of(word) for word in encoded.dictionary.to_pylist()]
-    known = np.array([math.nan if value is None else value for value in values] + [math.nan])
-    return known[pc.fill_null(encoded.indices, len(values)).to_numpy()]
+def severities(
+    labels: Sequence[str | None], scores: Sequence[float | None], likelihoods: Sequence[str | None]
+) -> list[float | None]:
+    """As `severity`, over many entries whose scores are finite: each different word is looked at once."""
+    safe = {label for label in set(labels) if _is_safe(label)}
+    steps = {word: likelihood_score(word) for word in set(likelihoods)}
+    found: list[float | None] = []
+    for label, score, likelihood in zip(labels, scores, likelihoods, strict=True):
+        unsafe = steps[likelihood] if score is None else 0.0 if score < 0.0 else min(score, 1.0)
+        found.append(1.0 - unsafe if unsafe is not None and label in safe else unsafe)
+    return found
 
 
 def _is_safe(label: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-__all__ = ["Found", "entries", "json_text", "loads", "number", "parse_answer", "polygon"]
+__all__ = ["Found", "corners", "entries", "json_text", "loads", "number", "parse_answer", "polygon"]
 
 Point: TypeAlias = "dict[str, float]"
 
@@ -119,16 +119,20 @@ def polygon(fields: dict[str, Any]) -> list[Point] | None:
 
     A coordinate that is missing is 0: writers that leave out zeros are common (JSON of Protocol Buffers does).
     """
+    return [{"x": x, "y": y} for x, y in corners(fields)] or None
+
+
+def corners(fields: dict[str, Any]) -> list[tuple[float, float]]:
+    """As `polygon`, as pairs; an empty list where there are none."""
     outline = fields.get("bounding_poly") or fields.get("boundingPoly")
     vertices = outline.get("vertices") if isinstance(outline, dict) else outline
     if not isinstance(vertices, list):
-        return None
-    corners = [
-        {"x": _coordinate(corner.get("x", 0)), "y": _coordinate(corner.get("y", 0))}
+        return []
+    return [
+        (_coordinate(corner.get("x", 0)), _coordinate(corner.get("y", 0)))
         for corner in vertices
         if isinstance(corner, dict)
     ]
-    return corners or None
 
 
 def _coordinate(value: Any) -> float:
