@@ -164,6 +164,18 @@ def test_a_copy_is_whole(tmp_path):
         assert get_meta(db) == {"a": "1"}
 
 
+def test_a_copy_can_be_written_while_it_is_read(tmp_path):
+    """Whoever looks at a run that just begins, however long, does not keep it from beginning."""
+    with Journal(tmp_path / "a"):
+        copy_journal(journal_path(tmp_path / "a"), journal_path(tmp_path / "b"))
+    with reading(tmp_path / "b") as db:
+        looking = db.execute("SELECT * FROM sqlite_schema")
+        assert next(looking)  # and goes on
+        with Journal(tmp_path / "b") as journal:
+            journal.submit(put_meta({"a": "1"})).result()
+        assert next(looking)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_read_only_folder_is_a_clear_error(tmp_path):
     """Where nothing can be written down, nothing may be sent."""

@@ -164,6 +164,7 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
             copy = _connect(temporary, apsw.SQLITE_OPEN_READWRITE)
             try:
                 copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
+                copy.pragma("journal_mode", "wal")  # now, while nobody reads it: a reader would keep the switch waiting
             finally:
                 copy.close()
     except apsw.Error as error:
