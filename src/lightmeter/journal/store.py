@@ -15,7 +15,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -161,12 +161,9 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
     try:
         with replacing(target) as temporary:
             connection.execute("VACUUM INTO ?", (str(temporary),))
-            copy = _connect(temporary, apsw.SQLITE_OPEN_READWRITE)
-            try:
+            with closing(_connect(temporary, apsw.SQLITE_OPEN_READWRITE)) as copy:
                 copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
                 copy.pragma("journal_mode", "wal")  # now, while nobody reads it: a reader would keep the switch waiting
-            finally:
-                copy.close()
     except apsw.Error as error:
         raise JournalError(f"{target} cannot be written: {error}.") from error
     finally:
@@ -306,10 +303,9 @@ class Journal:
     def _serve(self) -> None:
         open_ = True
         while open_:
-            first = self._queue.get()
-            if first is None:
+            waiting = self._queue.get()
+            if waiting is None:
                 return
-            waiting = first
             while len(waiting) < MOST_IN_A_COMMIT and not self._queue.empty():
                 another = self._queue.get()
                 if another is None:
