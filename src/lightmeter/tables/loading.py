@@ -79,10 +79,4 @@ class Loader:
             if group := writer.gather(batch.table(name), _GROUP_BYTES):
                 while len(self._under_way) >= _UNDER_WAY:
                     self._under_way.popleft().result()
-                self._under_way.append(self._lane.submit(_write, writer, group))
-
-
-def _write(writer: PartWriter, group: list[pa.Table]) -> None:
-    writer.write_group(group)
-    group.clear()
-    pa.default_memory_pool().release_unused()
+                self._under_way.append(self._lane.submit(writer.write_group, group))
