@@ -59,7 +59,7 @@ class Loader:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        # Arrow's usual pools keep what is freed, here a fifth of all; those of arrays that are alive do not change.
+        # Arrow's usual pools keep more of what is freed; arrays that are alive stay with theirs.
         self._stack.callback(pa.set_memory_pool, pa.default_memory_pool())
         pa.set_memory_pool(pa.system_memory_pool())
         self._lane = self._stack.enter_context(ThreadPoolExecutor(1, "lightmeter-tables"))
