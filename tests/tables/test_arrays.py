@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
@@ -59,3 +60,9 @@ BY_NAME = {
 def test_no_values_raise(values, name):
     """Any values become an array of the same length, whatever the column."""
     assert len(array_of(values, BY_NAME[name])) == len(values)
+
+
+def test_numbers_that_are_not_finite_are_null():
+    """An infinity or a NaN is no figure, whatever stands beside it in the column."""
+    for beside in (1, 0.5, 2**64):
+        assert array_of([beside, math.inf, None, math.nan], pa.float64()).to_pylist() == [beside, None, None, None]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as kinds
 
 from lightmeter.tables.shapes import number
@@ -52,7 +53,8 @@ def _at_once(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None
         # Told the type, Arrow would cut 1.5 to 1 and take True for 1: let it say what it sees.
         seen = pa.array(values)
         fits = kinds.is_integer(seen.type) or kinds.is_null(seen.type)
-        fits = fits or (kinds.is_floating(seen.type) and kinds.is_floating(arrow_type))
+        if kinds.is_floating(seen.type) and kinds.is_floating(arrow_type):
+            fits = pc.all(pc.is_finite(seen), min_count=0).as_py()
         return seen.cast(arrow_type) if fits else None
     if kinds.is_temporal(arrow_type) or kinds.is_list(arrow_type):
         return None  # an int would pass for microseconds, a text for a list of letters
