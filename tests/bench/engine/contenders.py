@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -47,7 +46,9 @@ class Clock:
         self.marks: dict[str, Mark] = {}
 
     def __call__(self, word: str) -> None:
-        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        # `getrusage` would count what the process was before it became this one.
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        peak_mb = int(status.split("VmHWM:")[1].split()[0]) / 1024
         self.marks[word] = Mark(time.perf_counter(), time.process_time(), peak_mb)
 
     def has(self, word: str) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 from urllib.request import urlopen
 
@@ -27,7 +28,8 @@ import pytest
 
 HERE = Path(__file__).parent
 CORES = sorted(os.sched_getaffinity(0))[:2]
-ROWS = int(os.environ.get("LIGHTMETER_BENCH_ROWS", "10000"))
+ROWS = int(os.environ.get("LIGHTMETER_BENCH_ROWS", "20000"))
+ROUNDS, PEER_ROUNDS = 5, 2
 MILLION = "LIGHTMETER_BENCH_MILLION"
 say = print  # the bench's product
 
@@ -70,25 +72,29 @@ def counts(base_url: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("concurrency", [8, 64])
 def test_requests_a_second(concurrency, tmp_path):
-    """Each contender against the same server; printed, not asserted."""
-    names = [("bare", ROWS), ("engine", ROWS), ("spend", ROWS), ("pandas", ROWS // 3), ("script", ROWS // 3)]
-    if find_spec("uvloop"):
-        names.append(("uvloop", ROWS))
-    if find_spec("daft"):
-        names.append(("daft", ROWS // 3))
-    measured: dict[str, dict[str, Any]] = {}
+    """Each contender against the same server; printed, not asserted.
+
+    What users write today takes several times as long: it gets fewer rows, and fewer rounds.
+    """
+    names = [("bare", ROWS), ("engine", ROWS), ("spend", ROWS)]
+    names += [("uvloop", ROWS)] if find_spec("uvloop") else []
+    peers = [(name, ROWS // 6) for name in ("pandas", "script", "daft") if name != "daft" or find_spec("daft")]
+    rounds: dict[str, list[dict[str, Any]]] = {}
     with serving() as base_url:
-        for round_ in range(2):  # the better of two, for all alike
-            for name, rows in names:
+        for round_ in range(ROUNDS):
+            for name, rows in names + (peers if round_ < PEER_ROUNDS else []):
                 one = ran(name, base_url, rows, concurrency, tmp_path / f"{name}-{round_}")
-                measured[name] = min(measured.get(name, one), one, key=lambda each: each["cpu_us"])
-    say(f"\n\nzero latency, {concurrency} at once")
+                rounds.setdefault(name, []).append(one)
+    say(f"\n\nzero latency, {concurrency} at once: the best of {ROUNDS} rounds; shares of bare: the median round")
     say(f"  {'':10s}{'requests/s':>12s}{'cpu us':>9s}{'peak MB':>9s}{'rate/bare':>11s}{'bare cpu/own':>14s}")
-    bare = measured["bare"]
-    for name, one in measured.items():
-        shares = f"{one['rate'] / bare['rate']:11.2f}{bare['cpu_us'] / one['cpu_us']:14.2f}"
-        say(f"  {name:10s}{one['rate']:12.0f}{one['cpu_us']:9.0f}{one['peak_mb']:9.0f}{shares}{one.get('died', '')}")
-    assert all(one["rate"] > 0 for one in measured.values())
+    for name, own in rounds.items():
+        best = min(own, key=lambda each: each["cpu_us"])
+        pairs = list(zip(own, rounds["bare"], strict=False))  # of one round: what the machine does else changes slowly
+        rate = median(one["rate"] / bare["rate"] for one, bare in pairs)
+        cpu = median(bare["cpu_us"] / one["cpu_us"] for one, bare in pairs)
+        line = f"{best['rate']:12.0f}{best['cpu_us']:9.0f}{best['peak_mb']:9.0f}{rate:11.2f}{cpu:14.2f}"
+        say(f"  {name:10s}{line}{best.get('died', '')}")
+    assert all(one["rate"] > 0 for own in rounds.values() for one in own)
 
 
 def test_a_hidden_limit_is_used_up(tmp_path):
