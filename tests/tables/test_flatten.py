@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import orjson
 import pyarrow as pa
@@ -248,33 +247,14 @@ def test_no_answer_of_any_shape_raises(assets, errors, echo):
     assert all(rows.schema.equals(schema(table)) for table, rows in tables.items())
 
 
-def test_rows_of_the_run_itself_are_added_as_they_are():
-    """Assets, requests and pre-checks come from the journal; the manifest's own columns come along with their types."""
-    moment = datetime(2024, 5, 6, tzinfo=UTC)
-    flattener = Flattener("run", {"status": "string", "n": "int64", "j": "json", "at": "timestamp_utc", "s": "string"})
-    extra = {"status": "mine", "n": 5, "j": [1], "at": "2024-05-06T02:00:00+02:00", "s": {"a": 1}}
-    flattener.add_row(
-        "assets", {"item_id": "1", "status": "ok", "answered_at": moment, "features": ["tags"], "extra": extra}
-    )
-    flattener.add_row("assets", {"item_id": "2", "status": "failed", "extra": {"j": "text"}, "seq": 2})
-    flattener.add_row("requests", {"request_id": "r", "sent_at": moment.timestamp(), "run_id": "other"})
-    flattener.add_row("prechecks", {"check": "size", "facts": {"size_bytes": 5}})
-    flattener.add_row("prechecks", {"check": "size", "facts": '{"size_bytes":5}'})
-    assert flattener.size_bytes > 0
-    tables = {table: rows.to_pylist() for table, rows in flattener.flush().items()}
-    first, second = tables["assets"]
-    assert (first["status"], first["status_manifest"], first["n"], first["j"]) == ("ok", "mine", 5, "[1]")
-    assert (first["at"], first["s"], first["answered_at"], first["features"]) == (moment, '{"a":1}', moment, ["tags"])
-    assert (second["run_id"], second["j"], second["n"], second["credits"]) == ("run", '"text"', None, None)
-    assert own(tables["requests"], "run_id", "sent_at") == [("other", moment)]
-    assert own(tables["prechecks"], "facts") == [('{"size_bytes":5}',)] * 2
+def test_what_waits_has_a_size():
+    """Whoever bounds memory is told about how much waits: answers and their errors, and nothing once it is taken."""
+    flattener = Flattener()
+    raw = orjson.dumps({"all": {"assets": [], "errors": ["late"]}})
+    flattener.add_answer(raw, [ITEM], CONTEXT)
+    assert flattener.size_bytes > len(raw)
+    flattener.take()
     assert flattener.size_bytes == 0
-
-
-def test_a_manifest_column_without_a_type_is_a_bug_that_shows():
-    """Silently losing a user's column is worse than stopping."""
-    with pytest.raises(ValueError, match="'n' has no type"):
-        Flattener("run").add_row("assets", {"item_id": "1", "extra": {"n": 1}})
 
 
 def test_flushed_tables_can_be_put_together():

@@ -11,20 +11,24 @@ import pyarrow as pa
 import pytest
 
 from lightmeter.errors import UsageError
-from lightmeter.tables import TABLES, Dataset, Flattener, queries, schema
+from lightmeter.tables import TABLES, Dataset, queries, schema
+from lightmeter.tables.records import Recorder, Same
 
 
 @pytest.fixture
 def out(tmp_path):
     folder = tmp_path / "it's [a] *run?"
-    flattener = Flattener("run", {"Status": "string", "n": "int64"})
     moment = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
-    for place in range(3):
-        extra = {"Status": "mine", "n": place}
-        flattener.add_row("assets", {"item_id": str(place), "status": "ok", "answered_at": moment, "extra": extra})
-    for table, rows in flattener.flush().items():
-        with Dataset(folder).writer(table, rows.schema) as part:
-            part.write(rows)
+    columns = {
+        "item_id": ["0", "1", "2"],
+        "status": Same("ok"),
+        "answered_at": Same(moment),
+        "extra": [f'{{"Status": "mine", "n": {place}}}' for place in range(3)],
+        "run_id": Same("run"),
+    }
+    rows = Recorder({"Status": "string", "n": "int64"}).records("assets", columns, 3).table("assets")
+    with Dataset(folder).writer("assets", rows.schema) as part:
+        part.write(rows)
     return folder
 
 

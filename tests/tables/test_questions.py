@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import orjson
 import pyarrow as pa
 import pytest
 
 from lightmeter.errors import UsageError
 from lightmeter.tables import AnswerContext, Dataset, Flattener, ItemRef, questions
+from lightmeter.tables.records import Recorder, Same
 
 TAGS = {
     "1": {"sea": ["a", "b"], "sky": ["a"], "dog": ["b"]},
@@ -38,16 +41,22 @@ def asset(item: str) -> dict:
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    flattener = Flattener("run", {'te"am': "string", "red": "int64"})
-    for item, team in GROUPS.items():
-        extra = {'te"am': team, "red": 1}
-        status = "ok" if item != "3" else "failed"
-        flattener.add_row("assets", {"item_id": item, "status": status, "credits": float(item), "extra": extra})
+    flattener, recorder = Flattener(), Recorder({'te"am': "string", "red": "int64"})
+    columns = {
+        "item_id": list(GROUPS),
+        "status": ["ok" if item != "3" else "failed" for item in GROUPS],
+        "credits": list(map(float, GROUPS)),
+        "extra": [json.dumps({'te"am': team, "red": 1}) for team in GROUPS.values()],
+        "run_id": Same("run"),
+    }
+    assets = recorder.records("assets", columns, len(GROUPS))
     items = [ItemRef(item, f"https://example.com/{item}.jpg", place) for place, item in enumerate(GROUPS)]
     results = {"assets": [asset(item) for item in GROUPS], "errors": ["b: too slow", "b: too slow"]}
     flattener.add_answer(orjson.dumps({"all": results}), items, AnswerContext("run", "r1", None, None))
-    flattener.add_row("requests", {"request_id": "r1", "assets": 3, "credits_paid": 6})
-    for table, rows in flattener.flush().items():
+    asked = {"request_id": ["r1"], "assets": [3], "credits_paid": [6], "run_id": Same("run")}
+    requests = recorder.records("requests", asked, 1)
+    own = {"assets": assets.table("assets"), "requests": requests.table("requests")}
+    for table, rows in (flattener.flush() | own).items():
         with Dataset(folder).writer(table, rows.schema) as part:
             part.write(rows)
     return folder

@@ -41,12 +41,14 @@ def test_lists_may_be_the_same_for_all_rows():
 
 def test_own_columns_have_the_types_of_the_manifest():
     """The manifest's columns come under their names in the table; a text column keeps what is no text as JSON."""
-    types = {"Status": "string", "n": "int64", "more": "json"}
-    extras = ['{"Status": "mine", "n": 5, "more": {"a": 1}}', '{"Status": [1], "n": "five"}', "{}"]
+    types = {"Status": "string", "n": "int64", "more": "json", "at": "timestamp_utc"}
+    at = '"at": "2024-05-06T02:00:00+02:00"'
+    extras = [f'{{"Status": "mine", "n": 5, "more": {{"a": 1}}, {at}}}', '{"Status": [1], "n": "five"}', "{}"]
     table = Recorder(types).records("assets", {"item_id": ["1", "2", "3"], "extra": extras}, 3).table("assets")
     assert table.column("Status_manifest").to_pylist() == ["mine", "[1]", None]
     assert table.column("n").to_pylist() == [5, None, None]
     assert table.column("more").to_pylist() == ['{"a":1}', None, None]
+    assert table.column("at").to_pylist() == [datetime(2024, 5, 6, tzinfo=UTC), None, None]
 
 
 def test_no_rows_are_no_batch():

@@ -5,7 +5,7 @@ Both keep the order of the answers: each span of rows (one picture's facts) has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
@@ -62,13 +62,12 @@ class Buffer:
 
     Args:
         table: Its name.
-        extra: The manifest's own columns, for `assets`.
     """
 
-    def __init__(self, table: str, extra: Sequence[pa.Field[Any]] = ()) -> None:
+    def __init__(self, table: str) -> None:
         self.table = table
         own = [column for column in COLUMNS[table] if column.name not in _TOLD_ELSEWHERE.get(table, ())]
-        self._types = {column.name: column.type for column in own} | {field.name: field.type for field in extra}
+        self._types = {column.name: column.type for column in own}
         self._keyed = table in KEYED
         self._clear()
 

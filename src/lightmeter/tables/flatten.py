@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from lightmeter.tables.buffers import Buffer, Key, KeyArrays
-from lightmeter.tables.columns import COLUMNS
 from lightmeter.tables.extract import FACTS, Asked, extract
 from lightmeter.tables.parts import spelled_out
-from lightmeter.tables.schema import TABLES, manifest_columns, schema
+from lightmeter.tables.schema import schema
 from lightmeter.tables.shapes import entries, json_text, parse_answer
 from lightmeter.tables.usual import decode
 
@@ -84,20 +83,11 @@ class Batch:
 
 
 class Flattener:
-    """Collects rows of all tables until they are flushed.
+    """Collects facts and errors of answers until they are flushed."""
 
-    Args:
-        run_id: The run of rows that name none themselves.
-        extra_types: Types of the manifest's own columns, as its reader gives them.
-    """
-
-    def __init__(self, run_id: str | None = None, extra_types: Mapping[str, str] | None = None) -> None:
-        self._run_id = run_id
-        self._extra_types = dict(extra_types or {})
-        self._extra_columns = manifest_columns(self._extra_types)
-        self._schemas = {table: schema(table, self._extra_types) for table in TABLES}
-        own = tuple(self._schemas["assets"].field(name) for name in self._extra_columns.values())
-        self._buffers = {table: Buffer(table, own if table == "assets" else ()) for table in TABLES}
+    def __init__(self) -> None:
+        self._schemas = {table: schema(table) for table in (*FACTS, "errors")}
+        self._buffers = {table: Buffer(table) for table in self._schemas}
         self._facts = [(table, self._buffers[table].add_feature) for table in FACTS]
         self._keys: list[Key] = []
         self._size_bytes = 0
@@ -145,25 +135,6 @@ class Flattener:
         echo = _Echo(answer.get("request_id"), answer.get("backends"))
         self._add_errors(echo, results.get("errors"), items, context)
 
-    def add_row(self, table: str, row: Mapping[str, Any]) -> None:
-        """Add one row as it is, to `assets`, `errors`, `requests` or `prechecks`.
-
-        Columns left out are null, keys that are no columns are left out. For `assets` the manifest's own columns
-        stand under the key `extra`, as a mapping under their own names; each needs its type in `extra_types`.
-
-        Raises:
-            ValueError: An extra column whose type is not known.
-        """
-        buffer = self._buffers[table]
-        values = {column.name: row.get(column.name) for column in COLUMNS[table]}
-        if table == "prechecks" and isinstance(values["facts"], dict):
-            values["facts"] = json_text(values["facts"]) if values["facts"] else None
-        if table == "assets":
-            values.update(self._own_columns(row.get("extra") or {}))
-        key = Key(row.get("item_id"), row.get("url"), row.get("frame"), row.get("run_id", self._run_id), _NOT_ASKED)
-        buffer.add_columns(self._place_of(key), {name: [value] for name, value in values.items()}, 1)
-        self._size_bytes += _ROW_BYTES
-
     def take(self) -> Batch:
         """Everything collected; nothing is kept."""
         batch = Batch(self._buffers, self._keys, self._schemas)
@@ -179,15 +150,6 @@ class Flattener:
     def _place_of(self, key: Key) -> int:
         self._keys.append(key)
         return len(self._keys) - 1
-
-    def _own_columns(self, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """All of the manifest's own columns under their names in the table; null where the row has none."""
-        unknown = next((name for name in extra if name not in self._extra_columns), None)
-        if unknown is not None:
-            raise ValueError(f"the manifest's column {unknown!r} has no type in extra_types")
-        return {
-            column: _own_value(extra.get(name), self._extra_types[name]) for name, column in self._extra_columns.items()
-        }
 
     def _add_features(self, found: Any, key: Key) -> None:
         place = len(self._keys)
@@ -221,17 +183,10 @@ class Flattener:
                 message = error if isinstance(error, str) else json_text(error)
             backend = fields.get("backend") or fields.get("source") or _backend_named(message, echo.backends)
             item = _item_named(fields.get("url") or message, items)
-            self.add_row(
-                "errors",
-                {
-                    "item_id": item.item_id if item else None,
-                    "url": item.url if item else None,
-                    "run_id": context.run_id,
-                    "request_id": request_id,
-                    "backend": backend,
-                    "message": message,
-                },
-            )
+            key = Key(item and item.item_id, item and item.url, None, context.run_id, _NOT_ASKED)
+            columns = {"request_id": [request_id], "backend": [backend], "message": [message]}
+            self._buffers["errors"].add_columns(self._place_of(key), columns, 1)
+            self._size_bytes += _ROW_BYTES
 
 
 def _asked(context: AnswerContext, role: Any, language: Any) -> Asked:
@@ -245,13 +200,6 @@ def _frame_key(item: ItemRef, index: Any, place: int, context: AnswerContext, as
     """The key of a frame: its own number where it has a usable one, else its place."""
     known = type(index) is int and 0 <= index <= _MAX_FRAME
     return Key(item.item_id, item.url, index if known else place, context.run_id, asked)
-
-
-def _own_value(value: Any, type_name: str) -> Any:
-    """A value of the manifest for a column of its type: text columns hold what is no text as JSON."""
-    if value is None or type_name not in {"string", "json"}:
-        return value
-    return value if isinstance(value, str) and type_name == "string" else json_text(value)
 
 
 def _backend_named(message: str, backends: Any) -> str | None:

@@ -89,7 +89,7 @@ def lightmeter(source: Path, folder: Path) -> Callable[[], int]:
     from lightmeter.tables.loading import BATCH_BYTES, Loader
 
     def work() -> int:
-        flattener, dataset = Flattener("run"), Dataset(folder)
+        flattener, dataset = Flattener(), Dataset(folder)
         schemas = {table: schema(table) for table in TABLES}
         with collector_paused(), dataset.locked(), dataset.replacing(schemas, {}) as writers:
             with Loader(writers) as loader:
@@ -205,7 +205,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
     from lightmeter.tables import AnswerContext, Flattener, ItemRef
 
     total = sum(1 for _ in lines(source))
-    flattener = Flattener("run")
+    flattener = Flattener()
     group = 2500
     for place, line in zip(range(min(group, total)), lines(source), strict=False):
         item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place}.jpg", 0)
