@@ -6,7 +6,6 @@ A picture that cannot be had is a reason to show, never an error: a run of a mil
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from lightmeter.media.facts import SNIFF_BYTES, sniff
 from lightmeter.media.image import load_rgb, thumbnail
 from lightmeter.media.video import DecoderLimits, sample_video
 from lightmeter.prechecks.reach import Reach
+from lightmeter.scratch import Scratch
 
 __all__ = ["SIDE_PX", "VEIL_SIDE_PX", "Picture", "Source", "picture_of"]
 
@@ -64,8 +64,8 @@ async def picture_of(source: Source, reach: Reach | None) -> Picture:
         elif reach is None:
             return Picture(reason="not on this machine")
         else:
-            with tempfile.TemporaryDirectory(prefix="lightmeter-thumbnail-", ignore_cleanup_errors=True) as folder:
-                path = Path(folder) / "media"
+            with Scratch() as scratch:
+                path = scratch.path / "media"
                 await _fetch(source.url, path, reach)
                 rgb = await _decoded(path)
     except LightmeterError as error:

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 from base64 import b64encode
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -23,6 +21,7 @@ from lightmeter.media.facts import SNIFF_BYTES, sniff
 from lightmeter.media.image import encode_jpeg, load_rgb, read_facts
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.prechecks.reach import Reach
+from lightmeter.scratch import Scratch
 
 __all__ = ["LONGEST_SIDE_PX", "Uploads", "name_of", "prepared", "refusal_in"]
 
@@ -91,8 +90,8 @@ class Uploads:
         """
         self._waiting.discard(url)
         async with self._room:
-            with tempfile.TemporaryDirectory(prefix="lightmeter-upload-", ignore_cleanup_errors=True) as folder:
-                path = Path(folder) / "media"
+            with Scratch() as scratch:
+                path = scratch.path / "media"
                 reached = await self._reach.download(url, path, _MOST_FETCHED_BYTES)
                 if not reached.ok:
                     raise FetchError(f"The server answered with HTTP status {reached.status}.")
