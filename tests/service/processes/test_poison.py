@@ -158,7 +158,7 @@ async def test_a_caller_is_told_to_come_again_while_a_suspect_is_alone(process, 
     """It waits a little, and then it is 503 with Retry-After; nothing is held for it."""
     process.begin()
     caller = await calling(process, credits=10)
-    answered = await caller.ask(url=[site.url("held/1.png"), site.url("held/2.png")])
+    answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/9.png")])  # one arrival an attempt
     for _ in range(SUSPECT_AFTER):
         assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
         process.end(signal.SIGKILL)
