@@ -82,8 +82,6 @@ class Parts:
 
 
 def lightmeter(source: Path, folder: Path) -> Callable[[], int]:
-    import pandas as pd  # noqa: F401 (Arrow imports it with the first list it sees: before the clock starts, then)
-
     from lightmeter.tables import TABLES, AnswerContext, Dataset, Flattener, ItemRef, schema
     from lightmeter.tables.collector import collector_paused
     from lightmeter.tables.loading import BATCH_BYTES, Loader
