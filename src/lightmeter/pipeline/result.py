@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from lightmeter.clock import utc_from_timestamp
@@ -20,9 +19,13 @@ from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.statement import Statement, state_account
 from lightmeter.tables import queries, questions
 from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.frames import frame_of
 from lightmeter.tables.places import shown
 from lightmeter.tables.schema import TABLES
 from lightmeter.tables.shared import read_shared
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["ANSWERS_KEPT_S", "OpenEnds", "Run", "Summary", "Tables", "summarize"]
 
@@ -185,11 +188,11 @@ class Tables:
         Raises:
             UsageError: the query is wrong; the message is DuckDB's.
         """
-        return _frame(queries.sql(self.where, query, params))
+        return frame_of(queries.sql(self.where, query, params))
 
     def __getattr__(self, name: str) -> pd.DataFrame:
         if name in TABLES:
-            return _frame(self.table(name))
+            return frame_of(self.table(name))
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(TABLES)}")
 
     def __dir__(self) -> list[str]:
@@ -247,7 +250,3 @@ class Run(Tables):
         summary = self.summary()
         stands = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
         return f"Run({str(self.folder)!r}: {summary.rows} rows, {stands}, {summary.paid} credits paid)"
-
-
-def _frame(table: pa.Table) -> pd.DataFrame:
-    return table.to_pandas(types_mapper=pd.ArrowDtype)

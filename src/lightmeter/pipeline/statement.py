@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import apsw
-import pandas as pd
 import pyarrow as pa
 
 from lightmeter.clock import utc_from_timestamp
@@ -30,6 +29,10 @@ from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range
 from lightmeter.pricing.learn import Drift
 from lightmeter.pricing.rates import Rounding
 from lightmeter.pricing.reconcile import Reconciliation, Trust, Window, reconcile
+from lightmeter.tables.frames import frame_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Statement", "requests_frame", "state_account"]
 
@@ -222,7 +225,7 @@ def requests_frame(out: Path) -> pd.DataFrame:
         rows = list(db.execute(_REQUESTS))
     columns: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
     arrays = [pa.array(_moments(columns.get(name, []), of), of) for name, of in _COLUMNS.items()]
-    return pa.table(arrays, names=list(_COLUMNS)).to_pandas(types_mapper=pd.ArrowDtype)
+    return frame_of(pa.table(arrays, names=list(_COLUMNS)))
 
 
 def _moments(values: list[Any], of: pa.DataType) -> list[Any]:
