@@ -13,12 +13,10 @@ Prefect.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 from lightmeter import errors
 from lightmeter.errors import LightmeterError
-from lightmeter.portal import sync
 
 __all__ = [
     "BudgetPlanner",
@@ -37,8 +35,6 @@ __all__ = [
     "sync",
 ]
 
-__version__ = version("lightmeter")
-
 _HOMES = {
     "BudgetPlanner": "lightmeter.widgets.budget",
     "Client": "lightmeter.client.client",
@@ -51,14 +47,18 @@ _HOMES = {
     "report": "lightmeter.pipeline.report.writing",
     "resume": "lightmeter.pipeline.api",
     "run": "lightmeter.pipeline.api",
+    "sync": "lightmeter.portal",
 }
 
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
-    if home is None:
+    if name == "__version__":
+        value = import_module("importlib.metadata").version("lightmeter")
+    elif home is not None:
+        value = getattr(import_module(home), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

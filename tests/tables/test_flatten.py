@@ -247,16 +247,6 @@ def test_no_answer_of_any_shape_raises(assets, errors, echo):
     assert all(rows.schema.equals(schema(table)) for table, rows in tables.items())
 
 
-def test_what_waits_has_a_size():
-    """Whoever bounds memory is told about how much waits: answers and their errors, and nothing once it is taken."""
-    flattener = Flattener()
-    raw = orjson.dumps({"all": {"assets": [], "errors": ["late"]}})
-    flattener.add_answer(raw, [ITEM], CONTEXT)
-    assert flattener.size_bytes > len(raw)
-    flattener.take()
-    assert flattener.size_bytes == 0
-
-
 def test_flushed_tables_can_be_put_together():
     """Every flush gives tables of the same schema, however little they hold."""
     flattener = Flattener()

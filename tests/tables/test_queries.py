@@ -26,7 +26,7 @@ def out(tmp_path):
         "extra": [f'{{"Status": "mine", "n": {place}}}' for place in range(3)],
         "run_id": Same("run"),
     }
-    rows = Recorder({"Status": "string", "n": "int64"}).records("assets", columns, 3).table("assets")
+    rows = Recorder({"Status": "string", "n": "int64"}).records("assets", columns, 3).rows()
     with Dataset(folder).writer("assets", rows.schema) as part:
         part.write(rows)
     return folder

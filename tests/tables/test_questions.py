@@ -55,7 +55,7 @@ def out(tmp_path_factory):
     flattener.add_answer(orjson.dumps({"all": results}), items, AnswerContext("run", "r1", None, None))
     asked = {"request_id": ["r1"], "assets": [3], "credits_paid": [6], "run_id": Same("run")}
     requests = recorder.records("requests", asked, 1)
-    own = {"assets": assets.table("assets"), "requests": requests.table("requests")}
+    own = {"assets": assets.rows(), "requests": requests.rows()}
     for table, rows in (flattener.flush() | own).items():
         with Dataset(folder).writer(table, rows.schema) as part:
             part.write(rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +22,7 @@ def test_moments_are_those_of_datetime(seconds):
 
 def test_columns_that_are_missing_are_null():
     """A table has all columns of its schema, whatever is known of its rows; one value may stand for all of them."""
-    table = Recorder({}).records("requests", {"request_id": ["a", None], "run_id": Same("run")}, 2).table("requests")
+    table = Recorder({}).records("requests", {"request_id": ["a", None], "run_id": Same("run")}, 2).rows()
     assert table.schema.equals(schema("requests"), check_metadata=True)
     first, second = table.to_pylist()
     assert (first.pop("request_id"), first.pop("run_id")) == ("a", "run")
@@ -34,7 +33,7 @@ def test_columns_that_are_missing_are_null():
 def test_lists_may_be_the_same_for_all_rows():
     """What was asked for is said once and stands in every row."""
     columns = {"features": Same(["tags", "nsfw"]), "backends": Same([])}
-    table = Recorder({}).records("assets", columns, 3).table("assets")
+    table = Recorder({}).records("assets", columns, 3).rows()
     assert table.column("features").to_pylist() == [["tags", "nsfw"]] * 3
     assert table.column("backends").to_pylist() == [[]] * 3
 
@@ -44,16 +43,14 @@ def test_own_columns_have_the_types_of_the_manifest():
     types = {"Status": "string", "n": "int64", "more": "json", "at": "timestamp_utc"}
     at = '"at": "2024-05-06T02:00:00+02:00"'
     extras = [f'{{"Status": "mine", "n": 5, "more": {{"a": 1}}, {at}}}', '{"Status": [1], "n": "five"}', "{}"]
-    table = Recorder(types).records("assets", {"item_id": ["1", "2", "3"], "extra": extras}, 3).table("assets")
+    table = Recorder(types).records("assets", {"item_id": ["1", "2", "3"], "extra": extras}, 3).rows()
     assert table.column("Status_manifest").to_pylist() == ["mine", "[1]", None]
     assert table.column("n").to_pylist() == [5, None, None]
     assert table.column("more").to_pylist() == ['{"a":1}', None, None]
     assert table.column("at").to_pylist() == [datetime(2024, 5, 6, tzinfo=UTC), None, None]
 
 
-def test_no_rows_are_no_batch():
-    """Records without rows fill no table; a table that they do not fill cannot be asked for."""
+def test_no_rows_are_a_table_without_rows():
+    """Records of nothing have the schema all the same."""
     none = Recorder({}).records("requests", {}, 0)
-    assert none.filled == []
-    with pytest.raises(KeyError):
-        none.table("requests")
+    assert (none.count, none.rows().num_rows, none.rows().schema) == (0, 0, schema("requests"))

@@ -10,7 +10,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.tables import TABLES, AnswerContext, Dataset, Flattener, ItemRef, schema
+from lightmeter.tables import TABLES, AnswerContext, Dataset, ItemRef, schema
 from lightmeter.tables.loading import Loader
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -82,15 +82,15 @@ def said(item, frame, table, entry):
 @given(answers=st.lists(st.lists(pictures(), max_size=3), max_size=4))
 def test_the_facts_that_went_in_come_out(answers):
     """As many facts as were answered stand in the files, each under its item and frame, each as it was said."""
-    flattener, went_in = Flattener(), Counter()
+    told, went_in = [], Counter()
     for number, assets in enumerate(answers):
         items = [ItemRef(f"{number}-{place}", "u", place) for place in range(len(assets))]
         raw = orjson.dumps({"request_id": str(number), "all": {"assets": [asset for _, asset in assets], "errors": []}})
-        flattener.add_answer(raw, items, AnswerContext("run", None, None, None))
+        told.append((raw, items, AnswerContext("run", None, None, None)))
         went_in.update(
             said(item.item_id, frame, table, entry)
-            for item, (told, _) in zip(items, assets, strict=True)
-            for frame, of in told
+            for item, (said_of, _) in zip(items, assets, strict=True)
+            for frame, of in said_of
             for table, entries in of.items()
             for entry in entries
         )
@@ -98,7 +98,8 @@ def test_the_facts_that_went_in_come_out(answers):
         dataset = Dataset(Path(folder))
         schemas = {table: schema(table) for table in TABLES}
         with dataset.locked(), dataset.replacing(schemas, {}) as writers, Loader(writers) as loader:
-            loader.put(flattener.take())
+            for answer in told:
+                loader.add_answer(*answer)
         came_out = Counter(
             said(row["item_id"], row["frame"], table, orjson.loads(row["raw"]) if "raw" in row else stated(row))
             for table in LISTS

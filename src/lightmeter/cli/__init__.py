@@ -5,6 +5,7 @@ A verb's module `lightmeter.cli.<verb>` holds a click command called `command`.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from importlib import import_module
@@ -15,6 +16,10 @@ import click
 from lightmeter.errors import LightmeterError
 
 __all__ = ["VERBS", "main"]
+
+# Read when a verb imports Arrow: its usual pool keeps some 25 MB of what writing tables has freed. Processes that are
+# started from here inherit it; a program that imports Arrow itself is left as it is.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 VERBS: Final = {
     "plan": "Read a manifest, check it, say what it would cost. Spends nothing.",

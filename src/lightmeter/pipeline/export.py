@@ -7,7 +7,6 @@ new to the tables adds parts of its own; otherwise the tables are written anew f
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ from lightmeter.tables.catalog import write_catalog
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.delta import write_delta
-from lightmeter.tables.flatten import Flattener
 from lightmeter.tables.loading import Loader
 from lightmeter.tables.records import Recorder
 from lightmeter.tables.schema import TABLES, schema
@@ -122,17 +120,13 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
 def _write(dataset: Dataset, runs: list[_Run], latest: Latest, *, beside: bool) -> dict[str, int]:
     told = runs[-1:] if beside else runs
     extra_types = _extra_types(runs)
-    into = Told(Flattener(), Recorder(extra_types))
     schemas = {table: schema(table, extra_types) for table in TABLES}
     with collector_paused():
         with dataset.replacing(schemas, _lineage(told), beside=beside) as writers, Loader(writers) as loader:
             for run in told:
                 with reading(run.folder) as db:
                     db.execute("ATTACH ? AS latest", (str(latest.path),))
-                    for batch in tell(into, db, run.header, run.place):
-                        loader.put(batch)
-                        gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old
-            loader.put(into.flattener.take())
+                    tell(Told(loader, Recorder(extra_types)), db, run.header, run.place)
         return {table: writers[table].rows for table in TABLES}
 
 

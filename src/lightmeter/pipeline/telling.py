@@ -20,8 +20,8 @@ import apsw
 from lightmeter.journal.raw import unpack
 from lightmeter.journal.store import journal_path
 from lightmeter.pipeline.session import Header
-from lightmeter.tables.flatten import AnswerContext, Batch, Flattener, ItemRef
-from lightmeter.tables.loading import BATCH_BYTES
+from lightmeter.tables.flatten import AnswerContext, ItemRef
+from lightmeter.tables.loading import Loader
 from lightmeter.tables.records import Recorder, Records, Same, Values, moments
 
 __all__ = ["CREDIT_STEP", "Latest", "Told", "share_of", "tell"]
@@ -168,22 +168,22 @@ class Latest:
 
 
 class Told(NamedTuple):
-    """What a journal tells goes through these: answers, and rows that are rows already."""
+    """What a journal tells goes to these: answers, and rows that are rows already."""
 
-    flattener: Flattener
+    loader: Loader
     recorder: Recorder
 
 
-def tell(into: Told, db: apsw.Connection, header: Header, run: int) -> Iterator[Records | Batch]:
-    """Everything that a run tells, batch by batch; what the flattener holds in the end is left to the caller.
+def tell(into: Told, db: apsw.Connection, header: Header, run: int) -> None:
+    """Have everything written that a run tells.
 
     Args:
-        into: Who makes batches of it.
+        into: Who makes rows of it, and who writes them.
         db: The run's journal, with the scratch database of `Latest` attached as `latest`.
         header: The run's.
         run: Its place among the runs of the folder.
     """
-    yield from _records(db, _ASSETS, (run,), partial(_assets, into.recorder, header))
+    _tell_rows(into, db.execute(_ASSETS, (run,)), partial(_assets, into.recorder, header))
     options = header.options
     for statement, rows_of in _SOURCES:
         for some in _some_answers(db.execute(statement)):
@@ -192,11 +192,9 @@ def tell(into: Told, db: apsw.Connection, header: Header, run: int) -> Iterator[
                 refs[key].append(ItemRef(*row))
             for key, request_id, raw in some:
                 context = AnswerContext(header.run_id, request_id, options.role, options.language)
-                into.flattener.add_answer(raw, refs[key], context)
-                if into.flattener.size_bytes >= BATCH_BYTES:
-                    yield into.flattener.take()
-    yield from _records(db, _REQUESTS, (), partial(_requests, into.recorder, header))
-    yield from _records(db, _FINDINGS, (run,), partial(_findings, into.recorder, header))
+                into.loader.add_answer(raw, refs[key], context)
+    _tell_rows(into, db.execute(_REQUESTS), partial(_requests, into.recorder, header))
+    _tell_rows(into, db.execute(_FINDINGS, (run,)), partial(_findings, into.recorder, header))
 
 
 def _some_answers(packed: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[int, str | None, bytes]]]:
@@ -212,16 +210,13 @@ def _some_answers(packed: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[int,
         yield some
 
 
-def _records(
-    db: apsw.Connection, statement: str, bound: tuple[int, ...], made: Callable[[_Columns, int], Records]
-) -> Iterator[Records]:
-    """What a statement selects, as batches of one table."""
-    cursor = db.execute(statement, bound)
+def _tell_rows(into: Told, cursor: apsw.Cursor, made: Callable[[_Columns, int], Records]) -> None:
+    """What a statement selects, as rows of one table, many at a time."""
     first = list(islice(cursor, 1))
     names = [column[0] for column in cursor.get_description()] if first else []
     told = chain(first, cursor)
     while rows := list(islice(told, _ROWS_AT_A_TIME)):
-        yield made(dict(zip(names, zip(*rows, strict=True), strict=True)), len(rows))
+        into.loader.put(made(dict(zip(names, zip(*rows, strict=True), strict=True)), len(rows)))
 
 
 def _assets(recorder: Recorder, header: Header, told: _Columns, count: int) -> Records:

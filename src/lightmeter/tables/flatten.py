@@ -7,8 +7,8 @@ Nothing that an answer can hold raises. A value of the wrong type becomes null; 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -19,11 +19,9 @@ from lightmeter.tables.schema import schema
 from lightmeter.tables.shapes import entries, json_text, parse_answer
 from lightmeter.tables.usual import decode
 
-__all__ = ["AnswerContext", "Batch", "Flattener", "ItemRef"]
+__all__ = ["Answer", "AnswerContext", "Flattener", "ItemRef"]
 
 _MAX_FRAME: Final = 2**31 - 1
-_ROW_BYTES: Final = 1000
-"""About what a row of values takes while it waits."""
 _NOT_ASKED: Final = Asked(None, None)
 
 
@@ -64,22 +62,8 @@ class _Echo(NamedTuple):
     backends: Any
 
 
-class Batch:
-    """What a flattener held when it was asked for it, not yet read: any thread may turn it into tables.
-
-    Attributes:
-        filled: The tables that have rows or may have some.
-    """
-
-    def __init__(self, buffers: Mapping[str, Buffer], keys: list[Key], schemas: Mapping[str, pa.Schema]) -> None:
-        self.filled = [table for table, buffer in buffers.items() if buffer]
-        self._buffers = {table: buffers[table].split() for table in self.filled}
-        self._keys = KeyArrays(keys)
-        self._schemas = schemas
-
-    def table(self, name: str) -> pa.Table:
-        """The rows of one of the filled tables, texts of the key columns as dictionaries; ask once for each."""
-        return self._buffers.pop(name).table_of(self._keys, self._schemas[name])
+Answer: TypeAlias = tuple[bytes, Sequence[ItemRef], AnswerContext]
+"""An answer as it came, and whose it is: what `Flattener.add_answer` takes."""
 
 
 class Flattener:
@@ -90,12 +74,6 @@ class Flattener:
         self._buffers = {table: Buffer(table) for table in self._schemas}
         self._facts = [(table, self._buffers[table].add_feature) for table in FACTS]
         self._keys: list[Key] = []
-        self._size_bytes = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """About the bytes that wait since the last batch was taken: what a caller bounds its memory by."""
-        return self._size_bytes
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Add the facts and errors of one answer, as it came.
@@ -103,7 +81,6 @@ class Flattener:
         Items that share an asset get a copy of its facts each. Entries of `frames` get the frame's number. An
         answer that is no JSON object adds nothing.
         """
-        self._size_bytes += len(raw)
         usual = decode(raw)
         if usual is None:
             self._add_unusual(parse_answer(raw), items, context)
@@ -135,16 +112,20 @@ class Flattener:
         echo = _Echo(answer.get("request_id"), answer.get("backends"))
         self._add_errors(echo, results.get("errors"), items, context)
 
-    def take(self) -> Batch:
-        """Everything collected; nothing is kept."""
-        batch = Batch(self._buffers, self._keys, self._schemas)
-        self._keys, self._size_bytes = [], 0
-        return batch
+    def tables(self, answers: Iterable[Answer]) -> dict[str, pa.Table]:
+        """The tables of these answers and of all that was added, those alone that have rows or may have some.
+
+        Texts of the key columns are dictionaries. Nothing is kept.
+        """
+        for raw, items, context in answers:
+            self.add_answer(raw, items, context)
+        keys, self._keys = KeyArrays(self._keys), []
+        filled = {table: buffer.split() for table, buffer in self._buffers.items() if buffer}
+        return {table: filled.pop(table).table_of(keys, self._schemas[table]) for table in tuple(filled)}
 
     def flush(self) -> dict[str, pa.Table]:
         """Everything collected, by table, without the tables that are empty; nothing is kept."""
-        batch = self.take()
-        tables = {table: spelled_out(batch.table(table), self._schemas[table]) for table in batch.filled}
+        tables = {table: spelled_out(rows, self._schemas[table]) for table, rows in self.tables(()).items()}
         return {table: rows for table, rows in tables.items() if rows.num_rows}
 
     def _place_of(self, key: Key) -> int:
@@ -186,7 +167,6 @@ class Flattener:
             key = Key(item and item.item_id, item and item.url, None, context.run_id, _NOT_ASKED)
             columns = {"request_id": [request_id], "backend": [backend], "message": [message]}
             self._buffers["errors"].add_columns(self._place_of(key), columns, 1)
-            self._size_bytes += _ROW_BYTES
 
 
 def _asked(context: AnswerContext, role: Any, language: Any) -> Asked:

@@ -1,60 +1,66 @@
-"""Batches become Parquet while the next ones are collected: Arrow's writer lets go of Python's lock.
+"""Answers and rows become Parquet, on as many cores as there is work for, in bounded memory and in their order.
 
-Whoever hands in a batch makes its tables Arrow; full row groups are written by one other thread, in order. It asks for
-Python's lock a few times a group only: each time, either thread may have to wait for the other. Memory is bounded:
-whoever fills a row group waits until the one before the last is written.
+Whoever hands answers in makes some of the tables, a second process the others (`second.py`), and another thread writes
+full row groups meanwhile: Arrow's writer lets go of Python's lock. Whoever fills a row group waits until the one before
+it is written.
 """
 
 from __future__ import annotations
 
+import gc
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import pyarrow as pa
 
+from lightmeter.tables.flatten import Answer, AnswerContext, Flattener, ItemRef
 from lightmeter.tables.parts import PartWriter
+from lightmeter.tables.records import Records
+from lightmeter.tables.second import Second, begin_second
 
-__all__ = ["BATCH_BYTES", "Batch", "Loader"]
+__all__ = ["ALONE_BYTES", "BATCH_BYTES", "Loader"]
 
-BATCH_BYTES: Final = 2 * 2**20
-"""About what a batch should hold: enough that what is done once for each does not count, little enough for memory."""
+BATCH_BYTES: Final = 2**20
+"""Answers that are made tables together: enough that what is done once for each batch does not count."""
 
-_GROUP_BYTES: Final = 4 * 2**20
+_GROUP_BYTES: Final = 3 * 2**20
 """Bytes gathered for a row group, at most: texts of keys wait as dictionaries, and are twice as many when written."""
 
-_UNDER_WAY: Final = 2
-"""Row groups that are being written or wait for it."""
+ALONE_BYTES: Final = 16 * 2**20
+"""Answers that are flattened in half a second, which is about what it takes until a second process is any help."""
 
+_NEVER: Final = 2**62
 
-class Batch(Protocol):
-    """Rows of one table or several, not yet made Arrow."""
+_WAITING: Final = 4
+"""Batches whose tables may wait for those before them."""
 
-    @property
-    def filled(self) -> list[str]:
-        """The tables that have rows or may have some."""
-        ...
-
-    def table(self, name: str) -> pa.Table:
-        """The rows of one of the filled tables; asked once for each. Columns may be dictionaries of their type."""
-        ...
+_UNDER_WAY: Final = 1
+"""Row groups that are being written."""
 
 
 class Loader:
-    """Writes batches to the parts of their tables. Use it as a context manager; leaving it waits for all.
+    """Writes answers and rows to the parts of their tables. A context manager; leaving it waits for all.
 
     Args:
         writers: Table → its open part.
+        alone_bytes: From so many bytes of answers on, a second process makes tables too, where it has room.
 
     Raises:
-        Whatever writing raises, from `put` or at the end.
+        Whatever writing raises, from `add_answer`, `put`, or at the end.
     """
 
-    def __init__(self, writers: Mapping[str, PartWriter]) -> None:
+    def __init__(self, writers: Mapping[str, PartWriter], alone_bytes: int = ALONE_BYTES) -> None:
         self._writers = writers
+        self._alone_bytes = alone_bytes
+        self._flattener = Flattener()
+        self._answers: list[Answer] = []
+        self._answer_bytes = 0
+        self._second: Second | None = None
+        self._made: deque[Mapping[str, pa.Table] | None] = deque()  # of answers, in their order; None: by the second
         self._under_way: deque[Future[None]] = deque()
         self._stack = ExitStack()
 
@@ -69,14 +75,57 @@ class Loader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._stack:
+            if error is None:
+                self._read()
+                self._hand_on(len(self._made))
             while self._under_way and error is None:
                 self._under_way.popleft().result()
 
-    def put(self, batch: Batch) -> None:
-        """Have a batch written; returns at once unless too much waits."""
-        for name in batch.filled:
+    def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
+        """Have an answer written, as `Flattener.add_answer` reads it; returns at once unless too much waits."""
+        self._answers.append((raw, items, context))
+        self._answer_bytes += len(raw)
+        if self._answer_bytes >= BATCH_BYTES:
+            self._read()
+
+    def put(self, records: Records) -> None:
+        """Have rows written that are rows already."""
+        if records.count:
+            self._gather({records.table: records.rows()})
+
+    def _read(self) -> None:
+        """Have tables made of the answers that wait, by whoever has time; they are written in their order."""
+        answers, self._answers = self._answers, []
+        self._alone_bytes -= self._answer_bytes
+        self._answer_bytes = 0
+        if self._alone_bytes < 0:
+            self._alone_bytes = _NEVER
+            if second := begin_second():
+                self._second = self._stack.enter_context(closing(second))
+        if self._second is not None and self._second.can_be_asked:
+            self._second.ask(answers)
+            self._made.append(None)
+        else:
+            self._made.append(self._flattener.tables(answers))
+        self._hand_on(len(self._made) - _WAITING)
+
+    def _hand_on(self, at_least: int) -> None:
+        """Hand on tables in the order of their answers, as far as they are made, or wait for so many."""
+        while self._made:
+            tables = self._made[0]
+            if tables is None:
+                if self._second is None or (at_least <= 0 and not self._second.has_answered):
+                    return
+                tables = self._second.tables()
+            self._made.popleft()
+            at_least -= 1
+            self._gather(tables)
+
+    def _gather(self, tables: Mapping[str, pa.Table]) -> None:
+        for name, rows in tables.items():
             writer = self._writers[name]
-            if group := writer.gather(batch.table(name), _GROUP_BYTES):
+            if group := writer.gather(rows, _GROUP_BYTES):
                 while len(self._under_way) >= _UNDER_WAY:
                     self._under_way.popleft().result()
                 self._under_way.append(self._lane.submit(writer.write_group, group))
+        gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old

@@ -40,23 +40,21 @@ class Records:
     """
 
     def __init__(self, table: str, schema_: pa.Schema, columns: Mapping[str, Values], count: int) -> None:
-        self.filled: Final = [table] if count else []
+        self.table: Final = table
+        self.count: Final = count
         self._schema = schema_
         self._columns = columns
-        self._count = count
 
-    def table(self, name: str) -> pa.Table:
-        """The rows of the table, which must be the filled one."""
-        if name not in self.filled:
-            raise KeyError(name)
+    def rows(self) -> pa.Table:
+        """The rows, as Arrow has them."""
         return pa.Table.from_arrays([self._array(field) for field in self._schema], schema=self._schema)
 
     def _array(self, field: pa.Field[Any]) -> Any:
         values = self._columns.get(field.name)
         if values is None:
-            return pa.nulls(self._count, field.type)
+            return pa.nulls(self.count, field.type)
         if isinstance(values, Same):
-            return repeated(values.value, self._count, field.type)
+            return repeated(values.value, self.count, field.type)
         return values if isinstance(values, pa.Array) else array_of(list(values), field.type)
 
 

@@ -14,7 +14,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import duckdb
@@ -30,6 +32,7 @@ FLOORS = ("floor: JSON parse", "floor: Parquet write")
 PEERS = ("pandas.json_normalize", "pydantic loop", DUCKDB, "Polars")
 ALL = (OURS, *PEERS, *FLOORS)
 MODULES = {"Polars": "polars"}
+SAMPLED_S = 0.02
 MOST_FLOORS = 1.5
 """The goal: how many times both floors together ours may take."""
 
@@ -54,8 +57,29 @@ def measured(name: str, source: Path, folder: Path) -> dict[str, float] | str:
     if name in MODULES and find_spec(MODULES[name]) is None:
         return f"{MODULES[name]} is not installed"
     command = [sys.executable, str(HERE / "contenders.py"), name, str(source), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
-    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=HERE) as process:
+        peak_mb = 0.0
+        while process.poll() is None:
+            peak_mb = max(peak_mb, sum(map(held_mb, family(process.pid))))
+            time.sleep(SAMPLED_S)
+        said, error = process.stdout.read(), process.stderr.read()
+    return json.loads(said) | {"peak_mb": peak_mb} if process.returncode == 0 else error.strip().splitlines()[-1]
+
+
+def family(pid: int) -> list[int]:
+    """A process, and all that it has started."""
+    children = [path.read_text(encoding="ascii").split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [pid, *(one for child in chain.from_iterable(children) for one in family(int(child)))]
+
+
+def held_mb(pid: int) -> float:
+    """Memory of a process in MB of 2**20 bytes; what it shares with others counts by halves, thirds and so on (PSS)."""
+    try:
+        said = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+        return int(said.split("\nPss:")[1].split()[0]) / 1024
+    except (OSError, IndexError):  # it has just ended
+        return 0.0
 
 
 def printed(found: dict[str, dict[str, float] | str], floors: list[dict[str, float]]) -> None:

@@ -1,0 +1,207 @@
+"""A second process that makes tables of answers, for Python itself uses one core only.
+
+It talks over pipes alone (answers in, Arrow's streams out), writes no file, and ends when its input does, so also when
+this process is killed. Whatever becomes of it, no answer is lost: they are kept here until their tables are, and made
+into tables here if it is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import struct
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Final, cast
+
+import msgspec
+import pyarrow as pa
+from pyarrow import ipc
+
+from lightmeter.tables.collector import collector_paused
+from lightmeter.tables.flatten import Answer, Flattener
+
+__all__ = ["Second", "begin_second", "has_room"]
+
+log = logging.getLogger("lightmeter.tables")
+
+_LENGTH: Final = struct.Struct("<Q")
+_PIPE_BYTES: Final = 2**20
+_SWITCH_S: Final = 0.0005
+"""For how long the thread that works keeps Python's lock while one that listens or speaks wants it."""
+_MOST_ASKED: Final = 2
+"""One that it is at, and one for the time until it is asked again."""
+
+
+def begin_second() -> Second | None:
+    """Start one; None where it would have no core of its own, or cannot be started."""
+    if not has_room():
+        return None
+    try:
+        return Second()
+    except OSError as error:
+        log.warning("No second process to make tables (%s): this one does it alone.", error)
+        return None
+
+
+def has_room() -> bool:
+    """Whether a second process would have a core of its own, and this system can start it and look at its pipes."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return os.name == "posix" and cores > 1 and bool(sys.executable)
+
+
+class Second:
+    """This process' end of the talk. Close it in the end."""
+
+    def __init__(self) -> None:
+        # -P: no module of the folder that somebody happens to stand in. A session of its own: Ctrl-C is not for it.
+        command = [sys.executable, "-P", "-m", "lightmeter.tables.second"]
+        pipe, none = subprocess.PIPE, subprocess.DEVNULL
+        lean = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # as the command line has it
+        self._child = subprocess.Popen(  # noqa: S603 (this very Python, with a module of ours)
+            command, stdin=pipe, stdout=pipe, stderr=none, bufsize=0, start_new_session=True, env=lean
+        )
+        self._to, self._from = cast("Any", self._child.stdin), cast("Any", self._child.stdout)
+        _widen(self._to)
+        self._poll = select.poll()
+        self._poll.register(self._from.fileno(), select.POLLIN)
+        self._asked: deque[Sequence[Answer]] = deque()
+        self._is_ready = False
+        self._alone: Flattener | None = None  # does what was asked, once the other is gone
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._child.pid
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it has begun, and has not enough to do."""
+        if not self._is_ready and self._alone is None and self._says_something():
+            self._is_ready = _read(self._from, len(_READY)) is not None
+            if not self._is_ready:
+                self._part()
+        return self._is_ready and self._alone is None and len(self._asked) < _MOST_ASKED
+
+    def ask(self, answers: Sequence[Answer]) -> None:
+        """Have tables made of these answers."""
+        self._asked.append(answers)
+        try:
+            _write(self._to, _PACKER.encode(answers))
+        except OSError:
+            self._part()
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the tables of what it was asked first are there, so that nobody waits for them."""
+        return self._alone is not None or self._says_something()
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The tables of what it was asked first; waits for them."""
+        told = None
+        if self._alone is None:
+            header = _read(self._from, _LENGTH.size)
+            told = None if header is None else _read(self._from, *_LENGTH.unpack(header))
+        answers = self._asked.popleft()
+        if told is not None:
+            return {name: _table(stream) for name, stream in _STREAMS.decode(told).items()}
+        return self._part().tables(answers)
+
+    def close(self) -> None:
+        """End it."""
+        self._child.kill()
+        self._child.wait()
+        self._to.close()
+        self._from.close()
+
+    def _says_something(self) -> bool:
+        return bool(self._poll.poll(0))  # its end is something too
+
+    def _part(self) -> Flattener:
+        """It is gone: from now on what it was asked is done here."""
+        if self._alone is None:
+            self._child.kill()
+            code = self._child.wait()
+            log.warning("The second process that makes tables has ended with code %d; this one goes on alone.", code)
+            self._alone = Flattener()
+        return self._alone
+
+
+def _table(stream: Any) -> pa.Table:
+    return ipc.open_stream(pa.py_buffer(stream)).read_all()
+
+
+def _stream(rows: pa.Table) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return memoryview(sink.getvalue())
+
+
+def _read(source: Any, size: int) -> bytearray | None:
+    """So many bytes; None where it ends before."""
+    into = bytearray(size)
+    view = memoryview(into)
+    while view:
+        got = source.readinto(view)
+        if not got:
+            return None
+        view = view[got:]
+    return into
+
+
+def _write(sink: Any, message: bytes) -> None:
+    view = memoryview(_LENGTH.pack(len(message)) + message)
+    while view:
+        view = view[sink.write(view) :]
+
+
+def _widen(end: Any) -> None:
+    """Let a pipe hold more than the usual 64 KiB, where the system lets us say so."""
+    with suppress(ImportError, AttributeError, OSError):
+        import fcntl  # noqa: PLC0415 (not every system has it)
+
+        fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
+def _serve(source: Any, sink: Any) -> None:
+    """The other process: reads what it is asked, and writes what it has answered, while it is at something else."""
+    sys.setswitchinterval(_SWITCH_S)
+    flattener = Flattener()
+    sink.write(_READY)
+    asked: SimpleQueue[bytearray | None] = SimpleQueue()
+    answered: SimpleQueue[bytes] = SimpleQueue()
+    Thread(target=_listen, args=(source, asked), daemon=True).start()
+    Thread(target=_speak, args=(sink, answered), daemon=True).start()
+    while (message := asked.get()) is not None:
+        tables = flattener.tables(_ANSWERS.decode(message))
+        answered.put(_PACKER.encode({name: _stream(rows) for name, rows in tables.items()}))
+
+
+def _listen(source: Any, asked: SimpleQueue[bytearray | None]) -> None:
+    while (header := _read(source, _LENGTH.size)) is not None:
+        asked.put(_read(source, *_LENGTH.unpack(header)))
+    asked.put(None)
+
+
+def _speak(sink: Any, answered: SimpleQueue[bytes]) -> None:
+    with suppress(OSError):
+        while True:
+            _write(sink, answered.get())
+
+
+_READY: Final = b"\n"
+_PACKER: Final = msgspec.msgpack.Encoder()
+_ANSWERS: Final = msgspec.msgpack.Decoder(list[Answer])
+_STREAMS: Final = msgspec.msgpack.Decoder(dict[str, bytes])
+
+if __name__ == "__main__":
+    with suppress(OSError), collector_paused():
+        _serve(os.fdopen(0, "rb", 0), os.fdopen(os.dup(1), "wb", 0))
+    os._exit(0)  # nobody waits for what it is still at
