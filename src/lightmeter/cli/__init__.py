@@ -5,7 +5,6 @@ A verb's module `lightmeter.cli.<verb>` holds a click command called `command`.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from importlib import import_module
@@ -14,12 +13,9 @@ from typing import Final
 import click
 
 from lightmeter.errors import LightmeterError
+from lightmeter.lean import begin_lean, spare_pandas
 
 __all__ = ["VERBS", "main"]
-
-# Read when a verb imports Arrow: its usual pool keeps some 25 MB of what writing tables has freed. Processes that are
-# started from here inherit it; a program that imports Arrow itself is left as it is.
-os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 VERBS: Final = {
     "plan": "Read a manifest, check it, say what it would cost. Spends nothing.",
@@ -48,7 +44,10 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (likewise)
         if cmd_name not in VERBS:
             return None
+        begin_lean()
         command: click.Command = import_module(f"lightmeter.cli.{cmd_name}").command
+        if "pyarrow" in sys.modules:
+            spare_pandas()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (likewise)

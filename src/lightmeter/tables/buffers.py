@@ -5,20 +5,22 @@ Both keep the order of the answers: each span of rows (one picture's facts) has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import copy
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from lightmeter.tables.arrays import array_of, wrapped
-from lightmeter.tables.bulk import Rows, rows_at_once
+from lightmeter.tables.arrays import array_of
+from lightmeter.tables.bulk import columns_at_once
 from lightmeter.tables.colornames import CSS_NAME, css_names
 from lightmeter.tables.columns import COLUMNS
 from lightmeter.tables.extract import Asked, extract
 from lightmeter.tables.shapes import entries as entries_of
 from lightmeter.tables.shapes import loads
+from lightmeter.tables.usual import KEYED, decode_entries
 
 __all__ = ["Buffer", "Key", "KeyArrays"]
 
@@ -66,12 +68,14 @@ class Buffer:
         self.table = table
         own = [column for column in COLUMNS[table] if column.name not in _TOLD_ELSEWHERE.get(table, ())]
         self._types = {column.name: column.type for column in own}
+        self._keyed = table in KEYED
         self._clear()
 
     def _clear(self) -> None:
         self._keys: list[int] = []  # of each span: its key's place among all keys
-        self._features: list[Any] = []  # of usual answers, as `usual.py` has them; each is a span
-        self._column_spans: list[int] = []  # the other spans
+        self._entries: list[Any] = []  # of usual answers
+        self._ends: list[int] = []  # where they end of each span that is not among these:
+        self._column_spans: list[int] = []
         self._column_counts: list[int] = []
         self._columns: dict[str, list[Any]] = {name: [] for name in self._types}
 
@@ -80,7 +84,8 @@ class Buffer:
 
     def add_feature(self, key: int, value: Any) -> None:
         """A feature of a usual answer; its entries become columns later, with others."""
-        self._features.append(value)
+        self._entries.extend(chain.from_iterable(value.values()) if self._keyed else value)
+        self._ends.append(len(self._entries))
         self._keys.append(key)
 
     def add_columns(self, key: int, columns: Mapping[str, list[Any]], count: int) -> None:
@@ -104,42 +109,52 @@ class Buffer:
     def table_of(self, keys: KeyArrays, schema: pa.Schema) -> pa.Table:
         """Everything as a table of the schema, but for texts of keys, which are dictionaries; call it once."""
         columns, spans = self._read(keys)
+        places = pa.array(np.array(self._keys, np.int32)[spans])
+        for field in schema:
+            if field.name not in columns and field.name != CSS_NAME:
+                columns[field.name] = keys.column(field.name, field.type, places)
         if self.table == "colors":
             columns[CSS_NAME] = css_names(columns["red"], columns["green"], columns["blue"])
-        places = wrapped(np.array(self._keys, np.int32)[spans])
-        for field in schema:
-            if field.name not in columns:
-                columns[field.name] = keys.column(field.name, field.type, places)
         return pa.Table.from_arrays([columns[name] for name in schema.names], schema.names)
 
     def _read(self, keys: KeyArrays) -> tuple[dict[str, Any], Any]:
         """The own columns of all rows, and the span of each row, in the order of the spans."""
-        spans = np.delete(np.arange(len(self._keys)), self._column_spans)
-        read = list(self._read_features(spans, self._features, keys)) if self._features else []
-        told = [(rows.columns, np.repeat(of, rows.counts)) for of, rows in read]
-        if len(told) == 1 and not self._column_counts:
-            return told[0]
-        own = {name: array_of(self._columns[name], of) for name, of in self._types.items()}
-        told.append((own, np.repeat(np.array(self._column_spans, np.int64), self._column_counts)))
-        arrays = {name: pa.concat_arrays([columns[name] for columns, _ in told]) for name in self._types}
-        rows_of = np.concatenate([of for _, of in told])
-        order = np.argsort(rows_of, kind="stable")  # what went the long way was set aside
-        places = wrapped(order)
-        return {name: array.take(places) for name, array in arrays.items()}, rows_of[order]
+        entries = self._at_once(keys)
+        if entries is not None and not self._column_counts:
+            return entries
+        columns: dict[str, Any] = {name: array_of(self._columns[name], of) for name, of in self._types.items()}
+        spans = np.repeat(np.array(self._column_spans, np.int64), self._column_counts)
+        if entries is not None:
+            columns = {name: pa.concat_arrays([array, entries[0][name]]) for name, array in columns.items()}
+            spans = np.concatenate([spans, entries[1]])
+        order = np.argsort(spans, kind="stable")
+        return {name: array.take(pa.array(order)) for name, array in columns.items()}, spans[order]
 
-    def _read_features(self, spans: Any, features: list[Any], keys: KeyArrays) -> Iterator[tuple[Any, Rows]]:
-        """The rows of usual features, with their spans; what is unusual is found by halves, and goes the long way."""
-        rows = rows_at_once(self.table, features)
-        if rows is not None:
-            yield spans, rows
-        elif len(features) == 1:
-            span = int(spans[0])
-            told = entries_of(self.table, [loads(bytes(piece)) for piece in features[0]])
-            self._extend(span, extract(self.table, told, keys.asked(self._keys[span])), len(told.fields))
-        else:
-            half = len(features) // 2
-            yield from self._read_features(spans[:half], features[:half], keys)
-            yield from self._read_features(spans[half:], features[half:], keys)
+    def _at_once(self, keys: KeyArrays) -> tuple[dict[str, Any], Any] | None:
+        """The columns of the entries and the span of each; None where there are none."""
+        columns = columns_at_once(self.table, self._entries, self._ends) if self._entries else None
+        if self._entries and columns is None:
+            self._set_aside(keys)
+            columns = columns_at_once(self.table, self._entries, self._ends) if self._entries else None
+        if columns is None:
+            return None
+        return columns, np.repeat(self._entry_spans(), np.diff(self._ends, prepend=0))
+
+    def _entry_spans(self) -> Any:
+        return np.delete(np.arange(len(self._keys)), self._column_spans)
+
+    def _set_aside(self, keys: KeyArrays) -> None:
+        """Entries that are unusual where only their own reader looks go the long way, each with its picture's."""
+        spans, bounds, entries = self._entry_spans().tolist(), pairwise([0, *self._ends]), self._entries
+        self._ends, self._entries = [], []
+        for span, (first, end) in zip(spans, bounds, strict=True):
+            pieces = entries[first:end]
+            if decode_entries(self.table, pieces) is not None:
+                self._entries.extend(pieces)
+                self._ends.append(len(self._entries))
+            else:
+                told = entries_of(self.table, [loads(bytes(piece)) for piece in pieces])
+                self._extend(span, extract(self.table, told, keys.asked(self._keys[span])), len(told.fields))
 
 
 _ASKED: Final = frozenset({"role", "language"})

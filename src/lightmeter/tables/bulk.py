@@ -1,58 +1,43 @@
-"""Features of many pictures, as `usual.py` decodes them, become the columns of their table at once. Pure."""
+"""Entries of many answers, as `usual.py` decodes them, become Arrow columns: one list and one array a column. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from lightmeter.tables.arrays import array_of, array_of_right, listed, offsets_of, wrapped
+from lightmeter.tables.arrays import array_of, array_of_right
 from lightmeter.tables.columns import COLUMNS
 from lightmeter.tables.extract import whole_texts
 from lightmeter.tables.faces import FACE_COLUMNS, read_faces
 from lightmeter.tables.severity import severities
-from lightmeter.tables.usual import KEYED, WHOLE, Brand, Color, Description, Nsfw, Tag, Text, decode_entries
+from lightmeter.tables.usual import WHOLE, Brand, Color, Description, Nsfw, Tag, Text, decode_entries
 
-__all__ = ["Rows", "rows_at_once"]
+__all__ = ["columns_at_once"]
 
 _Columns = dict[str, Any]
 
 
-class Rows(NamedTuple):
-    """Rows of some pictures.
-
-    Attributes:
-        columns: What entries say, by name, as Arrow arrays of the contract's types.
-        counts: How many rows each picture has, shape (pictures,).
-    """
-
-    columns: _Columns
-    counts: Any
-
-
-def rows_at_once(table: str, features: Sequence[Any]) -> Rows | None:
-    """The rows that features of usual answers say.
+def columns_at_once(table: str, entries: list[Any], ends: Sequence[int]) -> _Columns | None:
+    """The columns that entries say, by name, as Arrow arrays of the contract's types.
 
     Args:
         table: One of the tables of facts.
-        features: Of one picture each, as `usual.py` has them.
+        entries: Of its type in `usual.py`; JSON for the tables that keep it.
+        ends: Where each picture's entries end; its first is where the last picture's end.
 
     Returns:
-        None where any of their JSON is unusual.
+        None where any of the JSON is unusual.
     """
-    if table in KEYED:
-        features = [list(chain.from_iterable(feature.values())) for feature in features]
-    entries = list(chain.from_iterable(features))
-    counts = np.fromiter(map(len, features), np.int64, len(features))
     if table not in WHOLE:
-        return Rows(_arrays(table, _LISTS[table](entries)), counts)
+        return _arrays(table, _LISTS[table](entries))
     told = decode_entries(table, entries)
     if told is None:
         return None
-    return Rows({**_WHOLE_LISTS[table](told, np.cumsum(counts).tolist()), "raw": _as_texts(entries)}, counts)
+    return _WHOLE_LISTS[table](told, ends) | {"raw": _texts(entries)}
 
 
 def _arrays(table: str, lists: dict[str, list[Any]]) -> _Columns:
@@ -120,7 +105,7 @@ def _read_brands(entries: list[Brand], _: Sequence[int]) -> _Columns:
 
 def _outlined(entries: Sequence[Text | Brand]) -> _Columns:
     scores = [entry.confidence if entry.score is None else entry.score for entry in entries]
-    return {"score": array_of_right(scores, pa.float64()), "polygon": _polygons(entries)}
+    return {"score": pa.array(scores, pa.float64()), "polygon": _polygons(entries)}
 
 
 def _polygons(entries: Sequence[Text | Brand]) -> Any:
@@ -128,25 +113,33 @@ def _polygons(entries: Sequence[Text | Brand]) -> Any:
     outlines = [entry.bounding_poly for entry in entries]
     around = [(outline.vertices or ()) if outline is not None else () for outline in outlines]
     corners = list(chain.from_iterable(around))
-    sides: list[Any] = [array_of_right(side, pa.float64()) for side in ([c.x for c in corners], [c.y for c in corners])]
+    sides = [pa.array(side, pa.float64()) for side in ([c.x for c in corners], [c.y for c in corners])]
     points: Any = pa.StructArray.from_arrays(sides, names=["x", "y"])
     counts = np.fromiter(map(len, around), np.int32, len(around))
-    return listed(counts, points, _TYPES["texts"]["polygon"], counts > 0)
+    made: Any = pa.ListArray
+    return made.from_arrays(_offsets(counts), points, type=_TYPES["texts"]["polygon"], mask=pa.array(counts == 0))
 
 
 def _read_faces(faces: list[dict[str, Any]], ends: Sequence[int]) -> _Columns:
     lists = read_faces(faces)
     columns = {name: array_of(lists[name], _TYPES["faces"][name]) for name in FACE_COLUMNS}
     columns["source"] = array_of([face.get("source") for face in faces], pa.string())
-    starts = np.repeat([0, *ends[:-1]], np.diff(ends, prepend=0))
-    columns["face"] = wrapped((np.arange(len(faces)) - starts).astype(np.int32))
+    columns["face"] = pa.array(
+        [place for first, end in pairwise([0, *ends]) for place in range(end - first)], pa.int32()
+    )
     return columns
 
 
-def _as_texts(pieces: Sequence[Any]) -> Any:
+def _texts(pieces: Sequence[Any]) -> Any:
     """JSON as texts, as it came."""
-    offsets = offsets_of(np.fromiter(map(len, pieces), np.int64, len(pieces)))
-    return pa.StringArray.from_buffers(len(pieces), pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces)))
+    offsets = _offsets(np.fromiter(map(len, pieces), np.int32, len(pieces)))
+    return pa.StringArray.from_buffers(len(pieces), offsets.buffers()[1], pa.py_buffer(b"".join(pieces)))
+
+
+def _offsets(counts: Any) -> Any:
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.array(offsets)
 
 
 _TYPES: Final = {table: {column.name: column.type for column in columns} for table, columns in COLUMNS.items()}

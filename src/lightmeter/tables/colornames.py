@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from lightmeter.media.oklab import LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_linear, srgb_to_oklab
-from lightmeter.tables.arrays import array_of, figures, wrapped
 
 __all__ = ["CSS_NAME", "CSS_NAMES", "css_names", "nearest_css_names"]
 
@@ -68,12 +67,11 @@ def css_names(red: Any, green: Any, blue: Any) -> Any:
         green: See `red`.
         blue: See `red`.
     """
-    seen, valid = zip(*map(figures, (red, green, blue)), strict=True)
-    known = [of for of in valid if of is not None]
-    everywhere = np.logical_and.reduce(known) if known else None
-    channels = np.stack(seen, axis=1)
-    places = wrapped(_nearest(channels), valid=everywhere)  # null where a channel is: what is taken there is null
-    return _NAME_ARRAY.take(places)
+    said = (red, green, blue)
+    lacks = np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in said])
+    channels = np.stack([column.fill_null(pa.scalar(0, column.type)).to_numpy() for column in said], axis=1)
+    places: Any = pa.array(_nearest(channels), mask=lacks)  # null where a channel is: what is taken there is null
+    return pa.array(_NAMES, pa.string()).take(places)
 
 
 def _nearest(channels: Any) -> Any:
@@ -88,7 +86,6 @@ def _nearest(channels: Any) -> Any:
 
 
 _NAMES: Final = list(CSS_NAMES)
-_NAME_ARRAY: Final[Any] = array_of(_NAMES, pa.string())
 _LINEAR: Final = srgb_to_linear(np.arange(256) / 255.0)
 _TO_LMS: Final = np.array(RGB_TO_LMS)
 _KNOWN: Final = srgb_to_oklab(np.array([list(bytes.fromhex(code)) for code in CSS_NAMES.values()]) / 255.0)

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from lightmeter.tables.arrays import array_of, repeated, wrapped
+from lightmeter.tables.arrays import array_of
 from lightmeter.tables.schema import manifest_columns, schema
 from lightmeter.tables.shapes import json_text
 
@@ -54,7 +54,7 @@ class Records:
         if values is None:
             return pa.nulls(self.count, field.type)
         if isinstance(values, Same):
-            return repeated(values.value, self.count, field.type)
+            return pa.repeat(pa.scalar(values.value, field.type), self.count)
         return values if isinstance(values, pa.Array) else array_of(list(values), field.type)
 
 
@@ -89,7 +89,7 @@ def moments(seconds: Sequence[float | None]) -> pa.Array[Any]:
     rest, whole = np.modf(at)
     missing = np.isnan(at)
     micros = np.where(missing, 0, whole * _SECOND + np.rint(rest * _SECOND)).astype(np.int64)
-    return wrapped(micros, pa.timestamp("us", tz="UTC"), ~missing)
+    return pa.array(micros, pa.timestamp("us", tz="UTC"), mask=missing)
 
 
 def _own_value(value: Any, type_name: str) -> Any:

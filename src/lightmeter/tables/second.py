@@ -24,6 +24,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
+from lightmeter.lean import LEAN, spare_pandas
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.flatten import Answer, Flattener
 
@@ -63,9 +64,8 @@ class Second:
         # -P: no module of the folder that somebody happens to stand in. A session of its own: Ctrl-C is not for it.
         command = [sys.executable, "-P", "-m", "lightmeter.tables.second"]
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
-        lean = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # as the command line has it
         self._child = subprocess.Popen(  # noqa: S603 (this very Python, with a module of ours)
-            command, stdin=pipe, stdout=pipe, stderr=none, bufsize=0, start_new_session=True, env=lean
+            command, stdin=pipe, stdout=pipe, stderr=none, bufsize=0, start_new_session=True, env=LEAN | os.environ
         )
         self._to, self._from = cast("Any", self._child.stdin), cast("Any", self._child.stdout)
         _widen(self._to)
@@ -172,6 +172,7 @@ def _widen(end: Any) -> None:
 
 def _serve(source: Any, sink: Any) -> None:
     """The other process: reads what it is asked, and writes what it has answered, while it is at something else."""
+    spare_pandas()
     sys.setswitchinterval(_SWITCH_S)
     flattener = Flattener()
     sink.write(_READY)

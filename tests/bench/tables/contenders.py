@@ -83,7 +83,10 @@ class Parts:
 
 
 def lightmeter(source: Path, folder: Path) -> Callable[[], int]:
-    import lightmeter.cli  # noqa: F401 (it has a say in how Arrow gets memory)
+    from lightmeter.lean import begin_lean, spare_pandas
+
+    begin_lean()  # as every command of ours does
+    spare_pandas()
     from lightmeter.tables import TABLES, AnswerContext, Dataset, ItemRef, schema
     from lightmeter.tables.collector import collector_paused
     from lightmeter.tables.loading import Loader
