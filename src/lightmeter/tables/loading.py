@@ -24,7 +24,7 @@ from lightmeter.tables.second import Second, begin_second
 
 __all__ = ["ALONE_BYTES", "BATCH_BYTES", "Loader"]
 
-BATCH_BYTES: Final = 2**21
+BATCH_BYTES: Final = 2**20
 """Answers that are made tables together: enough that what is done once for each batch does not count."""
 
 _GROUP_BYTES: Final = 3 * 2**20
