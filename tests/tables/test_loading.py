@@ -98,6 +98,30 @@ def test_an_end_of_the_second_process_loses_nothing(tmp_path, alone, seconds, at
     assert "has ended with code -9; this one goes on alone" in caplog.text
 
 
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_nobody_waits_for_ever(tmp_path, alone, seconds, monkeypatch, caplog, batches):
+    """One that stands still, whether it is read from or written to, is ended, and its work is done here."""
+    monkeypatch.setattr(module, "_PATIENCE_MS", 200)
+
+    def stop(_, __):
+        if seconds and seconds[0].batches >= batches and seconds[0]._alone is None:
+            os.kill(seconds[0].pid, signal.SIGSTOP)
+
+    both = written(tmp_path, alone_bytes=0, meanwhile=stop)
+    assert all(both[table].equals(alone[table]) for table in TABLES)
+    assert "goes on alone" in caplog.text
+
+
+def test_what_cannot_be_sent_is_done_here(tmp_path, seconds):
+    """An address with half a surrogate pair, which no message can hold, is a row all the same."""
+    dataset, schemas = Dataset(tmp_path), {table: schema(table) for table in TABLES}
+    with dataset.locked(), dataset.replacing(schemas, {}) as writers, Loader(writers, 0) as loader:
+        for raw in ANSWERS:
+            loader.add_answer(raw, [ItemRef("i", "\ud800", 0)], CONTEXT)
+    assert seconds[0]._alone is not None
+    assert set(dataset.read("nsfw").column("url").to_pylist()) == {"?"}
+
+
 @pytest.mark.parametrize("python", ["/bin/false", "/no/python", ""])
 def test_one_that_never_begins_is_no_harm(tmp_path, alone, monkeypatch, python):
     """Where this Python cannot be started again, one process does it all."""

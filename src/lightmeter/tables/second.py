@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
@@ -36,6 +36,8 @@ _LENGTH: Final = struct.Struct("<Q")
 _PIPE_BYTES: Final = 2**20
 _SWITCH_S: Final = 0.0005
 """For how long the thread that works keeps Python's lock while one that listens or speaks wants it."""
+_PATIENCE_MS: Final = 60_000
+"""For tables that are made in 20 ms."""
 _MOST_ASKED: Final = 2
 """One that it is at, and one for the time until it is asked again."""
 
@@ -69,8 +71,10 @@ class Second:
         )
         self._to, self._from = cast("Any", self._child.stdin), cast("Any", self._child.stdout)
         _widen(self._to)
-        self._poll = select.poll()
-        self._poll.register(self._from.fileno(), select.POLLIN)
+        os.set_blocking(self._to.fileno(), False)
+        self._news, self._room = select.poll(), select.poll()
+        self._news.register(self._from.fileno(), select.POLLIN)
+        self._room.register(self._to.fileno(), select.POLLOUT)
         self._asked: deque[Sequence[Answer]] = deque()
         self._is_ready = False
         self._alone: Flattener | None = None  # does what was asked, once the other is gone
@@ -84,7 +88,7 @@ class Second:
     def can_be_asked(self) -> bool:
         """Whether it has begun, and has not enough to do."""
         if not self._is_ready and self._alone is None and self._says_something():
-            self._is_ready = _read(self._from, len(_READY)) is not None
+            self._is_ready = self._receive(len(_READY)) is not None
             if not self._is_ready:
                 self._part()
         return self._is_ready and self._alone is None and len(self._asked) < _MOST_ASKED
@@ -93,8 +97,8 @@ class Second:
         """Have tables made of these answers."""
         self._asked.append(answers)
         try:
-            _write(self._to, _PACKER.encode(answers))
-        except OSError:
+            self._send(_PACKER.encode(answers))
+        except (OSError, UnicodeEncodeError):  # it is gone; or half a surrogate pair, which is read here as it is
             self._part()
 
     @property
@@ -103,11 +107,11 @@ class Second:
         return self._alone is not None or self._says_something()
 
     def tables(self) -> dict[str, pa.Table]:
-        """The tables of what it was asked first; waits for them."""
+        """The tables of what it was asked first; waits for them, but not for ever."""
         told = None
         if self._alone is None:
-            header = _read(self._from, _LENGTH.size)
-            told = None if header is None else _read(self._from, *_LENGTH.unpack(header))
+            header = self._receive(_LENGTH.size)
+            told = None if header is None else self._receive(*_LENGTH.unpack(header))
         answers = self._asked.popleft()
         if told is not None:
             return {name: _table(stream) for name, stream in _STREAMS.decode(told).items()}
@@ -121,7 +125,19 @@ class Second:
         self._from.close()
 
     def _says_something(self) -> bool:
-        return bool(self._poll.poll(0))  # its end is something too
+        return bool(self._news.poll(0))  # its end is something too
+
+    def _send(self, message: bytes) -> None:
+        """Write a message; TimeoutError where nobody reads it."""
+        view = _framed(message)
+        while view:
+            if not self._room.poll(_PATIENCE_MS):
+                raise TimeoutError
+            view = view[self._to.write(view) or 0 :]
+
+    def _receive(self, size: int) -> bytearray | None:
+        """So many bytes; None where it ends before, or says nothing any more."""
+        return _read(self._from, size, lambda: bool(self._news.poll(_PATIENCE_MS)))
 
     def _part(self) -> Flattener:
         """It is gone: from now on what it was asked is done here."""
@@ -144,22 +160,20 @@ def _stream(rows: pa.Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def _read(source: Any, size: int) -> bytearray | None:
-    """So many bytes; None where it ends before."""
+def _framed(message: bytes) -> memoryview:
+    return memoryview(_LENGTH.pack(len(message)) + message)
+
+
+def _read(source: Any, size: int, is_there: Callable[[], bool] = lambda: True) -> bytearray | None:
+    """So many bytes; None where it ends before, or where there is nothing to be read."""
     into = bytearray(size)
     view = memoryview(into)
     while view:
-        got = source.readinto(view)
+        got = source.readinto(view) if is_there() else 0
         if not got:
             return None
         view = view[got:]
     return into
-
-
-def _write(sink: Any, message: bytes) -> None:
-    view = memoryview(_LENGTH.pack(len(message)) + message)
-    while view:
-        view = view[sink.write(view) :]
 
 
 def _widen(end: Any) -> None:
@@ -194,7 +208,9 @@ def _listen(source: Any, asked: SimpleQueue[bytearray | None]) -> None:
 def _speak(sink: Any, answered: SimpleQueue[bytes]) -> None:
     with suppress(OSError):
         while True:
-            _write(sink, answered.get())
+            view = _framed(answered.get())
+            while view:
+                view = view[sink.write(view) :]
 
 
 _READY: Final = b"\n"
