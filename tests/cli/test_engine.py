@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from lightmeter.cli.engine import configured, engine_options
-from lightmeter.service.crew import cores
+from lightmeter.cores import cores
 
 
 @pytest.fixture

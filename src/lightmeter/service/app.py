@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from lightmeter.clock import Clock, SystemClock
+from lightmeter.cores import cores
 from lightmeter.errors import SettingsError
 from lightmeter.models.vocabulary import RESULT_LIFETIME_S
 from lightmeter.pricing.rates import RateTable, Rounding, default_rates
@@ -25,7 +26,6 @@ from lightmeter.service.books import credits as money
 from lightmeter.service.books.credits import Tariff
 from lightmeter.service.books.database import Connection, is_postgres, scheme_of
 from lightmeter.service.books.store import Store
-from lightmeter.service.crew import cores
 from lightmeter.service.faults.grammar import NO_FAULTS, Faults
 from lightmeter.service.http.handlers import Handlers
 from lightmeter.service.http.injection import Injection

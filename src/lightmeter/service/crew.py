@@ -8,7 +8,6 @@ tuple in a queue and its outcome one callback on the loop.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,19 +15,12 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["Crew", "cores"]
+__all__ = ["Crew"]
 
 T = TypeVar("T")
 
 _Call: TypeAlias = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]
 _Calls: TypeAlias = "SimpleQueue[_Call | None]"
-
-
-def cores() -> int:
-    """Cores that this process may use: the calls at once that gain anything."""
-    # Containers and schedulers narrow the affinity; cpu_count would still count the whole machine.
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class Crew:

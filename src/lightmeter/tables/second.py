@@ -24,6 +24,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
+from lightmeter.cores import cores
 from lightmeter.lean import LEAN, spare_pandas
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.flatten import Answer, Flattener
@@ -55,8 +56,7 @@ def begin_second() -> Second | None:
 
 def has_room() -> bool:
     """Whether a second process would have a core of its own, and this system can start it and look at its pipes."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return os.name == "posix" and cores > 1 and bool(sys.executable)
+    return os.name == "posix" and cores() > 1 and bool(sys.executable)
 
 
 class Second:

@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lightmeter.cores import cores
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
 from lightmeter.media.facts import ImageFacts, MediaKind, VideoFacts, sniff
 from lightmeter.media.image import load_views, read_facts
@@ -30,7 +31,7 @@ from lightmeter.media.views import View, view_of
 from lightmeter.service.assets.allocator import keep_small_blocks
 from lightmeter.service.assets.film import Film
 from lightmeter.service.backends.base import MOST_SIDE
-from lightmeter.service.crew import Crew, cores
+from lightmeter.service.crew import Crew
 
 __all__ = ["Darkroom", "DecodingLimits", "Pictures", "Seen"]
 

