@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.tables.arrays import array_of
-from lightmeter.tables.columns import COLUMNS
-from lightmeter.tables.schema import EXTRA_TYPES
+from lightmeter.tables.schema import ARROW_TYPES, EXTRA_TYPES
 
 MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 UTC_TYPE = pa.timestamp("us", tz="UTC")
@@ -46,14 +45,9 @@ def test_wrong_values_are_null_and_right_ones_stay(values, arrow_type, expected)
     assert array.to_pylist() == expected
 
 
-PLAIN_TYPES = sorted(
-    {str(column.type) for columns in COLUMNS.values() for column in columns if not pa.types.is_nested(column.type)}
-    | {str(arrow_type) for arrow_type in EXTRA_TYPES.values()}
-)
+BY_NAME = {str(of): of for of in (*ARROW_TYPES.values(), *EXTRA_TYPES.values())}
+PLAIN_TYPES = sorted(name for name, of in BY_NAME.items() if not pa.types.is_nested(of))
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
-BY_NAME = {
-    str(of): of for of in (*(column.type for columns in COLUMNS.values() for column in columns), *EXTRA_TYPES.values())
-}
 
 
 @given(values=st.lists(VALUES, max_size=10), name=st.sampled_from(PLAIN_TYPES))

@@ -12,10 +12,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from lightmeter.facts import second as module
+from lightmeter.facts.second import Second, has_room
 from lightmeter.tables import TABLES, AnswerContext, Dataset, ItemRef, schema
-from lightmeter.tables import second as module
 from lightmeter.tables.loading import ALONE_BYTES, BATCH_BYTES, Loader
-from lightmeter.tables.second import Second, has_room
 
 CONTEXT = AnswerContext("run", None, "general", "English")
 ODD = {"tags": {"sky": [{"name": "sky", "score": "high"}]}, "texts": ["bare"], "colors": "none"}
@@ -154,7 +154,7 @@ def test_a_failure_ends_the_second_process(tmp_path, seconds):
 
 ORPHAN = """
 import time
-from lightmeter.tables.second import Second
+from lightmeter.facts.second import Second
 second = Second()
 while not second.can_be_asked:
     time.sleep(0.01)

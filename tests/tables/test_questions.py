@@ -11,6 +11,7 @@ import pytest
 from lightmeter.errors import UsageError
 from lightmeter.tables import AnswerContext, Dataset, Flattener, ItemRef, questions
 from lightmeter.tables.records import Recorder, Same
+from lightmeter.tables.unpacked import tables_of
 
 TAGS = {
     "1": {"sea": ["a", "b"], "sky": ["a"], "dog": ["b"]},
@@ -56,7 +57,7 @@ def out(tmp_path_factory):
     asked = {"request_id": ["r1"], "assets": [3], "credits_paid": [6], "run_id": Same("run")}
     requests = recorder.records("requests", asked, 1)
     own = {"assets": assets.rows(), "requests": requests.rows()}
-    for table, rows in (flattener.flush() | own).items():
+    for table, rows in (tables_of(flattener.packed()) | own).items():
         with Dataset(folder).writer(table, rows.schema) as part:
             part.write(rows)
     return folder

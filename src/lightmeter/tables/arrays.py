@@ -9,14 +9,14 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as kinds
 
-from lightmeter.tables.shapes import number
+from lightmeter.facts.clean import whole_number
+from lightmeter.facts.shapes import number
 
-__all__ = ["array_of", "array_of_right"]
+__all__ = ["array_of"]
 
 
 def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
@@ -34,21 +34,8 @@ def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
     return pa.array([clean(value) for value in values], arrow_type)
 
 
-def array_of_right(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
-    """As `array_of`, of values of the type and nulls alone.
-
-    Raises:
-        ValueError: A number is beyond the type; so do Arrow's own errors say.
-    """
-    if kinds.is_uint8(arrow_type) and None not in values:
-        return pa.array(np.frombuffer(bytes(values), np.uint8))
-    return pa.array(values, arrow_type)
-
-
 def _at_once(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
     """The array by one call; None, or an error of Arrow's, where the values must be looked at one by one."""
-    if kinds.is_uint8(arrow_type) and set(map(type, values)) <= {int}:
-        return array_of_right(values, arrow_type)
     if kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type):
         # Told the type, Arrow would cut 1.5 to 1 and take True for 1: let it say what it sees.
         seen = pa.array(values)
@@ -69,18 +56,10 @@ def _cleaner(arrow_type: pa.DataType) -> Callable[[Any], Any]:
         # The width counts one sign bit where there is one.
         signed, bits = kinds.is_signed_integer(arrow_type), arrow_type.bit_width
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
-        return lambda value: _integer(value, low, high)
+        return lambda value: whole_number(value, low, high)
     if kinds.is_timestamp(arrow_type):
         return _moment if arrow_type.tz else _naive_moment
     return lambda value: value
-
-
-def _integer(value: Any, low: int, high: int) -> int | None:
-    figure = number(value)
-    if figure is None or not figure.is_integer():
-        return None
-    whole = int(value)
-    return whole if low <= whole < high else None
 
 
 def _text(value: Any) -> str | None:

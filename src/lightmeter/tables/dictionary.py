@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from lightmeter import atomic
 from lightmeter.errors import UsageError
-from lightmeter.tables.columns import COLUMNS, KEYS, Column
-from lightmeter.tables.schema import SCHEMA_VERSION
+from lightmeter.facts.columns import COLUMNS, KEYS, Column
+from lightmeter.tables.schema import ARROW_TYPES, SCHEMA_VERSION
 
 __all__ = ["END", "START", "dictionary", "with_dictionary"]
 
@@ -51,7 +51,13 @@ def with_dictionary(text: str) -> str:
 
 def _table(name: str, columns: tuple[Column, ...]) -> str:
     said = [
-        (f"`{column.name}`", _type(column.type), _cell(column.description), _cell(column.unit), _cell(column.null))
+        (
+            f"`{column.name}`",
+            _type(ARROW_TYPES[column.kind]),
+            _cell(column.description),
+            _cell(column.unit),
+            _cell(column.null),
+        )
         for column in columns
     ]
     rows = "".join(f"| {' | '.join(cells)} |\n" for cells in said)

@@ -1,8 +1,8 @@
 """Answers and rows become Parquet, on as many cores as there is work for, in bounded memory and in their order.
 
-Whoever hands answers in makes some of the tables, a second process the others (`second.py`), and another thread writes
-full row groups meanwhile: Arrow's writer lets go of Python's lock. Whoever fills a row group waits until the one before
-it is written.
+Whoever hands answers in reads some of them, a second process the others (`facts/second.py`); what they say waits packed
+until a row group is full. Another thread writes row groups meanwhile: Arrow's writer lets go of Python's lock. Whoever
+fills a row group waits until the one before it is written.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from lightmeter.tables.flatten import Answer, AnswerContext, Flattener, ItemRef
+from lightmeter.facts.buffers import PackedTable
+from lightmeter.facts.flatten import Answer, AnswerContext, Flattener, ItemRef, Packed
+from lightmeter.facts.second import Second, begin_second
 from lightmeter.tables.parts import PartWriter
 from lightmeter.tables.records import Records
-from lightmeter.tables.second import Second, begin_second
+from lightmeter.tables.unpacked import Keys, table_of
 
 __all__ = ["ALONE_BYTES", "BATCH_BYTES", "Loader"]
 
 BATCH_BYTES: Final = 2**20
-"""Answers that are made tables together: enough that what is done once for each batch does not count."""
+"""Answers that are read together: enough that what is done once for each batch does not count."""
 
 _GROUP_BYTES: Final = 3 * 2**20
-"""Bytes gathered for a row group, at most: texts of keys wait as dictionaries, and are twice as many when written."""
+"""Bytes gathered for a row group, at most: packed, and without the texts of keys, they are twice as many in Arrow."""
 
-ALONE_BYTES: Final = 16 * 2**20
-"""Answers that are flattened in half a second, which is about what it takes until a second process is any help."""
+ALONE_BYTES: Final = 8 * 2**20
+"""Answers that are read in a quarter of a second, which is about what it takes until a second process is any help."""
 
 _NEVER: Final = 2**62
 
 _WAITING: Final = 4
-"""Batches whose tables may wait for those before them."""
+"""Batches whose facts may wait for those before them."""
 
 _UNDER_WAY: Final = 1
 """Row groups that are being written."""
@@ -47,7 +49,7 @@ class Loader:
 
     Args:
         writers: Table → its open part.
-        alone_bytes: From so many bytes of answers on, a second process makes tables too, where it has room.
+        alone_bytes: From so many bytes of answers on, a second process reads too, where it has room.
 
     Raises:
         Whatever writing raises, from `add_answer`, `put`, or at the end.
@@ -60,7 +62,9 @@ class Loader:
         self._answers: list[Answer] = []
         self._answer_bytes = 0
         self._second: Second | None = None
-        self._made: deque[Mapping[str, pa.Table] | None] = deque()  # of answers, in their order; None: by the second
+        self._made: deque[Packed | None] = deque()  # of answers, in their order; None: by the second
+        self._waiting: dict[str, list[tuple[Keys, PackedTable]]] = {table: [] for table in writers}
+        self._waiting_bytes = dict.fromkeys(writers, 0)
         self._under_way: deque[Future[None]] = deque()
         self._stack = ExitStack()
 
@@ -78,6 +82,8 @@ class Loader:
             if error is None:
                 self._read()
                 self._hand_on(len(self._made))
+                for table in self._waiting:
+                    self._gather(table)
             while self._under_way and error is None:
                 self._under_way.popleft().result()
 
@@ -91,10 +97,10 @@ class Loader:
     def put(self, records: Records) -> None:
         """Have rows written that are rows already."""
         if records.count:
-            self._gather({records.table: records.rows()})
+            self._write(records.table, self._writers[records.table].gather(records.rows(), _GROUP_BYTES))
 
     def _read(self) -> None:
-        """Have tables made of the answers that wait, by whoever has time; they are written in their order."""
+        """Have the answers read that wait, by whoever has time; what they say is written in their order."""
         answers, self._answers = self._answers, []
         self._alone_bytes -= self._answer_bytes
         self._answer_bytes = 0
@@ -106,26 +112,38 @@ class Loader:
             self._second.ask(answers)
             self._made.append(None)
         else:
-            self._made.append(self._flattener.tables(answers))
+            self._made.append(self._flattener.packed(answers))
         self._hand_on(len(self._made) - _WAITING)
 
     def _hand_on(self, at_least: int) -> None:
-        """Hand on tables in the order of their answers, as far as they are made, or wait for so many."""
+        """Hand on facts in the order of their answers, as far as they are read, or wait for so many."""
         while self._made:
-            tables = self._made[0]
-            if tables is None:
+            packed = self._made[0]
+            if packed is None:
                 if self._second is None or (at_least <= 0 and not self._second.has_answered):
                     return
-                tables = self._second.tables()
+                packed = self._second.packed()
             self._made.popleft()
             at_least -= 1
-            self._gather(tables)
+            self._keep(packed)
 
-    def _gather(self, tables: Mapping[str, pa.Table]) -> None:
-        for name, rows in tables.items():
-            writer = self._writers[name]
-            if group := writer.gather(rows, _GROUP_BYTES):
-                while len(self._under_way) >= _UNDER_WAY:
-                    self._under_way.popleft().result()
-                self._under_way.append(self._lane.submit(writer.write_group, group))
-        gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old
+    def _keep(self, packed: Packed) -> None:
+        keys = Keys(packed.keys)
+        for table, rows in packed.tables.items():
+            self._waiting[table].append((keys, rows))
+            self._waiting_bytes[table] += rows.size
+            if self._waiting_bytes[table] >= _GROUP_BYTES:
+                self._gather(table)
+
+    def _gather(self, table: str) -> None:
+        """Have written what waits of a table."""
+        packed, self._waiting[table], self._waiting_bytes[table] = self._waiting[table], [], 0
+        if packed:
+            self._write(table, self._writers[table].gather(table_of(table, packed), 0))
+
+    def _write(self, table: str, group: list[pa.Table]) -> None:
+        if group:
+            while len(self._under_way) >= _UNDER_WAY:
+                self._under_way.popleft().result()
+            self._under_way.append(self._lane.submit(self._writers[table].write_group, group))
+            gc.collect(1)  # what others left behind meanwhile, without the walk over all that is old

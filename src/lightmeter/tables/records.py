@@ -9,9 +9,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from lightmeter.facts.shapes import json_text
 from lightmeter.tables.arrays import array_of
 from lightmeter.tables.schema import manifest_columns, schema
-from lightmeter.tables.shapes import json_text
 
 __all__ = ["Recorder", "Records", "Same", "Values", "moments"]
 

@@ -14,9 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.tables.columns import COLUMNS, KEYS, Column
+from lightmeter.facts.columns import COLUMNS, KEYS, Column
 
 __all__ = [
+    "ARROW_TYPES",
     "EXTRA_TYPES",
     "MANIFEST_COLUMN",
     "SCHEMA_VERSION",
@@ -33,6 +34,21 @@ TABLES: Final = tuple(COLUMNS)
 
 VERSION_KEY: Final = b"lightmeter.schema_version"
 MANIFEST_COLUMN: Final = b"manifest_column"
+
+ARROW_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
+    {
+        "string": pa.string(),
+        "double": pa.float64(),
+        "int32": pa.int32(),
+        "uint8": pa.uint8(),
+        "bool": pa.bool_(),
+        "moment": pa.timestamp("us", tz="UTC"),
+        "names": pa.list_(pa.string()),
+        "polygon": pa.list_(pa.struct([("x", pa.float64()), ("y", pa.float64())])),
+        "emotions": pa.map_(pa.string(), pa.float64()),
+    }
+)
+"""Arrow types of our own columns, by their kind."""
 
 EXTRA_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
     {
@@ -89,7 +105,7 @@ def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
 
 def _field(column: Column) -> pa.Field[Any]:
     metadata = {"description": column.description, "unit": column.unit, "null": column.null}
-    return pa.field(column.name, column.type, metadata=metadata)
+    return pa.field(column.name, ARROW_TYPES[column.kind], metadata=metadata)
 
 
 def _manifest_metadata(name: str) -> dict[bytes, bytes]:

@@ -203,6 +203,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
     import pyarrow.parquet as pq
 
     from lightmeter.tables import AnswerContext, Flattener, ItemRef
+    from lightmeter.tables.unpacked import tables_of
 
     total = sum(1 for _ in lines(source))
     flattener = Flattener()
@@ -210,7 +211,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
     for place, line in zip(range(min(group, total)), lines(source), strict=False):
         item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place}.jpg", 0)
         flattener.add_answer(line, [item], AnswerContext("run", f"r{place}", "general", "English"))
-    tables: dict[str, pa.Table] = flattener.flush()
+    tables: dict[str, pa.Table] = tables_of(flattener.packed())
 
     def work() -> int:
         rows = 0

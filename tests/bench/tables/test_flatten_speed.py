@@ -22,7 +22,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from lightmeter.tables.extract import FACTS
+from lightmeter.facts.columns import FACTS
 
 HERE = Path(__file__).parent
 ANSWERS = int(os.environ.get("LIGHTMETER_BENCH_ANSWERS", "100000"))

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.tables import AnswerContext, Flattener, ItemRef, flatten
+from lightmeter.facts import flatten
+from lightmeter.facts.shapes import loads
+from lightmeter.facts.usual import decode, decode_entries
+from lightmeter.tables import AnswerContext, Flattener, ItemRef
 from lightmeter.tables.collector import collector_paused
-from lightmeter.tables.shapes import loads
-from lightmeter.tables.usual import decode, decode_entries
+from lightmeter.tables.unpacked import tables_of
 
 CONTEXT = AnswerContext(run_id="run", request_id=None, role=None, language=None)
 ITEMS = (ItemRef("1", "u", 0), ItemRef("2", "v", 1), ItemRef("3", "u", 0))
@@ -57,7 +59,7 @@ def rows_of(answers: list[bytes]) -> dict[str, list[dict]]:
     flattener = Flattener()
     for answer in answers:
         flattener.add_answer(answer, ITEMS, CONTEXT)
-    tables = {table: rows.to_pylist() for table, rows in flattener.flush().items()}
+    tables = {table: rows.to_pylist() for table, rows in tables_of(flattener.packed()).items()}
     for rows in tables.values():
         for row in rows:
             if "raw" in row:  # kept to the letter or written anew: the same JSON

@@ -7,15 +7,15 @@ underscores (`BoundingBox`, `bounding_box`); everything else stays in the column
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, cast
 
-import numpy as np
+from msgspec import UNSET, UnsetType
 
-from lightmeter.tables.severity import likelihood_score
-from lightmeter.tables.shapes import corners, number
+from lightmeter.facts.severity import likelihood_score
+from lightmeter.facts.shapes import corners, number
+from lightmeter.facts.usual import Face
 
 __all__ = ["FACE_COLUMNS", "read_faces"]
 
@@ -33,61 +33,39 @@ _AGE_SPAN: Final = re.compile(r"\D*(\d{1,3})(?:\D+(\d{1,3}))?\D*")
 _PER_CENT: Final = 100.0
 
 
-def read_faces(faces: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The values of `FACE_COLUMNS` of many faces, by column; None for what is not said."""
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for place, fields in enumerate(faces):
-        alike.setdefault(tuple(fields), []).append(place)
-    told: list[tuple[Any, ...]] = [()] * len(faces)
-    for keys, places in alike.items():
-        group = [faces[place] for place in places]
-        for place, values in zip(places, _together(keys, group) or map(_values, group), strict=True):
-            told[place] = values
+def read_faces(faces: Sequence[Face] | Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
+    """The values of `FACE_COLUMNS` of many faces, by column; None for what is not said.
+
+    Args:
+        faces: All of the usual kind, or all as they were answered.
+    """
+    if faces and isinstance(faces[0], Face):
+        return _usual(cast("Sequence[Face]", faces))
+    told = [_values(fields) for fields in cast("Sequence[dict[str, Any]]", faces)]
     return {column: [values[place] for values in told] for place, column in enumerate(FACE_COLUMNS)}
 
 
-def _together(keys: tuple[str, ...], faces: list[dict[str, Any]]) -> list[tuple[Any, ...]] | None:
-    """As `_values` of each face, where all say corners and likelihoods as Google does and nothing else; or None."""
-    felt = _likelihoods(keys)
-    if felt is None:
-        return None
-    words = {emotion: [face[key] for face in faces] for emotion, key in felt}
-    boxes = _boxes(faces)
-    if boxes is None or any(set(map(type, said)) != {str} for said in words.values()):
-        return None
-    steps = {word: likelihood_score(word) for said in words.values() for word in set(said)}
-    pairs = [[(emotion, steps[word]) for word in said] for emotion, said in words.items()]
-    emotions = map(list, zip(*pairs, strict=True)) if pairs else repeat(None, len(faces))
-    return [(*box, None, None, None, None, emotion) for box, emotion in zip(boxes, emotions, strict=True)]
+def _usual(faces: Sequence[Face]) -> dict[str, Sequence[Any]]:
+    boxes = zip(*[_box_around(face.bounding_poly.vertices) for face in faces], strict=True)
+    columns: dict[str, Sequence[Any]] = dict(zip(("left", "top", "width", "height"), boxes, strict=True))
+    nothing = [None] * len(faces)
+    columns |= dict.fromkeys(("age_low", "age_high", "gender", "gender_score"), nothing)
+    joy, sorrow = [face.joy_likelihood for face in faces], [face.sorrow_likelihood for face in faces]
+    anger, surprise = [face.anger_likelihood for face in faces], [face.surprise_likelihood for face in faces]
+    return columns | {"emotions": list(map(_felt, joy, sorrow, anger, surprise))}
 
 
-def _boxes(faces: list[dict[str, Any]]) -> Iterator[tuple[float, ...]] | None:
-    """Left, top, width and height of each face by its corners, or None where any has them otherwise or none."""
-    try:
-        vertices = [face["bounding_poly"]["vertices"] for face in faces]
-        sides = [[corner[side] for around in vertices for corner in around] for side in "xy"]
-        counts = [len(around) for around in vertices]
-        if 0 in counts or not {kind for side in sides for kind in map(type, side)} <= {int, float}:
-            return None
-        across, down = np.array(sides, np.float64)
-    except (TypeError, KeyError, OverflowError):
-        return None
-    if not (np.isfinite(across).all() and np.isfinite(down).all()):
-        return None
-    starts = np.cumsum([0, *counts[:-1]])
-    left, top = (np.minimum.reduceat(side, starts) for side in (across, down))
-    right, bottom = (np.maximum.reduceat(side, starts) for side in (across, down))
-    return zip(*(side.tolist() for side in (left, top, right - left, bottom - top)), strict=True)
+def _box_around(vertices: Sequence[Any]) -> tuple[float, float, float, float]:
+    across, down = [corner.x for corner in vertices], [corner.y for corner in vertices]
+    left, top = min(across), min(down)
+    return left, top, max(across) - left, max(down) - top
 
 
-@lru_cache(maxsize=1024)
-def _likelihoods(keys: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
-    """Emotion and key of each likelihood, where keys speak of these and of corners at most, each once; else None."""
-    names, speaks_of = _spoken_of(keys)
-    plain = speaks_of <= {"emotion"} and not any(name.startswith("emotion") for name in names)
-    if not plain or len(set(names)) < len(names) or "bounding_poly" not in keys:
-        return None
-    return tuple((word, keys[names.index(name)]) for name, word in _LIKELIHOOD_EMOTIONS.items() if name in names)
+@lru_cache(maxsize=4096)
+def _felt(*likelihoods: str | UnsetType) -> list[tuple[str, float | None]] | None:
+    """Emotions with their likelihoods as scores. Cached: the words are six, and most faces say the same four."""
+    said = zip(_LIKELIHOOD_EMOTIONS.values(), likelihoods, strict=True)
+    return [(emotion, likelihood_score(word)) for emotion, word in said if word is not UNSET] or None
 
 
 def _values(fields: dict[str, Any]) -> tuple[Any, ...]:

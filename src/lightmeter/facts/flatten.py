@@ -1,4 +1,4 @@
-"""Raw answers to tables: collected as bytes, read many at a time, whatever their shape.
+"""Raw answers to facts: read many at a time, whatever their shape, and packed column by column. Pure.
 
 Nothing that an answer can hold raises. A value of the wrong type becomes null; what is not understood stays in the
 `raw` column where the table has one, and whole in the journal.
@@ -10,19 +10,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import pyarrow as pa
+from lightmeter.facts.buffers import Buffer, Key, PackedTable, packed_keys
+from lightmeter.facts.columns import FACTS
+from lightmeter.facts.extract import NOT_ASKED, Asked, extract
+from lightmeter.facts.packed import Pieces
+from lightmeter.facts.shapes import entries, json_text, parse_answer
+from lightmeter.facts.usual import Features, decode
 
-from lightmeter.tables.buffers import Buffer, Key, KeyArrays
-from lightmeter.tables.extract import FACTS, Asked, extract
-from lightmeter.tables.parts import spelled_out
-from lightmeter.tables.schema import schema
-from lightmeter.tables.shapes import entries, json_text, parse_answer
-from lightmeter.tables.usual import decode
-
-__all__ = ["Answer", "AnswerContext", "Flattener", "ItemRef"]
+__all__ = ["Answer", "AnswerContext", "Flattener", "ItemRef", "Packed"]
 
 _MAX_FRAME: Final = 2**31 - 1
-_NOT_ASKED: Final = Asked(None, None)
+_TOGETHER: Final = 32
+"""Pictures whose entries become values at once: enough for what is done once, and few enough for the processor's own
+memory."""
 
 
 class ItemRef(NamedTuple):
@@ -66,13 +66,25 @@ Answer: TypeAlias = tuple[bytes, Sequence[ItemRef], AnswerContext]
 """An answer as it came, and whose it is: what `Flattener.add_answer` takes."""
 
 
+class Packed(NamedTuple):
+    """Facts and errors of some answers.
+
+    Attributes:
+        keys: What each key says, column by column.
+        tables: The rows of each table that has any.
+    """
+
+    keys: dict[str, Pieces]
+    tables: dict[str, PackedTable]
+
+
 class Flattener:
-    """Collects facts and errors of answers until they are flushed."""
+    """Collects facts and errors of answers until they are taken, packed."""
 
     def __init__(self) -> None:
-        self._schemas = {table: schema(table) for table in (*FACTS, "errors")}
-        self._buffers = {table: Buffer(table) for table in self._schemas}
-        self._facts = [(table, self._buffers[table].add_feature) for table in FACTS]
+        self._buffers = {table: Buffer(table) for table in (*FACTS, "errors")}
+        self._pictures: list[Features] = []  # of usual answers, and the places of their keys:
+        self._picture_keys: list[int] = []
         self._keys: list[Key] = []
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
@@ -112,32 +124,30 @@ class Flattener:
         echo = _Echo(answer.get("request_id"), answer.get("backends"))
         self._add_errors(echo, results.get("errors"), items, context)
 
-    def tables(self, answers: Iterable[Answer]) -> dict[str, pa.Table]:
-        """The tables of these answers and of all that was added, those alone that have rows or may have some.
-
-        Texts of the key columns are dictionaries. Nothing is kept.
-        """
+    def packed(self, answers: Iterable[Answer] = ()) -> Packed:
+        """These answers and all that was added, packed; nothing is kept."""
         for raw, items, context in answers:
             self.add_answer(raw, items, context)
-        keys, self._keys = KeyArrays(self._keys), []
-        filled = {table: buffer.split() for table, buffer in self._buffers.items() if buffer}
-        return {table: filled.pop(table).table_of(keys, self._schemas[table]) for table in tuple(filled)}
-
-    def flush(self) -> dict[str, pa.Table]:
-        """Everything collected, by table, without the tables that are empty; nothing is kept."""
-        tables = {table: spelled_out(rows, self._schemas[table]) for table, rows in self.tables(()).items()}
-        return {table: rows for table, rows in tables.items() if rows.num_rows}
+        self._read_pictures()
+        keys, self._keys = self._keys, []
+        return Packed(packed_keys(keys), {table: buffer.taken() for table, buffer in self._buffers.items() if buffer})
 
     def _place_of(self, key: Key) -> int:
         self._keys.append(key)
         return len(self._keys) - 1
 
-    def _add_features(self, found: Any, key: Key) -> None:
-        place = len(self._keys)
-        self._keys.append(key)
-        for table, add in self._facts:
-            if (value := getattr(found, table)) is not None:
-                add(place, value)
+    def _add_features(self, found: Features, key: Key) -> None:
+        self._pictures.append(found)
+        self._picture_keys.append(self._place_of(key))
+        if len(self._pictures) >= _TOGETHER:
+            self._read_pictures()
+
+    def _read_pictures(self) -> None:
+        """Make values of what waits; the pictures are let go of."""
+        pictures, self._pictures = self._pictures, []
+        keys, self._picture_keys = self._picture_keys, []
+        for table in FACTS:
+            self._buffers[table].add_features(keys, [getattr(picture, table) for picture in pictures])
 
     def _add_asset(self, found: Mapping[str, Any], item: ItemRef, context: AnswerContext, asked: Asked) -> None:
         self._add_facts(found, Key(item.item_id, item.url, None, context.run_id, asked))
@@ -147,6 +157,7 @@ class Flattener:
                 self._add_facts(frame, _frame_key(item, frame.get("index"), place, context, asked))
 
     def _add_facts(self, found: Mapping[str, Any], key: Key) -> None:
+        self._read_pictures()  # rows keep the order of their answers
         place = self._place_of(key)
         for table in FACTS:
             if value := found.get(table):
@@ -164,15 +175,15 @@ class Flattener:
                 message = error if isinstance(error, str) else json_text(error)
             backend = fields.get("backend") or fields.get("source") or _backend_named(message, echo.backends)
             item = _item_named(fields.get("url") or message, items)
-            key = Key(item and item.item_id, item and item.url, None, context.run_id, _NOT_ASKED)
+            key = Key(item and item.item_id, item and item.url, None, context.run_id, NOT_ASKED)
             columns = {"request_id": [request_id], "backend": [backend], "message": [message]}
             self._buffers["errors"].add_columns(self._place_of(key), columns, 1)
 
 
 def _asked(context: AnswerContext, role: Any, language: Any) -> Asked:
     return Asked(
-        context.role if context.role is not None else role,
-        context.language if context.language is not None else language,
+        context.role if context.role is not None else role if isinstance(role, str) else None,
+        context.language if context.language is not None else language if isinstance(language, str) else None,
     )
 
 

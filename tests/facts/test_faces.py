@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.tables import faces as module
-from lightmeter.tables.faces import FACE_COLUMNS, read_faces
+from lightmeter.facts.faces import FACE_COLUMNS, read_faces
+from lightmeter.facts.usual import decode_entries
 
 BY_SHARES = {
     "BoundingBox": {"Left": 0.25, "Top": 0.5, "Width": 0.125, "Height": 0.25},
@@ -75,10 +76,8 @@ ALIKE = st.fixed_dictionaries(
 )
 
 
-@given(faces=st.lists(ALIKE, max_size=6))
-def test_faces_read_together_are_read_as_each_alone(faces):
-    """Faces of the same fields are read at once: that changes no value and no order."""
-    with pytest.MonkeyPatch.context() as patch:
-        together = read(faces)
-        patch.setattr(module, "_together", lambda _keys, _faces: None)
-        assert together == read(faces)
+@given(fields=ALIKE)
+def test_the_short_way_of_the_usual_face_changes_no_value(fields):
+    """Corners and likelihoods are read as any face is."""
+    usual = decode_entries("faces", [orjson.dumps(fields)])
+    assert usual is None or read(usual) == read([fields])

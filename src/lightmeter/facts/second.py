@@ -1,12 +1,13 @@
-"""A second process that makes tables of answers, for Python itself uses one core only.
+"""A second process that makes facts of answers, for Python itself uses one core only.
 
-It talks over pipes alone (answers in, Arrow's streams out), writes no file, and ends when its input does, so also when
-this process is killed. Whatever becomes of it, no answer is lost: they are kept here until their tables are, and made
-into tables here if it is gone.
+It talks over pipes alone (answers in, packed facts out), writes no file, and ends when its input does, so also when
+this process is killed. Whatever becomes of it, no answer is lost: they are kept here until their facts are, and read
+here if it is gone. It imports neither Arrow nor NumPy: it is there in a moment, and small.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import select
@@ -21,24 +22,20 @@ from threading import Thread
 from typing import Any, Final, cast
 
 import msgspec
-import pyarrow as pa
-from pyarrow import ipc
 
 from lightmeter.cores import cores
-from lightmeter.lean import LEAN, spare_pandas
-from lightmeter.tables.collector import collector_paused
-from lightmeter.tables.flatten import Answer, Flattener
+from lightmeter.facts.flatten import Answer, Flattener, Packed
 
 __all__ = ["Second", "begin_second", "has_room"]
 
-log = logging.getLogger("lightmeter.tables")
+log = logging.getLogger("lightmeter.facts")
 
 _LENGTH: Final = struct.Struct("<Q")
 _PIPE_BYTES: Final = 2**20
 _SWITCH_S: Final = 0.0005
 """For how long the thread that works keeps Python's lock while one that listens or speaks wants it."""
 _PATIENCE_MS: Final = 60_000
-"""For tables that are made in 20 ms."""
+"""For facts that are made in 20 ms."""
 _MOST_ASKED: Final = 2
 """One that it is at, and one for the time until it is asked again."""
 
@@ -50,7 +47,7 @@ def begin_second() -> Second | None:
     try:
         return Second()
     except OSError as error:
-        log.warning("No second process to make tables (%s): this one does it alone.", error)
+        log.warning("No second process to read answers (%s): this one does it alone.", error)
         return None
 
 
@@ -64,10 +61,10 @@ class Second:
 
     def __init__(self) -> None:
         # -P: no module of the folder that somebody happens to stand in. A session of its own: Ctrl-C is not for it.
-        command = [sys.executable, "-P", "-m", "lightmeter.tables.second"]
+        command = [sys.executable, "-P", "-m", "lightmeter.facts.second"]
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
         self._child = subprocess.Popen(  # noqa: S603 (this very Python, with a module of ours)
-            command, stdin=pipe, stdout=pipe, stderr=none, bufsize=0, start_new_session=True, env=LEAN | os.environ
+            command, stdin=pipe, stdout=pipe, stderr=none, bufsize=0, start_new_session=True
         )
         self._to, self._from = cast("Any", self._child.stdin), cast("Any", self._child.stdout)
         _widen(self._to)
@@ -94,7 +91,7 @@ class Second:
         return self._is_ready and self._alone is None and len(self._asked) < _MOST_ASKED
 
     def ask(self, answers: Sequence[Answer]) -> None:
-        """Have tables made of these answers."""
+        """Have these answers read."""
         self._asked.append(answers)
         try:
             self._send(_PACKER.encode(answers))
@@ -103,19 +100,17 @@ class Second:
 
     @property
     def has_answered(self) -> bool:
-        """Whether the tables of what it was asked first are there, so that nobody waits for them."""
+        """Whether the facts of what it was asked first are there, so that nobody waits for them."""
         return self._alone is not None or self._says_something()
 
-    def tables(self) -> dict[str, pa.Table]:
-        """The tables of what it was asked first; waits for them, but not for ever."""
+    def packed(self) -> Packed:
+        """The facts of what it was asked first; waits for them, but not for ever."""
         told = None
         if self._alone is None:
             header = self._receive(_LENGTH.size)
             told = None if header is None else self._receive(*_LENGTH.unpack(header))
         answers = self._asked.popleft()
-        if told is not None:
-            return {name: _table(stream) for name, stream in _STREAMS.decode(told).items()}
-        return self._part().tables(answers)
+        return _PACKED.decode(told) if told is not None else self._part().packed(answers)
 
     def close(self) -> None:
         """End it."""
@@ -144,20 +139,9 @@ class Second:
         if self._alone is None:
             self._child.kill()
             code = self._child.wait()
-            log.warning("The second process that makes tables has ended with code %d; this one goes on alone.", code)
+            log.warning("The second process that reads answers has ended with code %d; this one goes on alone.", code)
             self._alone = Flattener()
         return self._alone
-
-
-def _table(stream: Any) -> pa.Table:
-    return ipc.open_stream(pa.py_buffer(stream)).read_all()
-
-
-def _stream(rows: pa.Table) -> memoryview:
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return memoryview(sink.getvalue())
 
 
 def _framed(message: bytes) -> memoryview:
@@ -186,7 +170,6 @@ def _widen(end: Any) -> None:
 
 def _serve(source: Any, sink: Any) -> None:
     """The other process: reads what it is asked, and writes what it has answered, while it is at something else."""
-    spare_pandas()
     sys.setswitchinterval(_SWITCH_S)
     flattener = Flattener()
     sink.write(_READY)
@@ -195,8 +178,7 @@ def _serve(source: Any, sink: Any) -> None:
     Thread(target=_listen, args=(source, asked), daemon=True).start()
     Thread(target=_speak, args=(sink, answered), daemon=True).start()
     while (message := asked.get()) is not None:
-        tables = flattener.tables(_ANSWERS.decode(message))
-        answered.put(_PACKER.encode({name: _stream(rows) for name, rows in tables.items()}))
+        answered.put(_PACKER.encode(flattener.packed(_ANSWERS.decode(message))))
 
 
 def _listen(source: Any, asked: SimpleQueue[bytearray | None]) -> None:
@@ -216,9 +198,10 @@ def _speak(sink: Any, answered: SimpleQueue[bytes]) -> None:
 _READY: Final = b"\n"
 _PACKER: Final = msgspec.msgpack.Encoder()
 _ANSWERS: Final = msgspec.msgpack.Decoder(list[Answer])
-_STREAMS: Final = msgspec.msgpack.Decoder(dict[str, bytes])
+_PACKED: Final = msgspec.msgpack.Decoder(Packed)
 
 if __name__ == "__main__":
-    with suppress(OSError), collector_paused():
+    gc.disable()  # what comes and goes here are trees, which leave nothing to collect
+    with suppress(OSError):
         _serve(os.fdopen(0, "rb", 0), os.fdopen(os.dup(1), "wb", 0))
     os._exit(0)  # nobody waits for what it is still at

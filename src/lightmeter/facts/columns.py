@@ -1,4 +1,4 @@
-"""Every column of every table, with its type, its meaning, its unit, and when it is null. Data, not code.
+"""Every column of every table, with its type, its meaning, its unit, and when it is null. Data, not code; no Arrow.
 
 Changing anything here that a reader could notice changes `SCHEMA_VERSION` in `schema.py`.
 """
@@ -8,17 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
+__all__ = ["COLUMNS", "CSS_NAME", "FACTS", "KEYS", "Column"]
 
-__all__ = ["COLUMNS", "KEYS", "Column"]
+CSS_NAME: Final = "css_name"
+"""The one column of facts that is told by others of its table."""
 
-_STRING: Final = pa.string()
-_DOUBLE: Final = pa.float64()
-_INT: Final = pa.int32()
-_MOMENT: Final = pa.timestamp("us", tz="UTC")
-_NAMES: Final = pa.list_(pa.string())
-_POLYGON: Final = pa.list_(pa.struct([("x", pa.float64()), ("y", pa.float64())]))
-_EMOTIONS: Final = pa.map_(pa.string(), pa.float64())
+FACTS: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands")
+"""The tables that are filled from assets, named as the answer names them."""
+
+_STRING: Final = "string"
+_DOUBLE: Final = "double"
+_INT: Final = "int32"
+_BYTE: Final = "uint8"
+_FLAG: Final = "bool"
+_MOMENT: Final = "moment"
+_NAMES: Final = "names"
+_POLYGON: Final = "polygon"
+_EMOTIONS: Final = "emotions"
 
 _SHARE: Final = "0 to 1"
 _UNSAID: Final = "not answered"
@@ -31,14 +37,14 @@ class Column:
 
     Attributes:
         name: As in the files and in SQL.
-        type: Its Arrow type.
+        kind: Of its values, one of `schema.ARROW_TYPES`.
         description: What it holds.
         null: When it is null.
         unit: Of its values; `-` where there is none.
     """
 
     name: str
-    type: pa.DataType
+    kind: str
     description: str
     null: str = "never"
     unit: str = "-"
@@ -80,11 +86,11 @@ _COLORS: Final = (
     Column("hex", _STRING, "The colour as #rrggbb.", _UNSAID),
     Column("score", _DOUBLE, "Its prominence.", _UNSAID, _SHARE),
     Column("pixel_fraction", _DOUBLE, "Its share of the picture.", _UNSAID, _SHARE),
-    Column("red", pa.uint8(), "Red.", _UNSAID, "0 to 255"),
-    Column("green", pa.uint8(), "Green.", _UNSAID, "0 to 255"),
-    Column("blue", pa.uint8(), "Blue.", _UNSAID, "0 to 255"),
+    Column("red", _BYTE, "Red.", _UNSAID, "0 to 255"),
+    Column("green", _BYTE, "Green.", _UNSAID, "0 to 255"),
+    Column("blue", _BYTE, "Blue.", _UNSAID, "0 to 255"),
     _SOURCE,
-    Column("css_name", _STRING, "The CSS colour name nearest to red, green and blue, in Oklab.", "a channel is null"),
+    Column(CSS_NAME, _STRING, "The CSS colour name nearest to red, green and blue, in Oklab.", "a channel is null"),
 )
 
 _NSFW: Final = (
@@ -135,7 +141,7 @@ _TEXTS: Final = (
     _SCORE,
     Column(
         "is_full_text",
-        pa.bool_(),
+        _FLAG,
         "Whether this is the whole text and the others of its source are parts of it.",
         "the only entry of its source",
     ),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.tables import TABLES, AnswerContext, Flattener, ItemRef, schema
+from lightmeter.tables.unpacked import tables_of
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role="general", language=None)
 ITEM = ItemRef("item", "https://example.com/a.jpg", 0)
@@ -20,7 +21,7 @@ def flat(asset, *, items=(ITEM,), context=CONTEXT, errors=(), **echo) -> dict[st
     flattener = Flattener()
     assets = asset if isinstance(asset, list) else [asset]
     flattener.add_answer(orjson.dumps({**echo, "all": {"assets": assets, "errors": list(errors)}}), items, context)
-    return {table: rows.to_pylist() for table, rows in flattener.flush().items()}
+    return {table: rows.to_pylist() for table, rows in tables_of(flattener.packed()).items()}
 
 
 def own(rows: list[dict], *names: str) -> list[tuple]:
@@ -205,7 +206,7 @@ def test_what_is_no_answer_has_no_rows(raw):
     """Bytes that are no answer of this contract add nothing and raise nothing."""
     flattener = Flattener()
     flattener.add_answer(raw, [ITEM], CONTEXT)
-    assert flattener.flush() == {}
+    assert tables_of(flattener.packed()) == {}
 
 
 def test_json_that_only_python_writes_is_read():
@@ -213,7 +214,7 @@ def test_json_that_only_python_writes_is_read():
     raw = b'\xef\xbb\xbf{"all": {"assets": [{"tags": {"a": [{"name": "a\\ud800", "score": NaN}]}}]}}'
     flattener = Flattener()
     flattener.add_answer(raw, [ITEM], CONTEXT)
-    assert own(flattener.flush()["tags"].to_pylist(), "name", "score") == [("a?", None)]
+    assert own(tables_of(flattener.packed())["tags"].to_pylist(), "name", "score") == [("a?", None)]
 
 
 JSON = st.recursive(
@@ -243,7 +244,7 @@ def test_no_answer_of_any_shape_raises(assets, errors, echo):
     """Whatever an answer holds, tables of the right schema come of it."""
     flattener = Flattener()
     flattener.add_answer(orjson.dumps({**echo, "all": {"assets": assets, "errors": errors}}), [ITEM], CONTEXT)
-    tables = flattener.flush()
+    tables = tables_of(flattener.packed())
     assert all(rows.schema.equals(schema(table)) for table, rows in tables.items())
 
 
@@ -253,6 +254,6 @@ def test_flushed_tables_can_be_put_together():
     parts = []
     for asset in ({"tags": {"a": [{"score": 1}]}}, {"tags": {"a": [{"score": "x", "source": None}]}}):
         flattener.add_answer(orjson.dumps({"all": {"assets": [asset]}}), [ITEM], CONTEXT)
-        parts.append(flattener.flush()["tags"])
+        parts.append(tables_of(flattener.packed())["tags"])
     assert pa.concat_tables(parts).num_rows == 2
     assert set(TABLES) >= {"tags"}

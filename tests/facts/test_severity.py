@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.tables.severity import severities, severity
+from lightmeter.facts.severity import severities, severity
 
 
 @pytest.mark.parametrize(

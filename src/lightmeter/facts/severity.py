@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from lightmeter.facts.shapes import number
 from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
-from lightmeter.tables.shapes import number
 
 __all__ = ["SAFE_LABEL", "likelihood_score", "severities", "severity"]
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-__all__ = ["Found", "corners", "entries", "json_text", "loads", "number", "parse_answer", "polygon"]
-
-Point: TypeAlias = "dict[str, float]"
+__all__ = ["Corner", "Found", "corners", "entries", "json_text", "loads", "number", "parse_answer"]
 
 # What a bare text stands for, and what the key of an object stands for, where the entry itself does not say.
 _TEXT_MEANS: Final = {
@@ -30,6 +28,13 @@ _KEY_MEANS: Final = {**_TEXT_MEANS, "descriptions": "source", "texts": "source"}
 
 _PIXELS: Final = 2**53
 """No picture is as wide; integers below are doubles without loss."""
+
+
+class Corner(NamedTuple):
+    """A point of a picture."""
+
+    x: float
+    y: float
 
 
 class Found(NamedTuple):
@@ -114,22 +119,17 @@ def number(value: Any) -> float | None:
         return None
 
 
-def polygon(fields: dict[str, Any]) -> list[Point] | None:
-    """The corners around an entry, from `bounding_poly.vertices`; None where there are none.
+def corners(fields: dict[str, Any]) -> list[Corner]:
+    """The corners around an entry, from `bounding_poly.vertices`; an empty list where there are none.
 
     A coordinate that is missing is 0: writers that leave out zeros are common (JSON of Protocol Buffers does).
     """
-    return [{"x": x, "y": y} for x, y in corners(fields)] or None
-
-
-def corners(fields: dict[str, Any]) -> list[tuple[float, float]]:
-    """As `polygon`, as pairs; an empty list where there are none."""
     outline = fields.get("bounding_poly") or fields.get("boundingPoly")
     vertices = outline.get("vertices") if isinstance(outline, dict) else outline
     if not isinstance(vertices, list):
         return []
     return [
-        (_coordinate(corner.get("x", 0)), _coordinate(corner.get("y", 0)))
+        Corner(_coordinate(corner.get("x", 0)), _coordinate(corner.get("y", 0)))
         for corner in vertices
         if isinstance(corner, dict)
     ]

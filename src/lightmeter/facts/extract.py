@@ -5,19 +5,15 @@ Work goes column by column over all entries of an asset: that is what makes a mi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from lightmeter.tables.colornames import CSS_NAME
-from lightmeter.tables.columns import COLUMNS
-from lightmeter.tables.faces import read_faces
-from lightmeter.tables.severity import severity
-from lightmeter.tables.shapes import Found, json_text, polygon
+from lightmeter.facts.columns import COLUMNS, CSS_NAME, FACTS
+from lightmeter.facts.faces import read_faces
+from lightmeter.facts.severity import severity
+from lightmeter.facts.shapes import Corner, Found, corners, json_text
 
-__all__ = ["FACTS", "Asked", "extract", "whole_texts"]
-
-FACTS: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands")
-"""The tables that are filled from assets, named as the answer names them."""
+__all__ = ["NOT_ASKED", "Asked", "extract", "whole_texts"]
 
 
 class Asked(NamedTuple):
@@ -27,10 +23,12 @@ class Asked(NamedTuple):
     language: str | None
 
 
+NOT_ASKED: Final = Asked(None, None)
+
 _Source: TypeAlias = Callable[[Found, Asked], list[Any]]
 
 
-def extract(table: str, found: Found, asked: Asked) -> dict[str, list[Any]]:
+def extract(table: str, found: Found, asked: Asked) -> Mapping[str, Sequence[Any]]:
     """The table's own columns over the entries `found`, raw: types are settled when arrays are made."""
     if table == "faces":
         return _faces(found)
@@ -54,8 +52,8 @@ def _severity(found: Found, _: Asked) -> list[Any]:
     return [severity(said.get("label"), said.get("score"), said.get("likelihood")) for said in found.fields]
 
 
-def _polygon(found: Found, _: Asked) -> list[Any]:
-    return [polygon(fields) for fields in found.fields]
+def _polygon(found: Found, _: Asked) -> list[list[Corner]]:
+    return [corners(fields) for fields in found.fields]
 
 
 def _raw(found: Found, _: Asked) -> list[Any]:
@@ -101,7 +99,7 @@ def _lead_and_parts(texts: list[Any]) -> list[bool | None]:
     return whole
 
 
-def _faces(found: Found) -> dict[str, list[Any]]:
+def _faces(found: Found) -> dict[str, Sequence[Any]]:
     return {
         "face": list(range(len(found.fields))),
         **read_faces(found.fields),

@@ -10,7 +10,7 @@ Entries of which a table keeps the JSON stay JSON here; `decode_entries` reads t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import orjson
@@ -22,6 +22,7 @@ __all__ = [
     "Brand",
     "Color",
     "Description",
+    "Face",
     "Features",
     "Nsfw",
     "Tag",
@@ -108,6 +109,35 @@ class Brand(_Scored, gc=False):
     name: str | None = None
 
 
+class _Around(msgspec.Struct, gc=False):
+    vertices: Annotated[list[_Corner], msgspec.Meta(min_length=1)]
+
+
+_Likelihood: TypeAlias = str | msgspec.UnsetType
+_NOT_READ: Final = msgspec.Raw()
+
+
+class Face(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """An entry of `faces` that says corners and likelihoods, as Google does, and nothing else that is understood."""
+
+    bounding_poly: _Around
+    source: str | None = None
+    joy_likelihood: _Likelihood = msgspec.UNSET
+    sorrow_likelihood: _Likelihood = msgspec.UNSET
+    anger_likelihood: _Likelihood = msgspec.UNSET
+    surprise_likelihood: _Likelihood = msgspec.UNSET
+    blurred_likelihood: msgspec.Raw = _NOT_READ
+    headwear_likelihood: msgspec.Raw = _NOT_READ
+    under_exposed_likelihood: msgspec.Raw = _NOT_READ
+    detection_confidence: msgspec.Raw = _NOT_READ
+    landmarking_confidence: msgspec.Raw = _NOT_READ
+    fd_bounding_poly: msgspec.Raw = _NOT_READ
+    landmarks: msgspec.Raw = _NOT_READ
+    pan_angle: msgspec.Raw = _NOT_READ
+    roll_angle: msgspec.Raw = _NOT_READ
+    tilt_angle: msgspec.Raw = _NOT_READ
+
+
 class Features(msgspec.Struct, gc=False):
     """The features of an asset or a frame, named as their tables; None where one is not answered."""
 
@@ -152,26 +182,32 @@ def decode(raw: bytes) -> Answer | None:
 
 
 def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | None:
-    """Entries of one of the `WHOLE` features: texts and brands as their types, faces as dicts.
+    """Entries of one of the `WHOLE` features as their types; faces as dicts where not all are of the usual kind.
 
     Returns:
         None where any is unusual, or no UTF-8 in a place that no type looks at. Never raises.
     """
     joined = b"[" + b",".join(pieces) + b"]"
     try:
-        if table != "faces":
-            if not joined.isascii():
-                joined.decode()
-            told: list[Any] = _ENTRIES[table].decode(joined)
-            return told
-        faces: list[Any] = orjson.loads(joined)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, orjson.JSONDecodeError):
+        if not joined.isascii():
+            joined.decode()
+        told: list[Any] = _ENTRIES[table].decode(joined)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _objects(joined) if table == "faces" else None
+    return told
+
+
+def _objects(joined: bytes) -> list[Any] | None:
+    try:
+        found: list[Any] = orjson.loads(joined)
+    except orjson.JSONDecodeError:
         return None
-    return faces if set(map(type, faces)) <= {dict} else None
+    return found if set(map(type, found)) <= {dict} else None
 
 
 _ANSWER: Final = msgspec.json.Decoder(Answer)
 _ENTRIES: Final[dict[str, Any]] = {
     "texts": msgspec.json.Decoder(list[Text]),
     "brands": msgspec.json.Decoder(list[Brand]),
+    "faces": msgspec.json.Decoder(list[Face]),
 }

@@ -1,0 +1,152 @@
+"""Rows of one table on their way to bytes: entries of usual answers, and rows that came as values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from struct import pack
+from typing import Any, Final, NamedTuple
+
+from lightmeter.facts.bulk import lists_of
+from lightmeter.facts.clean import cleaned
+from lightmeter.facts.columns import COLUMNS, CSS_NAME
+from lightmeter.facts.extract import NOT_ASKED, Asked, extract
+from lightmeter.facts.packed import Pieces, column_of
+from lightmeter.facts.shapes import entries as entries_of
+from lightmeter.facts.shapes import loads
+from lightmeter.facts.usual import KEYED
+
+__all__ = ["KEY_KINDS", "TOLD_ELSEWHERE", "Buffer", "Key", "PackedTable", "packed_keys"]
+
+KEY_KINDS: Final = {
+    "item_id": "string",
+    "url": "string",
+    "frame": "int32",
+    "run_id": "string",
+    "role": "string",
+    "language": "string",
+}
+"""The columns that a `Key` tells, and their kinds."""
+
+TOLD_ELSEWHERE: Final = {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
+"""Columns that entries do not say: they come of other columns, or of the request."""
+
+
+class Key(NamedTuple):
+    """The values of the key columns over the rows of one picture, and what its descriptions were asked for in."""
+
+    item_id: str | None
+    url: str | None
+    frame: int | None
+    run_id: str | None
+    asked: Asked
+
+
+class PackedTable(NamedTuple):
+    """Rows of one table, packed.
+
+    Attributes:
+        keys: Of each picture that has rows, its key's place among all keys, 32 bits each; ascending.
+        counts: How many rows each has, 32 bits each.
+        rows: How many rows there are.
+        columns: The columns that entries say, by name.
+    """
+
+    keys: bytes
+    counts: bytes
+    rows: int
+    columns: dict[str, Pieces]
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.keys) + len(self.counts) + sum(map(len, chain.from_iterable(self.columns.values())))
+
+
+class Buffer:
+    """Rows of one table, in the order of their keys.
+
+    Args:
+        table: Its name.
+    """
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        own = [column for column in COLUMNS[table] if column.name not in TOLD_ELSEWHERE.get(table, ())]
+        self._kinds = {column.name: column.kind for column in own}
+        self._columns = {name: column_of(name, kind) for name, kind in self._kinds.items()}
+        self._keys: list[int] = []
+        self._counts: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def add_features(self, keys: list[int], values: list[Any]) -> None:
+        """What usual answers say of pictures, None where they say nothing.
+
+        Args:
+            keys: Of each picture, its key's place among all keys.
+            values: Of each picture, this feature.
+        """
+        if None in values:
+            keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
+            values = [value for value in values if value is not None]
+        entries, counts = _entries(values, keyed=self._table in KEYED)
+        if not entries:
+            return
+        lists = lists_of(self._table, entries, counts)
+        if lists is not None:
+            self._add(keys, counts, lists)
+        elif len(keys) > 1:
+            for key, value in zip(keys, values, strict=True):
+                self.add_features([key], [value])
+        else:  # unusual where only the feature's own reader looks: this picture's goes the long way
+            told = entries_of(self._table, [loads(bytes(piece)) for piece in entries])
+            self.add_columns(keys[0], extract(self._table, told, NOT_ASKED), len(told.fields))
+
+    def add_columns(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
+        """Rows of one key as any values, column by column."""
+        if count:
+            self._add([key], [count], {name: cleaned(kind, columns[name]) for name, kind in self._kinds.items()})
+
+    def taken(self) -> PackedTable:
+        """All that is here; nothing is kept."""
+        keys, counts = self._keys, self._counts
+        self._keys, self._counts = [], []
+        columns = {name: column.taken() for name, column in self._columns.items()}
+        return PackedTable(pack(f"{len(keys)}i", *keys), pack(f"{len(keys)}i", *counts), sum(counts), columns)
+
+    def _add(self, keys: Sequence[int], counts: Sequence[int], lists: Mapping[str, Sequence[Any]]) -> None:
+        self._keys += keys
+        self._counts += counts
+        for name, column in self._columns.items():
+            column.add(lists[name])
+
+
+def packed_keys(keys: Sequence[Key]) -> dict[str, Pieces]:
+    """The columns of `KEY_KINDS` over these keys."""
+    values: dict[str, list[Any]] = {
+        "item_id": [key.item_id for key in keys],
+        "url": [key.url for key in keys],
+        "frame": [key.frame for key in keys],
+        "run_id": [key.run_id for key in keys],
+        "role": [key.asked.role for key in keys],
+        "language": [key.asked.language for key in keys],
+    }
+    packed = {}
+    for name, kind in KEY_KINDS.items():
+        column = column_of(name, kind)
+        column.add(values[name])
+        packed[name] = column.taken()
+    return packed
+
+
+def _entries(values: Sequence[Any], *, keyed: bool) -> tuple[list[Any], list[int]]:
+    """All entries of a feature of many pictures, and how many each has."""
+    if not keyed:
+        return list(chain.from_iterable(values)), list(map(len, values))
+    groups = list(chain.from_iterable(map(dict.values, values)))
+    entries = list(chain.from_iterable(groups))
+    if len(entries) == len(groups) and all(groups):  # one under each key, as usual
+        return entries, list(map(len, values))
+    return entries, [sum(map(len, value.values())) for value in values]

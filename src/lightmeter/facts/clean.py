@@ -1,0 +1,35 @@
+"""Values of answers that keep to no shape, made what a column holds; a value of another kind is None. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from lightmeter.facts.shapes import number
+
+__all__ = ["cleaned", "whole_number"]
+
+
+def cleaned(kind: str, values: Sequence[Any]) -> Sequence[Any]:
+    """The values as a column of the kind takes them. Never raises."""
+    clean = _CLEANERS.get(kind)
+    return values if clean is None else [clean(value) for value in values]
+
+
+def whole_number(value: Any, low: int, high: int) -> int | None:
+    """A whole number from `low` to below `high`; 2.0 is one."""
+    figure = number(value)
+    if figure is None or not figure.is_integer():
+        return None
+    whole = int(value)
+    return whole if low <= whole < high else None
+
+
+_CLEANERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "string": lambda value: value if isinstance(value, str) else None,
+    "double": number,
+    "bool": lambda value: value if isinstance(value, bool) else None,
+    "int32": lambda value: whole_number(value, -(2**31), 2**31),
+    "uint8": lambda value: whole_number(value, 0, 2**8),
+}
+"""Polygons and emotions are made by our own hands."""
