@@ -13,7 +13,7 @@ from lightmeter.facts.columns import COLUMNS, CSS_NAME
 from lightmeter.facts.flatten import Packed
 from lightmeter.facts.packed import CODES, Pieces
 from lightmeter.tables.colornames import css_names
-from lightmeter.tables.parts import spelled_out
+from lightmeter.tables.parts import as_schema
 from lightmeter.tables.schema import ARROW_TYPES, schema
 
 __all__ = ["Keys", "array_of_packed", "table_of", "tables_of"]
@@ -36,7 +36,7 @@ class Keys:
 def tables_of(packed: Packed) -> dict[str, pa.Table]:
     """The tables of some answers, those alone that have rows."""
     keys = Keys(packed.keys)
-    return {table: spelled_out(table_of(table, [(keys, rows)]), schema(table)) for table, rows in packed.tables.items()}
+    return {table: as_schema(table_of(table, [(keys, rows)]), schema(table)) for table, rows in packed.tables.items()}
 
 
 def table_of(table: str, packed: Sequence[tuple[Keys, PackedTable]]) -> pa.Table:
@@ -132,7 +132,8 @@ def _of_keys(name: str, keys: Sequence[Keys], places: Sequence[Any]) -> Any:
     rows = pa.array(np.concatenate([own + start for own, start in zip(places, starts, strict=True)]))
     values = pa.concat_arrays(known)
     if KEY_KINDS[name] == "string":
-        return pa.DictionaryArray.from_arrays(rows, values, safe=False)  # all places are there
+        told: Any = values.dictionary_encode()
+        return pa.DictionaryArray.from_arrays(told.indices.take(rows), told.dictionary, safe=False)
     return values.take(rows) if values.null_count < len(values) else pa.nulls(len(rows), values.type)
 
 
