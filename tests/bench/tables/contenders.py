@@ -120,7 +120,6 @@ def json_normalize(source: Path, folder: Path) -> Callable[[], int]:
 
 
 def pydantic_loop(source: Path, folder: Path) -> Callable[[], int]:
-    import pandas as pd  # noqa: F401 (as for ours)
     import pyarrow as pa
     from pydantic import BaseModel, create_model
 

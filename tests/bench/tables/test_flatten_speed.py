@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 
 import duckdb
@@ -63,26 +62,33 @@ def measured(name: str, source: Path, folder: Path) -> dict[str, float] | str:
         while process.poll() is None:
             peak_mb = max(peak_mb, sum(map(held_mb, family(process.pid))))
             time.sleep(SAMPLED_S)
-        said, error = process.stdout.read(), process.stderr.read()
-    return json.loads(said) | {"peak_mb": peak_mb} if process.returncode == 0 else error.strip().splitlines()[-1]
+        printed, error = process.stdout.read(), process.stderr.read()
+    return json.loads(printed) | {"peak_mb": peak_mb} if process.returncode == 0 else error.strip().splitlines()[-1]
 
 
 def family(pid: int) -> list[int]:
-    """A process, and all that it has started."""
-    children = [path.read_text(encoding="ascii").split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    return [pid, *(one for child in chain.from_iterable(children) for one in family(int(child)))]
+    """A process, and all that it has started; not what is still its double, in its memory, about to start a program."""
+    told = [said(path) for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    own = said(Path(f"/proc/{pid}/cmdline"))
+    children = [int(child) for child in " ".join(told).split() if said(Path(f"/proc/{child}/cmdline")) != own]
+    return [pid, *(one for child in children for one in family(child))]
+
+
+def said(path: Path) -> str:
+    """What a file says of a process; nothing where it has just ended."""
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""
 
 
 def held_mb(pid: int) -> float:
     """Memory of a process in MB of 2**20 bytes; what it shares with others counts by halves, thirds and so on (PSS)."""
-    try:
-        said = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-        return int(said.split("\nPss:")[1].split()[0]) / 1024
-    except (OSError, IndexError):  # it has just ended
-        return 0.0
+    told = said(Path(f"/proc/{pid}/smaps_rollup"))
+    return int(told.split("\nPss:")[1].split()[0]) / 1024 if "\nPss:" in told else 0.0
 
 
-def printed(found: dict[str, dict[str, float] | str], floors: list[dict[str, float]]) -> None:
+def show(found: dict[str, dict[str, float] | str], floors: list[dict[str, float]]) -> None:
     own = found.get(OURS)
     titles = ("seconds", "CPU s", "rows/s", "peak MB", "disk MB", "x ours", "x floors", "CPU x")
     print(f"\n\n{ANSWERS:,} answers\n{'':24}{''.join(f'{title:>11}' for title in titles)}")
@@ -128,7 +134,7 @@ def test_flatten_beside_its_peers(source, tmp_path):
         found[name] = measured(name, source, folder)
     floors = [found.get(name) for name in FLOORS]
     whole = all(isinstance(floor, dict) for floor in floors)
-    printed(found, floors if whole else [])
+    show(found, floors if whole else [])
     print("\n".join(told_goals(found, floors if whole else [])))
     rows = {said["rows"] for said in found.values() if isinstance(said, dict)}
     assert len(rows) == 1, found
