@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from struct import pack
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.facts.bulk import lists_of
 from lightmeter.facts.clean import cleaned
 from lightmeter.facts.columns import COLUMNS, CSS_NAME
-from lightmeter.facts.extract import NOT_ASKED, Asked, extract
+from lightmeter.facts.extract import NOT_ASKED, extract
 from lightmeter.facts.packed import Pieces, column_of
 from lightmeter.facts.shapes import entries as entries_of
 from lightmeter.facts.shapes import loads
-from lightmeter.facts.usual import KEYED
+from lightmeter.facts.usual import KEYED, WHOLE
 
 __all__ = ["KEY_KINDS", "TOLD_ELSEWHERE", "Buffer", "Key", "PackedTable", "packed_keys"]
 
@@ -32,14 +32,12 @@ TOLD_ELSEWHERE: Final = {"colors": (CSS_NAME,), "descriptions": ("role", "langua
 """Columns that entries do not say: they come of other columns, or of the request."""
 
 
-class Key(NamedTuple):
-    """The values of the key columns over the rows of one picture, and what its descriptions were asked for in."""
+Key: TypeAlias = tuple[str | None, str | None, int | None, str | None, str | None, str | None]
+"""What `KEY_KINDS` names, over the rows of one picture. Bare: a named tuple takes ten times as long to make."""
 
-    item_id: str | None
-    url: str | None
-    frame: int | None
-    run_id: str | None
-    asked: Asked
+
+_TOGETHER: Final = 128
+"""Pictures whose entries are decoded together where a table keeps their JSON, and decodes it by itself."""
 
 
 class PackedTable(NamedTuple):
@@ -75,11 +73,11 @@ class Buffer:
         own = [column for column in COLUMNS[table] if column.name not in TOLD_ELSEWHERE.get(table, ())]
         self._kinds = {column.name: column.kind for column in own}
         self._columns = {name: column_of(name, kind) for name, kind in self._kinds.items()}
+        self._together = _TOGETHER if table in WHOLE else 1
+        self._waiting: list[Any] = []  # features of usual answers, and the places of their keys:
+        self._waiting_keys: list[int] = []
         self._keys: list[int] = []
         self._counts: list[int] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._keys)
 
     def add_features(self, keys: list[int], values: list[Any]) -> None:
         """What usual answers say of pictures, None where they say nothing.
@@ -91,6 +89,17 @@ class Buffer:
         if None in values:
             keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
             values = [value for value in values if value is not None]
+        self._waiting_keys += keys
+        self._waiting += values
+        if len(self._waiting) >= self._together:
+            self._read()
+
+    def _read(self) -> None:
+        keys, self._waiting_keys = self._waiting_keys, []
+        values, self._waiting = self._waiting, []
+        self._read_features(keys, values)
+
+    def _read_features(self, keys: list[int], values: list[Any]) -> None:
         entries, counts = _entries(values, keyed=self._table in KEYED)
         if not entries:
             return
@@ -99,18 +108,20 @@ class Buffer:
             self._add(keys, counts, lists)
         elif len(keys) > 1:
             for key, value in zip(keys, values, strict=True):
-                self.add_features([key], [value])
+                self._read_features([key], [value])
         else:  # unusual where only the feature's own reader looks: this picture's goes the long way
             told = entries_of(self._table, [loads(bytes(piece)) for piece in entries])
             self.add_columns(keys[0], extract(self._table, told, NOT_ASKED), len(told.fields))
 
     def add_columns(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
         """Rows of one key as any values, column by column."""
+        self._read()
         if count:
             self._add([key], [count], {name: cleaned(kind, columns[name]) for name, kind in self._kinds.items()})
 
     def taken(self) -> PackedTable:
         """All that is here; nothing is kept."""
+        self._read()
         keys, counts = self._keys, self._counts
         self._keys, self._counts = [], []
         columns = {name: column.taken() for name, column in self._columns.items()}
@@ -125,18 +136,10 @@ class Buffer:
 
 def packed_keys(keys: Sequence[Key]) -> dict[str, Pieces]:
     """The columns of `KEY_KINDS` over these keys."""
-    values: dict[str, list[Any]] = {
-        "item_id": [key.item_id for key in keys],
-        "url": [key.url for key in keys],
-        "frame": [key.frame for key in keys],
-        "run_id": [key.run_id for key in keys],
-        "role": [key.asked.role for key in keys],
-        "language": [key.asked.language for key in keys],
-    }
     packed = {}
-    for name, kind in KEY_KINDS.items():
+    for place, (name, kind) in enumerate(KEY_KINDS.items()):
         column = column_of(name, kind)
-        column.add(values[name])
+        column.add([key[place] for key in keys])
         packed[name] = column.taken()
     return packed
 

@@ -20,7 +20,7 @@ from lightmeter.facts.usual import Features, decode
 __all__ = ["Answer", "AnswerContext", "Flattener", "ItemRef", "Packed"]
 
 _MAX_FRAME: Final = 2**31 - 1
-_TOGETHER: Final = 32
+_TOGETHER: Final = 24
 """Pictures whose entries become values at once: enough for what is done once, and few enough for the processor's own
 memory."""
 
@@ -102,7 +102,7 @@ class Flattener:
         for item in items:
             if item.asset is not None and 0 <= item.asset < len(assets):
                 asset = assets[item.asset]
-                self._add_features(asset, Key(item.item_id, item.url, None, context.run_id, asked))
+                self._add_features(asset, (item.item_id, item.url, None, context.run_id, *asked))
                 for place, frame in enumerate(asset.frames or ()):
                     self._add_features(frame, _frame_key(item, frame.index, place, context, asked))
         if results.errors:
@@ -130,7 +130,8 @@ class Flattener:
             self.add_answer(raw, items, context)
         self._read_pictures()
         keys, self._keys = self._keys, []
-        return Packed(packed_keys(keys), {table: buffer.taken() for table, buffer in self._buffers.items() if buffer})
+        taken = {table: buffer.taken() for table, buffer in self._buffers.items()}
+        return Packed(packed_keys(keys), {table: rows for table, rows in taken.items() if rows.rows})
 
     def _place_of(self, key: Key) -> int:
         self._keys.append(key)
@@ -150,20 +151,20 @@ class Flattener:
             self._buffers[table].add_features(keys, [getattr(picture, table) for picture in pictures])
 
     def _add_asset(self, found: Mapping[str, Any], item: ItemRef, context: AnswerContext, asked: Asked) -> None:
-        self._add_facts(found, Key(item.item_id, item.url, None, context.run_id, asked))
+        self._add_facts(found, (item.item_id, item.url, None, context.run_id, *asked), asked)
         frames = found.get("frames")
         for place, frame in enumerate(frames if isinstance(frames, list) else ()):
             if isinstance(frame, dict):
-                self._add_facts(frame, _frame_key(item, frame.get("index"), place, context, asked))
+                self._add_facts(frame, _frame_key(item, frame.get("index"), place, context, asked), asked)
 
-    def _add_facts(self, found: Mapping[str, Any], key: Key) -> None:
+    def _add_facts(self, found: Mapping[str, Any], key: Key, asked: Asked) -> None:
         self._read_pictures()  # rows keep the order of their answers
         place = self._place_of(key)
         for table in FACTS:
             if value := found.get(table):
                 told = entries(table, value)
                 if rows := len(told.fields):
-                    self._buffers[table].add_columns(place, extract(table, told, key.asked), rows)
+                    self._buffers[table].add_columns(place, extract(table, told, asked), rows)
 
     def _add_errors(self, echo: _Echo, errors: Any, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Errors are texts, usually without a URL: they belong to a row where it is alone, or is named."""
@@ -175,7 +176,7 @@ class Flattener:
                 message = error if isinstance(error, str) else json_text(error)
             backend = fields.get("backend") or fields.get("source") or _backend_named(message, echo.backends)
             item = _item_named(fields.get("url") or message, items)
-            key = Key(item and item.item_id, item and item.url, None, context.run_id, NOT_ASKED)
+            key = (item and item.item_id, item and item.url, None, context.run_id, *NOT_ASKED)
             columns = {"request_id": [request_id], "backend": [backend], "message": [message]}
             self._buffers["errors"].add_columns(self._place_of(key), columns, 1)
 
@@ -190,7 +191,7 @@ def _asked(context: AnswerContext, role: Any, language: Any) -> Asked:
 def _frame_key(item: ItemRef, index: Any, place: int, context: AnswerContext, asked: Asked) -> Key:
     """The key of a frame: its own number where it has a usable one, else its place."""
     known = type(index) is int and 0 <= index <= _MAX_FRAME
-    return Key(item.item_id, item.url, index if known else place, context.run_id, asked)
+    return item.item_id, item.url, index if known else place, context.run_id, *asked
 
 
 def _backend_named(message: str, backends: Any) -> str | None:

@@ -124,11 +124,12 @@ class Second:
 
     def _send(self, message: bytes) -> None:
         """Write a message; TimeoutError where nobody reads it."""
-        view = _framed(message)
-        while view:
-            if not self._room.poll(_PATIENCE_MS):
-                raise TimeoutError
-            view = view[self._to.write(view) or 0 :]
+        for part in (_LENGTH.pack(len(message)), message):
+            view = memoryview(part)
+            while view:
+                if not self._room.poll(_PATIENCE_MS):
+                    raise TimeoutError
+                view = view[self._to.write(view) or 0 :]
 
     def _receive(self, size: int) -> bytearray | None:
         """So many bytes; None where it ends before, or says nothing any more."""
@@ -142,10 +143,6 @@ class Second:
             log.warning("The second process that reads answers has ended with code %d; this one goes on alone.", code)
             self._alone = Flattener()
         return self._alone
-
-
-def _framed(message: bytes) -> memoryview:
-    return memoryview(_LENGTH.pack(len(message)) + message)
 
 
 def _read(source: Any, size: int, is_there: Callable[[], bool] = lambda: True) -> bytearray | None:
@@ -190,9 +187,11 @@ def _listen(source: Any, asked: SimpleQueue[bytearray | None]) -> None:
 def _speak(sink: Any, answered: SimpleQueue[bytes]) -> None:
     with suppress(OSError):
         while True:
-            view = _framed(answered.get())
-            while view:
-                view = view[sink.write(view) :]
+            message = answered.get()
+            for part in (_LENGTH.pack(len(message)), message):
+                view = memoryview(part)
+                while view:
+                    view = view[sink.write(view) :]
 
 
 _READY: Final = b"\n"

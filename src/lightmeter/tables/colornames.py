@@ -60,7 +60,7 @@ def nearest_css_names(channels: Any) -> list[str]:
 
 
 def css_names(red: Any, green: Any, blue: Any) -> Any:
-    """The name nearest to each colour, as an Arrow array; null where a channel is null.
+    """The name nearest to each colour, as an Arrow array of a dictionary; null where a channel is null.
 
     Args:
         red: Arrow array of 0 to 255, shape (n,); so are `green` and `blue`.
@@ -70,8 +70,7 @@ def css_names(red: Any, green: Any, blue: Any) -> Any:
     said = (red, green, blue)
     lacks = np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in said])
     channels = np.stack([column.fill_null(pa.scalar(0, column.type)).to_numpy() for column in said], axis=1)
-    places: Any = pa.array(_nearest(channels), mask=lacks)  # null where a channel is: what is taken there is null
-    return pa.array(_NAMES, pa.string()).take(places)
+    return pa.DictionaryArray.from_arrays(_nearest(channels), pa.array(_NAMES), mask=lacks, safe=False)
 
 
 def _nearest(channels: Any) -> Any:
@@ -82,7 +81,7 @@ def _nearest(channels: Any) -> Any:
         roots = np.ones((len(asked), 4))
         np.cbrt(asked @ _TO_LMS.T, out=roots[:, :3])
         (roots @ _CLOSENESS).argmax(axis=1, out=found[start : start + _AT_ONCE])
-    return found
+    return found.astype(np.int32)
 
 
 _NAMES: Final = list(CSS_NAMES)
