@@ -1,4 +1,4 @@
-"""Arrow with less memory, for processes that are ours alone: the command line, and what it starts."""
+"""Arrow with less memory, for processes that are ours alone: those of the command line."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.tables import TABLES, AnswerContext, Flattener, ItemRef, schema
+from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
+from lightmeter.tables import TABLES, schema
 from lightmeter.tables.unpacked import tables_of
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role="general", language=None)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.facts import flatten
+from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.facts.shapes import loads
 from lightmeter.facts.usual import decode, decode_entries
-from lightmeter.tables import AnswerContext, Flattener, ItemRef
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.unpacked import tables_of
 

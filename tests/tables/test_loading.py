@@ -13,8 +13,9 @@ import orjson
 import pytest
 
 from lightmeter.facts import second as module
+from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.facts.second import Second, has_room
-from lightmeter.tables import TABLES, AnswerContext, Dataset, ItemRef, schema
+from lightmeter.tables import TABLES, Dataset, schema
 from lightmeter.tables.loading import ALONE_BYTES, BATCH_BYTES, Loader
 
 CONTEXT = AnswerContext("run", None, "general", "English")

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lightmeter.errors import UsageError
-from lightmeter.tables import AnswerContext, Dataset, Flattener, ItemRef, questions
+from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
+from lightmeter.tables import Dataset, questions
 from lightmeter.tables.records import Recorder, Same
 from lightmeter.tables.unpacked import tables_of
 

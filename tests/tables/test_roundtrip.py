@@ -10,7 +10,8 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.tables import TABLES, AnswerContext, Dataset, ItemRef, schema
+from lightmeter.facts.flatten import AnswerContext, ItemRef
+from lightmeter.tables import TABLES, Dataset, schema
 from lightmeter.tables.loading import Loader
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -87,7 +87,8 @@ def lightmeter(source: Path, folder: Path) -> Callable[[], int]:
 
     begin_lean()  # as every command of ours does
     spare_pandas()
-    from lightmeter.tables import TABLES, AnswerContext, Dataset, ItemRef, schema
+    from lightmeter.facts.flatten import AnswerContext, ItemRef
+    from lightmeter.tables import TABLES, Dataset, schema
     from lightmeter.tables.collector import collector_paused
     from lightmeter.tables.loading import Loader
 
@@ -201,7 +202,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from lightmeter.tables import AnswerContext, Flattener, ItemRef
+    from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
     from lightmeter.tables.unpacked import tables_of
 
     total = sum(1 for _ in lines(source))
