@@ -67,7 +67,8 @@ class Second:
             command, stdin=pipe, stdout=pipe, stderr=none, bufsize=0, start_new_session=True
         )
         self._to, self._from = cast("Any", self._child.stdin), cast("Any", self._child.stdout)
-        _widen(self._to)
+        for end in (self._to, self._from):
+            _widen(end)
         os.set_blocking(self._to.fileno(), False)
         self._news, self._room = select.poll(), select.poll()
         self._news.register(self._from.fileno(), select.POLLIN)
