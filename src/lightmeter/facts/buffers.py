@@ -16,7 +16,7 @@ from lightmeter.facts.shapes import entries as entries_of
 from lightmeter.facts.shapes import loads
 from lightmeter.facts.usual import KEYED, WHOLE
 
-__all__ = ["KEY_KINDS", "TOLD_ELSEWHERE", "Buffer", "Key", "PackedTable", "packed_keys"]
+__all__ = ["KEY_KINDS", "Buffer", "Key", "PackedTable", "packed_keys"]
 
 KEY_KINDS: Final = {
     "item_id": "string",
@@ -28,7 +28,7 @@ KEY_KINDS: Final = {
 }
 """The columns that a `Key` tells, and their kinds."""
 
-TOLD_ELSEWHERE: Final = {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
+_TOLD_ELSEWHERE: Final = {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
 """Columns that entries do not say: they come of other columns, or of the request."""
 
 
@@ -70,7 +70,7 @@ class Buffer:
 
     def __init__(self, table: str) -> None:
         self._table = table
-        own = [column for column in COLUMNS[table] if column.name not in TOLD_ELSEWHERE.get(table, ())]
+        own = [column for column in COLUMNS[table] if column.name not in _TOLD_ELSEWHERE.get(table, ())]
         self._kinds = {column.name: column.kind for column in own}
         self._columns = {name: column_of(name, kind) for name, kind in self._kinds.items()}
         self._together = _TOGETHER if table in WHOLE else 1

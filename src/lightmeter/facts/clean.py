@@ -7,13 +7,18 @@ from typing import Any, Final
 
 from lightmeter.facts.shapes import number
 
-__all__ = ["cleaned", "whole_number"]
+__all__ = ["cleaned", "flag", "whole_number"]
 
 
 def cleaned(kind: str, values: Sequence[Any]) -> Sequence[Any]:
     """The values as a column of the kind takes them. Never raises."""
     clean = _CLEANERS.get(kind)
     return values if clean is None else [clean(value) for value in values]
+
+
+def flag(value: Any) -> bool | None:
+    """True or False, and nothing that passes for it."""
+    return value if isinstance(value, bool) else None
 
 
 def whole_number(value: Any, low: int, high: int) -> int | None:
@@ -28,7 +33,7 @@ def whole_number(value: Any, low: int, high: int) -> int | None:
 _CLEANERS: Final[dict[str, Callable[[Any], Any]]] = {
     "string": lambda value: value if isinstance(value, str) else None,
     "double": number,
-    "bool": lambda value: value if isinstance(value, bool) else None,
+    "bool": flag,
     "int32": lambda value: whole_number(value, -(2**31), 2**31),
     "uint8": lambda value: whole_number(value, 0, 2**8),
 }

@@ -125,12 +125,7 @@ class Second:
 
     def _send(self, message: bytes) -> None:
         """Write a message; TimeoutError where nobody reads it."""
-        for part in (_LENGTH.pack(len(message)), message):
-            view = memoryview(part)
-            while view:
-                if not self._room.poll(_PATIENCE_MS):
-                    raise TimeoutError
-                view = view[self._to.write(view) or 0 :]
+        _write(self._to, message, lambda: bool(self._room.poll(_PATIENCE_MS)))
 
     def _receive(self, size: int) -> bytearray | None:
         """So many bytes; None where it ends before, or says nothing any more."""
@@ -156,6 +151,16 @@ def _read(source: Any, size: int, is_there: Callable[[], bool] = lambda: True) -
             return None
         view = view[got:]
     return into
+
+
+def _write(sink: Any, message: bytes, is_room: Callable[[], bool] = lambda: True) -> None:
+    """Write a message and how long it is; TimeoutError where there is no room for it."""
+    for part in (_LENGTH.pack(len(message)), message):
+        view = memoryview(part)
+        while view:
+            if not is_room():
+                raise TimeoutError
+            view = view[sink.write(view) or 0 :]
 
 
 def _widen(end: Any) -> None:
@@ -188,11 +193,7 @@ def _listen(source: Any, asked: SimpleQueue[bytearray | None]) -> None:
 def _speak(sink: Any, answered: SimpleQueue[bytes]) -> None:
     with suppress(OSError):
         while True:
-            message = answered.get()
-            for part in (_LENGTH.pack(len(message)), message):
-                view = memoryview(part)
-                while view:
-                    view = view[sink.write(view) :]
+            _write(sink, answered.get())
 
 
 _READY: Final = b"\n"

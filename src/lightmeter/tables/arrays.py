@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as kinds
 
-from lightmeter.facts.clean import whole_number
+from lightmeter.facts.clean import flag, whole_number
 from lightmeter.facts.shapes import number
 
 __all__ = ["array_of"]
@@ -70,10 +70,6 @@ def _texts(value: Any) -> list[str | None] | None:
     return [_text(one) for one in value] if isinstance(value, (list, tuple)) else None
 
 
-def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def _moment(value: Any) -> datetime | None:
     try:
         if isinstance(value, str):
@@ -101,7 +97,7 @@ def _day(value: Any) -> date | None:
 _CLEANERS: Final[tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...]] = (
     (kinds.is_string, _text),
     (kinds.is_floating, number),
-    (kinds.is_boolean, _flag),
+    (kinds.is_boolean, flag),
     (kinds.is_date, _day),
     (lambda arrow_type: kinds.is_list(arrow_type) and kinds.is_string(arrow_type.value_type), _texts),
 )

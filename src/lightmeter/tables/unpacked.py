@@ -44,9 +44,10 @@ def table_of(table: str, packed: Sequence[tuple[Keys, PackedTable]]) -> pa.Table
     kinds = {column.name: column.kind for column in COLUMNS[table]}
     names = schema(table).names
     places = _places(packed)
+    told = packed[0][1].columns
     columns: dict[str, Any] = {}
     for name in names:
-        if all(name in rows.columns for _, rows in packed):
+        if name in told:
             columns[name] = array_of_packed(kinds[name], [rows.columns[name] for _, rows in packed])
         elif name != CSS_NAME:
             columns[name] = _of_keys(name, [keys for keys, _ in packed], places)
