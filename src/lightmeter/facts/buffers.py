@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.facts.bulk import lists_of
 from lightmeter.facts.clean import cleaned
-from lightmeter.facts.columns import COLUMNS, CSS_NAME
-from lightmeter.facts.extract import NOT_ASKED, extract
+from lightmeter.facts.columns import COLUMNS
+from lightmeter.facts.extract import TOLD_ELSEWHERE, extract
 from lightmeter.facts.packed import Pieces, column_of
 from lightmeter.facts.shapes import entries as entries_of
 from lightmeter.facts.shapes import loads
@@ -27,10 +27,6 @@ KEY_KINDS: Final = {
     "language": "string",
 }
 """The columns that a `Key` tells, and their kinds."""
-
-_TOLD_ELSEWHERE: Final = {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
-"""Columns that entries do not say: they come of other columns, or of the request."""
-
 
 Key: TypeAlias = tuple[str | None, str | None, int | None, str | None, str | None, str | None]
 """What `KEY_KINDS` names, over the rows of one picture. Bare: a named tuple takes ten times as long to make."""
@@ -70,7 +66,7 @@ class Buffer:
 
     def __init__(self, table: str) -> None:
         self._table = table
-        own = [column for column in COLUMNS[table] if column.name not in _TOLD_ELSEWHERE.get(table, ())]
+        own = [column for column in COLUMNS[table] if column.name not in TOLD_ELSEWHERE.get(table, ())]
         self._kinds = {column.name: column.kind for column in own}
         self._columns = {name: column_of(name, kind) for name, kind in self._kinds.items()}
         self._together = _TOGETHER if table in WHOLE else 1
@@ -111,7 +107,7 @@ class Buffer:
                 self._read_features([key], [value])
         else:  # unusual where only the feature's own reader looks: this picture's goes the long way
             told = entries_of(self._table, [loads(bytes(piece)) for piece in entries])
-            self.add_columns(keys[0], extract(self._table, told, NOT_ASKED), len(told.fields))
+            self.add_columns(keys[0], extract(self._table, told), len(told.fields))
 
     def add_columns(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
         """Rows of one key as any values, column by column."""

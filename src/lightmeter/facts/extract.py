@@ -6,40 +6,34 @@ Work goes column by column over all entries of an asset: that is what makes a mi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from lightmeter.facts.columns import COLUMNS, CSS_NAME, FACTS
 from lightmeter.facts.faces import read_faces
 from lightmeter.facts.severity import severity
 from lightmeter.facts.shapes import Corner, Found, corners, json_text
 
-__all__ = ["NOT_ASKED", "Asked", "extract", "whole_texts"]
+__all__ = ["TOLD_ELSEWHERE", "extract", "whole_texts"]
 
 
-class Asked(NamedTuple):
-    """What the descriptions of an answer were asked for in."""
+TOLD_ELSEWHERE: Final = {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
+"""Columns that entries do not say: they come of other columns, or of the request."""
 
-    role: str | None
-    language: str | None
-
-
-NOT_ASKED: Final = Asked(None, None)
-
-_Source: TypeAlias = Callable[[Found, Asked], list[Any]]
+_Source: TypeAlias = Callable[[Found], list[Any]]
 
 
-def extract(table: str, found: Found, asked: Asked) -> Mapping[str, Sequence[Any]]:
+def extract(table: str, found: Found) -> Mapping[str, Sequence[Any]]:
     """The table's own columns over the entries `found`, raw: types are settled when arrays are made."""
     if table == "faces":
         return _faces(found)
-    return {column: source(found, asked) for column, source in _SOURCES[table]}
+    return {column: source(found) for column, source in _SOURCES[table]}
 
 
 def _field(column: str) -> _Source:
-    return lambda found, _: [fields.get(column) for fields in found.fields]
+    return lambda found: [fields.get(column) for fields in found.fields]
 
 
-def _score(found: Found, _: Asked) -> list[Any]:
+def _score(found: Found) -> list[Any]:
     """`score`, or `confidence` where a back end's own word slipped through."""
     scores = [fields.get("score") for fields in found.fields]
     if None not in scores:
@@ -48,19 +42,19 @@ def _score(found: Found, _: Asked) -> list[Any]:
     return [fields.get("confidence") if score is None else score for fields, score in both]
 
 
-def _severity(found: Found, _: Asked) -> list[Any]:
+def _severity(found: Found) -> list[Any]:
     return [severity(said.get("label"), said.get("score"), said.get("likelihood")) for said in found.fields]
 
 
-def _polygon(found: Found, _: Asked) -> list[list[Corner]]:
+def _polygon(found: Found) -> list[list[Corner]]:
     return [corners(fields) for fields in found.fields]
 
 
-def _raw(found: Found, _: Asked) -> list[Any]:
+def _raw(found: Found) -> list[Any]:
     return [json_text(literal) for literal in found.literals]
 
 
-def _is_full_text(found: Found, _: Asked) -> list[Any]:
+def _is_full_text(found: Found) -> list[Any]:
     told = [[fields.get(name) for fields in found.fields] for name in ("text", "source", "is_full_text")]
     return list(whole_texts(*told))
 
@@ -110,8 +104,6 @@ def _faces(found: Found) -> dict[str, Sequence[Any]]:
 
 _SPECIAL: Final[dict[tuple[str, str], _Source]] = {
     ("nsfw", "severity"): _severity,
-    ("descriptions", "role"): lambda found, asked: [asked.role] * len(found.fields),
-    ("descriptions", "language"): lambda found, asked: [asked.language] * len(found.fields),
     ("texts", "score"): _score,
     ("texts", "is_full_text"): _is_full_text,
     ("texts", "polygon"): _polygon,
@@ -125,7 +117,7 @@ _SOURCES: Final[dict[str, tuple[tuple[str, _Source], ...]]] = {
     table: tuple(
         (column.name, _SPECIAL.get((table, column.name), _field(column.name)))
         for column in COLUMNS[table]
-        if column.name != CSS_NAME  # told by the channels, once they are numbers
+        if column.name not in TOLD_ELSEWHERE.get(table, ())
     )
     for table in FACTS
 }

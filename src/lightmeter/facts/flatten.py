@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.facts.buffers import Buffer, Key, PackedTable, packed_keys
 from lightmeter.facts.columns import FACTS
-from lightmeter.facts.extract import NOT_ASKED, Asked, extract
+from lightmeter.facts.extract import extract
 from lightmeter.facts.packed import Pieces
 from lightmeter.facts.shapes import entries, json_text, parse_answer
 from lightmeter.facts.usual import Features, decode
@@ -53,6 +53,10 @@ class AnswerContext(NamedTuple):
     request_id: str | None
     role: str | None
     language: str | None
+
+
+_Asked: TypeAlias = tuple[str | None, str | None]
+"""Role and language that descriptions were asked for in."""
 
 
 class _Echo(NamedTuple):
@@ -150,21 +154,21 @@ class Flattener:
         for table in FACTS:
             self._buffers[table].add_features(keys, [getattr(picture, table) for picture in pictures])
 
-    def _add_asset(self, found: Mapping[str, Any], item: ItemRef, context: AnswerContext, asked: Asked) -> None:
-        self._add_facts(found, (item.item_id, item.url, None, context.run_id, *asked), asked)
+    def _add_asset(self, found: Mapping[str, Any], item: ItemRef, context: AnswerContext, asked: _Asked) -> None:
+        self._add_facts(found, (item.item_id, item.url, None, context.run_id, *asked))
         frames = found.get("frames")
         for place, frame in enumerate(frames if isinstance(frames, list) else ()):
             if isinstance(frame, dict):
-                self._add_facts(frame, _frame_key(item, frame.get("index"), place, context, asked), asked)
+                self._add_facts(frame, _frame_key(item, frame.get("index"), place, context, asked))
 
-    def _add_facts(self, found: Mapping[str, Any], key: Key, asked: Asked) -> None:
+    def _add_facts(self, found: Mapping[str, Any], key: Key) -> None:
         self._read_pictures()  # rows keep the order of their answers
         place = self._place_of(key)
         for table in FACTS:
             if value := found.get(table):
                 told = entries(table, value)
                 if rows := len(told.fields):
-                    self._buffers[table].add_columns(place, extract(table, told, asked), rows)
+                    self._buffers[table].add_columns(place, extract(table, told), rows)
 
     def _add_errors(self, echo: _Echo, errors: Any, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Errors are texts, usually without a URL: they belong to a row where it is alone, or is named."""
@@ -176,19 +180,19 @@ class Flattener:
                 message = error if isinstance(error, str) else json_text(error)
             backend = fields.get("backend") or fields.get("source") or _backend_named(message, echo.backends)
             item = _item_named(fields.get("url") or message, items)
-            key = (item and item.item_id, item and item.url, None, context.run_id, *NOT_ASKED)
+            key = (item and item.item_id, item and item.url, None, context.run_id, None, None)
             columns = {"request_id": [request_id], "backend": [backend], "message": [message]}
             self._buffers["errors"].add_columns(self._place_of(key), columns, 1)
 
 
-def _asked(context: AnswerContext, role: Any, language: Any) -> Asked:
-    return Asked(
+def _asked(context: AnswerContext, role: Any, language: Any) -> _Asked:
+    return (
         context.role if context.role is not None else role if isinstance(role, str) else None,
         context.language if context.language is not None else language if isinstance(language, str) else None,
     )
 
 
-def _frame_key(item: ItemRef, index: Any, place: int, context: AnswerContext, asked: Asked) -> Key:
+def _frame_key(item: ItemRef, index: Any, place: int, context: AnswerContext, asked: _Asked) -> Key:
     """The key of a frame: its own number where it has a usable one, else its place."""
     known = type(index) is int and 0 <= index <= _MAX_FRAME
     return item.item_id, item.url, index if known else place, context.run_id, *asked
