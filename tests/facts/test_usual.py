@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lightmeter.facts import flatten
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.facts.shapes import loads
+from lightmeter.facts.json_object import loads
 from lightmeter.facts.usual import decode, decode_entries
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.unpacked import tables_of

@@ -1,4 +1,4 @@
-"""Assets find their rows by name, then by order; what cannot be known is not guessed."""
+"""Assets find their rows by name alone; what cannot be known is not guessed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,11 @@ def test_no_asset_is_given_to_two_rows(sent, answered):
     assert len(given_out) == len(set(given_out))
 
 
-def test_a_renamed_asset_is_found_by_order_when_nothing_else_is_missing():
-    """A server-side temporary name does not lose the row."""
-    assert match_assets(["a", "b"], ["a", "/upload_b"]) == [0, 1]
-
-
-def test_order_is_not_trusted_when_assets_are_missing():
-    """Two rows and one unknown asset: nobody can say whose it is."""
+def test_a_renamed_asset_is_not_found_by_its_place():
+    """A name that identifies nothing leaves its row without an asset, also where only one of each is left."""
+    assert match_assets(["a", "b"], ["a", "/upload_7"]) == [0, None]
     assert match_assets(["a", "b", "c"], ["/x", "a"]) == [1, None, None]
+    assert match_assets(["a", "b", "c", "d"], ["d", "a", "/x", "/y"]) == [1, None, None, 0]
 
 
 @given(st.lists(st.text("abcdefgh:/", min_size=1, max_size=6), max_size=10), st.randoms(use_true_random=False))
@@ -47,29 +44,26 @@ def test_an_upload_is_found_by_the_end_of_its_temporary_path(stems, random):
     answered = [f"/tmp/upload-{random.random()}_{name.replace(':', '_')}" for name in sent]  # noqa: S108 (a name)
     kept = random.sample(range(len(sent)), random.randint(0, len(sent)))
     matched = match_assets(sent, [answered[index] for index in kept])
-    for index, position in enumerate(matched):
-        assert position == (kept.index(index) if index in kept else None) or len(kept) == len(sent)
-    if len(kept) == len(sent):
-        assert [kept[position] for position in matched] == list(range(len(sent)))
+    assert matched == [kept.index(index) if index in kept else None for index in range(len(sent))]
 
 
-@given(st.lists(st.sampled_from(["kept", "renamed", "missing"]), max_size=14))
-def test_where_the_order_is_kept_no_row_gets_anothers_asset(fates):
-    """Assets between two known ones are counted: where one is missing nobody guesses, elsewhere the order tells."""
-    sent = [f"http://x/{number}/" for number in range(len(fates))]
-    left = [number for number, fate in enumerate(fates) if fate != "missing"]
-    answered = [sent[number] if fates[number] == "kept" else f"http://elsewhere/?{7 * number}" for number in left]
-    for number, position in enumerate(match_assets(sent, answered)):
-        assert position is None or left[position] == number
-        assert position is not None or fates[number] != "kept"
-    if "missing" not in fates:
-        assert None not in match_assets(sent, answered)
-
-
-def test_order_is_not_trusted_where_names_show_that_it_was_not_kept():
-    """Two are out of order, so the two without a name may be, too; a single one that is left can only be the last."""
-    assert match_assets(["a", "b", "c", "d"], ["d", "a", "/x", "/y"]) == [1, None, None, 0]
-    assert match_assets(["a", "b", "c"], ["c", "a", "/x"]) == [1, 2, 0]
+@given(
+    st.lists(st.sampled_from(["kept", "redirected", "nameless", "missing"]), max_size=14),
+    st.integers(0, 3),
+    st.randoms(use_true_random=False),
+)
+def test_no_row_gets_the_asset_of_another(fates, extra, random):
+    """Whatever is renamed, left out, added and shuffled: a row has its own asset, or none."""
+    sent = [f"http://x/{number}.jpg" for number in range(len(fates))]
+    names = {"kept": sent.__getitem__, "redirected": lambda n: f"http://cdn/{7 * n}.jpg", "nameless": lambda _: None}
+    answered = [(number, names[fate](number)) for number, fate in enumerate(fates) if fate != "missing"]
+    answered += [(-1, f"http://x/extra{number}.jpg") for number in range(extra)]
+    random.shuffle(answered)
+    for number, position in enumerate(match_assets(sent, [name for _, name in answered])):
+        if fates[number] == "kept":
+            assert answered[position][0] == number
+        else:
+            assert position is None
 
 
 def test_an_address_is_found_however_it_is_spelt():
@@ -78,16 +72,44 @@ def test_an_address_is_found_however_it_is_spelt():
     assert match_assets(sent, ["http://host/d.jpg", "http://host/c.jpg", "http://host/a~b.jpg"]) == [2, 1, 0]
 
 
-def test_a_redirected_address_is_found_by_what_it_ends_in():
-    """A picture behind another host keeps its file name; one that two rows share tells nothing."""
-    sent = ["http://a/cat.jpg", "http://a/dog.jpg", "http://a/1/x.jpg", "http://a/2/x.jpg"]
-    answered = ["https://cdn/9/dog.jpg", "https://cdn/8/cat.jpg?w=1", "https://cdn/x.jpg"]
-    assert match_assets(sent, answered) == [1, 0, None, None]
+def test_a_redirected_address_is_another_address():
+    """Only a redirect to `https` or `www.` keeps what identifies a picture; another host or path does not."""
+    sent = ["http://a/cat.jpg", "http://a/dog.jpg", "http://a/1/x.jpg"]
+    answered = ["https://cdn/9/dog.jpg", "https://www.a/1/x.jpg", "https://a/cat.jpg"]
+    assert match_assets(sent, answered) == [2, None, 1]
+
+
+@pytest.mark.parametrize("name", ["http://cdn/whatever.jpg", None, 7])
+def test_a_request_with_one_image_needs_no_name(name):
+    """Its one asset is that image's, and whether the name would have told is written down."""
+    raw = json.dumps({"credits_paid": 1, "all": {"assets": [{"name": name}]}}).encode()
+    outcome = outcome_of(raw, [(1, "http://x/a.jpg")], hold=1)
+    assert (outcome.rows[0].asset, outcome.named) == (0, False)
+
+
+def test_a_row_that_cannot_be_told_from_others_is_unmatched():
+    """Assets are left that no name assigns: their rows have failed for that reason, and the share is paid."""
+    assets = [{"name": "http://cdn/1"}, {"name": "http://x/b.jpg"}, {"name": None}]
+    raw = json.dumps({"credits_paid": 3, "all": {"assets": assets}}).encode()
+    outcome = outcome_of(raw, [(1, "http://x/a.jpg"), (2, "http://x/b.jpg"), (3, "http://x/c.jpg")], hold=3)
+    assert [row.asset for row in outcome.rows] == [None, 1, None]
+    assert (outcome.reason, outcome.named, outcome.paid) == ("unmatched", False, 3)
+    fewer = json.dumps({"credits_paid": 3, "all": {"assets": assets[1:2]}}).encode()
+    assert outcome_of(fewer, [(1, "http://x/a.jpg"), (2, "http://x/b.jpg")], hold=3).reason == "no_asset"
+
+
+def test_assets_may_stand_in_an_object():
+    """An object of assets, named by its keys, is matched as a list is."""
+    raw = json.dumps({"credits_paid": 2, "all": {"assets": {"b": {"tags": {}}, "a": {"tags": {}}}}}).encode()
+    assert [row.asset for row in outcome_of(raw, [(1, "a"), (2, "b")], hold=2).rows] == [1, 0]
 
 
 @pytest.mark.parametrize(
     ("charge", "paid", "said"),
-    [(1, 1, True), (1.0, 1, True), (0.3, 1, False), (None, 4, False), (True, 4, False), (-1, 4, False)],
+    [
+        *((1, 1, True), (1.0, 1, True), ("2", 2, True), (0.3, 1, False), (None, 4, False), (True, 4, False)),
+        *((-1, 4, False), ("", 4, False), ("nan", 4, False), ("much", 4, False)),
+    ],
 )
 def test_a_charge_that_was_assumed_is_marked(charge, paid, said):
     """A balance proof must not rest on a number that no service has said."""
@@ -111,13 +133,15 @@ def test_a_missing_asset_carries_the_answers_errors():
     assert outcome.rows[0].error == "no such picture"
 
 
-def test_a_failed_request_fails_its_rows_and_costs_what_it_says():
-    """`status: failed` with no charge named is free; its error is the rows' error."""
+def test_a_failed_request_that_names_no_charge_may_have_been_charged():
+    """No refund rule is known: what was held stays counted, and the error is that of the rows."""
     raw = b'{"status": "failed", "error": "Request failed: disk"}'
     outcome = outcome_of(raw, [(1, "a"), (2, "b")], hold=4)
-    assert outcome.paid == 0
+    assert (outcome.paid, outcome.charge_unknown) == (4, True)
     assert {row.error for row in outcome.rows} == {"Request failed: disk"}
     assert outcome.reason == "request_failed"
+    free = outcome_of(raw.replace(b"}", b', "credits_paid": 0}'), [(1, "a"), (2, "b")], hold=4)
+    assert (free.paid, free.charge_unknown) == (0, False)
 
 
 def test_an_answer_that_names_no_price_counts_as_its_hold():

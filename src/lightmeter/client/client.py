@@ -18,7 +18,6 @@ from pydantic import SecretStr, ValidationError
 
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.raw import RawAnswer
-from lightmeter.client.reading import read_object
 from lightmeter.client.retry import Judgement, Verdict, judge_poll, judge_submission
 from lightmeter.client.transport import Timeouts, Transport
 from lightmeter.client.uploads import encode_files
@@ -34,6 +33,7 @@ from lightmeter.errors import (
     Unreachable,
     UsageError,
 )
+from lightmeter.facts.json_object import read_object
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Answer, Credits
 

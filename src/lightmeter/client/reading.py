@@ -11,24 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import orjson
 from pydantic import ValidationError
 
+from lightmeter.facts.json_object import read_object
 from lightmeter.models.response import Answer
 
-__all__ = ["read_answer", "read_object", "request_id_of", "text_of"]
+__all__ = ["read_answer", "request_id_of", "text_of"]
 
-_UTF8_MARK = b"\xef\xbb\xbf"
 _QUOTED_CHARS = 200
-
-
-def read_object(body: bytes) -> dict[str, Any] | None:
-    """The JSON object in a body, or None when it is anything else."""
-    try:
-        data = orjson.loads(body.removeprefix(_UTF8_MARK))
-    except orjson.JSONDecodeError:
-        return None
-    return data if isinstance(data, dict) else None
 
 
 def read_answer(body: bytes) -> Answer | None:

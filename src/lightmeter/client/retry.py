@@ -40,7 +40,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from lightmeter.client.raw import RawAnswer
-from lightmeter.client.reading import read_answer, read_object, request_id_of, text_of
+from lightmeter.client.reading import read_answer, request_id_of, text_of
+from lightmeter.facts.json_object import read_object
 from lightmeter.models.response import Answer
 from lightmeter.models.vocabulary import (
     ACCESS_DENIED,

@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-__all__ = ["Corner", "Found", "corners", "entries", "json_text", "loads", "number", "parse_answer"]
+from lightmeter.facts.json_object import read_object
+
+__all__ = ["Corner", "Found", "corners", "entries", "json_text", "number", "parse_answer"]
 
 # What a bare text stands for, and what the key of an object stands for, where the entry itself does not say.
 _TEXT_MEANS: Final = {
@@ -51,23 +53,7 @@ class Found(NamedTuple):
 
 def parse_answer(raw: bytes) -> dict[str, Any]:
     """The object that an answer is; an empty one where it is none. Never raises."""
-    answer = loads(raw.removeprefix(b"\xef\xbb\xbf"))
-    return answer if isinstance(answer, dict) else {}
-
-
-def loads(raw: bytes) -> Any:
-    """The value that JSON in bytes says; None where it says nothing. Never raises.
-
-    JSON as Python's own writer may write it (NaN, Infinity, lone surrogates) is read too; NaN becomes None. Bytes that
-    are no UTF-8 become U+FFFD: a value is the worse for it, not the whole answer.
-    """
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        try:
-            return json.loads(raw.decode("utf-8", "replace"), parse_constant=lambda _: None)
-        except (ValueError, RecursionError):
-            return None
+    return read_object(raw) or {}
 
 
 def entries(table: str, value: Any) -> Found:

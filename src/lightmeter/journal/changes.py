@@ -86,6 +86,8 @@ class Outcome:
         reason: The word for rows without an asset.
         said: Whether the answer named `paid`; False: it is what was held, the most it can be.
         clean: Whether the answer names no error: else `paid` may be less than the price.
+        named: Whether each row's asset carries a name that identifies it; None where the answer has no assets.
+        charge_unknown: The request failed and its answer names no charge: `paid` is what was held, and stays held.
     """
 
     paid: int
@@ -95,6 +97,8 @@ class Outcome:
     reason: str = "no_asset"
     said: bool = True
     clean: bool = True
+    named: bool | None = None
+    charge_unknown: bool = False
 
     @property
     def worth(self) -> int:

@@ -1,32 +1,41 @@
-"""Which asset of an answer belongs to which row: pure. Names first, then order, never a guess.
+"""Which asset of an answer belongs to which row: pure. Names decide; neither order nor elimination does.
 
-Services answer in another order, leave assets out, write addresses otherwise or as they were redirected, or name an
-upload by a temporary path of their own.
+Services answer in another order, leave assets out, add some, write addresses otherwise or as they were redirected, or
+name an upload by a temporary path of their own. A row whose asset cannot be known by a name is `unmatched`: the answer
+stays in the journal, and the row gets no facts. A request with one image needs no name: its one asset is that image's.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-import orjson
-
+from lightmeter.facts.assets import listed_assets
+from lightmeter.facts.json_object import read_object
 from lightmeter.journal.changes import Outcome, Placed
 from lightmeter.manifest.canonical import canonical_url
 
-__all__ = ["match_assets", "outcome_of"]
+__all__ = ["NO_ASSET", "REQUEST_FAILED", "UNMATCHED", "match_assets", "outcome_of"]
+
+NO_ASSET: Final = "no_asset"
+"""Reason of a row whose answer holds no asset that could be its own."""
+UNMATCHED: Final = "unmatched"
+"""Reason of a row whose asset cannot be told from others in the answer."""
+REQUEST_FAILED: Final = "request_failed"
+"""Reason of the rows of a request that the service took and could not do."""
 
 
 def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[int | None]:
-    """For each name that was sent, the position of its asset in the answer, or None where that cannot be known.
+    """For each name that was sent, the position of the asset that carries this name, or None.
 
-    Equal names come first, in order; then the same address written otherwise; then last steps of paths, where each
-    fits only one (a temporary path on the server still ends in the name that was sent). What is left over is matched
-    by order between those, unless they show that the order was not kept; a single one that is left fits in any order.
+    Three rules apply in turn, each to what the ones before left over:
+
+    1. Equal names, in order.
+    2. The same address written otherwise: RFC 3986 equivalence, then `http` for `https` and `www.` left out.
+    3. An answered name that is a path, not an address, and ends in the last step of the name that was sent, where
+       each fits only one: a temporary path on the server still ends in the file's name.
     """
-    if len(sent) == len(answered) == 1:
-        return [0]
     matched: list[int | None] = [None] * len(sent)
     free = set(range(len(answered)))
 
@@ -34,7 +43,7 @@ def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[in
         matched[index] = position
         free.discard(position)
 
-    for key in (str, _address):
+    for key in (str, _address, _address_without_scheme):
         places: dict[str, deque[int]] = defaultdict(deque)
         for position in sorted(free):
             if (name := answered[position]) is not None:
@@ -43,8 +52,6 @@ def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[in
             if matched[index] is None and (waiting := places.get(key(name))):
                 take(index, waiting.popleft())
     for index, position in _by_last_step(sent, answered, matched, free):
-        take(index, position)
-    for index, position in _by_order(matched, free, len(answered)):
         take(index, position)
     return matched
 
@@ -57,12 +64,19 @@ def _address(name: str) -> str:
         return name
 
 
+def _address_without_scheme(name: str) -> str:
+    """An address whose scheme and `www.` do not count: a redirect to them leads to the same picture."""
+    scheme, separator, rest = _address(name).partition("://")
+    return rest.removeprefix("www.") if separator and scheme in {"http", "https"} else name
+
+
 def _by_last_step(
     sent: Sequence[str], answered: Sequence[str | None], matched: Sequence[int | None], free: Collection[int]
 ) -> list[tuple[int, int]]:
     """Pairs of which each name ends in the other's last step, and no third does."""
     ends = {index: _last_step(sent[index]) for index, position in enumerate(matched) if position is None}
-    names = {position: _last_step(answered[position] or "") for position in free}
+    paths = {position: answered[position] or "" for position in free if "://" not in (answered[position] or "")}
+    names = {position: _last_step(path) for position, path in paths.items()}
     fits = [(index, at) for index, end in ends.items() for at, name in names.items() if end and _ends(name, end)]
     rows, assets = Counter(index for index, _ in fits), Counter(at for _, at in fits)
     return [(index, at) for index, at in fits if rows[index] == assets[at] == 1]
@@ -78,34 +92,12 @@ def _last_step(name: str) -> str:
     return path.rstrip("/").rpartition("/")[2].replace(":", "_").casefold()
 
 
-def _by_order(matched: Sequence[int | None], free: Collection[int], answered: int) -> list[tuple[int, int]]:
-    """Pairs by place, in each stretch between two that are matched, where as many names as assets are left."""
-    lost = [index for index, position in enumerate(matched) if position is None]
-    if len(lost) == len(free) == 1:
-        return list(zip(lost, free, strict=True))
-    known = [position for position in matched if position is not None]
-    if known != sorted(known):
-        return []
-    pairs: list[tuple[int, int]] = []
-    indexes: list[int] = []
-    after = -1
-    for index, position in enumerate([*matched, answered]):
-        if position is None:
-            indexes.append(index)
-            continue
-        places = [place for place in range(after + 1, position) if place in free]
-        if len(places) == len(indexes):
-            pairs += zip(indexes, places, strict=True)
-        indexes, after = [], position
-    return pairs
-
-
 def outcome_of(
     raw: bytes, rows: Sequence[tuple[int, str]], hold: int, answer: Mapping[str, Any] | None = None
 ) -> Outcome:
     """Read an answer's money and rows.
 
-    Never raises on what a service sends: a row whose asset is missing gets the answer's own errors as its reason.
+    Never raises on what a service sends: a row whose asset cannot be known gets the reason why.
 
     Args:
         raw: The answer's bytes.
@@ -114,56 +106,59 @@ def outcome_of(
         answer: The JSON object in `raw`, where somebody has read it already.
     """
     if answer is None:
-        answer = _object(raw)
+        answer = read_object(raw) or {}
     results = answer.get("all")
     results = results if isinstance(results, dict) else {}
-    assets = _listed(results.get("assets"))
-    names = [asset.get("name") if isinstance(asset, dict) else None for asset in assets]
-    found = match_assets([name for _, name in rows], [name if isinstance(name, str) else None for name in names])
-    why = _why(answer, results)
+    assets = listed_assets(results)
+    names = [_text(asset.get("name")) if isinstance(asset, dict) else None for asset in assets]
+    by_name = match_assets([name for _, name in rows], names)
+    found = [0] if len(rows) == len(assets) == 1 else by_name
     failed = str(answer.get("status", "")).lower() == "failed"
+    reason = REQUEST_FAILED if failed else UNMATCHED if len(assets) > len(set(found) - {None}) else NO_ASSET
+    why = _why(answer, results, reason)
     placed = tuple(
-        Placed(seq, None, None, why) if position is None or failed else Placed(seq, position, _text(names[position]))
+        Placed(seq, None, None, why) if position is None or failed else Placed(seq, position, names[position])
         for (seq, _), position in zip(rows, found, strict=True)
     )
-    charge = answer.get("credits_paid")
+    charge = _number(answer.get("credits_paid"))
     said = _whole(charge)
-    unsaid = 0 if failed else hold
     return Outcome(
-        paid=unsaid if said is None else said,
-        remaining=_whole(answer.get("credits")),
+        paid=hold if said is None else said,
+        remaining=_whole(_number(answer.get("credits"))),
         request_id=_text(answer.get("request_id")),
         rows=placed,
-        reason="request_failed" if failed else "no_asset",
+        reason=reason,
         said=said is not None and said == charge,
         clean=not failed and not answer.get("error") and not results.get("errors"),
+        named=None if failed or not assets else None not in by_name,
+        charge_unknown=failed and said is None,
     )
 
 
-def _object(raw: bytes) -> dict[str, Any]:
-    try:
-        answer = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _why(answer: Mapping[str, Any], results: dict[str, Any]) -> str:
+def _why(answer: Mapping[str, Any], results: Mapping[str, Any], reason: str) -> str:
     texts = [answer["error"]] if answer.get("error") else []
-    texts += _listed(results.get("errors"))
-    return "; ".join(str(text) for text in texts) or "The answer has no asset for this row."
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    errors = results.get("errors")
+    texts += errors if isinstance(errors, list) else []
+    said = "; ".join(str(text) for text in texts)
+    if reason == UNMATCHED:
+        return f"No name in the answer tells which asset is this row's.{f' It says: {said}' if said else ''}"
+    return said or "The answer has no asset for this row."
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _whole(value: Any) -> int | None:
+def _whole(number: float | None) -> int | None:
     """A whole number of credits; a fraction is rounded up, so that money is never counted low."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value < 0:  # noqa: PLR0124 (NaN)
-        return None
-    return -int(-value // 1) if value < float(1 << 53) else None
+    return None if number is None or not 0 <= number < float(1 << 53) else int(-(-number // 1))
+
+
+def _number(value: Any) -> float | None:
+    """The number that a value is, or that a text says."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

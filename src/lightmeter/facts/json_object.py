@@ -1,0 +1,71 @@
+"""The JSON in the bytes of an answer, read as leniently as its meaning allows. Pure.
+
+An answer that was paid for must not be lost to one odd value. What orjson refuses as not strictly JSON is read again
+by Python's own reader: bytes that are not UTF-8 become U+FFFD, half a surrogate pair becomes `?`, NaN, infinities and
+numbers that no double holds become None, and what follows the value is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import orjson
+
+__all__ = ["is_strict", "loads", "read_object"]
+
+_UTF8_MARK: Final = b"\xef\xbb\xbf"
+_MOST_DIGITS: Final = 4000
+"""Longest number that is read: Python refuses to read integers of more than 4300 digits."""
+
+
+def read_object(body: bytes) -> dict[str, Any] | None:
+    """The JSON object at the start of a body, or None when there is none. Never raises."""
+    data = loads(body)
+    return data if isinstance(data, dict) else None
+
+
+def is_strict(body: bytes) -> bool:
+    """Whether a body is JSON to the letter (RFC 8259), apart from a byte order mark."""
+    try:
+        orjson.loads(body.removeprefix(_UTF8_MARK))
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def loads(raw: bytes) -> Any:
+    """The JSON value at the start of some bytes; None where there is none. Never raises."""
+    body = raw.removeprefix(_UTF8_MARK)
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        try:
+            value, _ = _DECODER.raw_decode(body.decode("utf-8", "replace").lstrip())
+            return _without_surrogates(value)
+        except (ValueError, RecursionError):
+            return None
+
+
+def _number(text: str) -> float | None:
+    """A number that a double or an integer column can hold; None for any other."""
+    if len(text) > _MOST_DIGITS:
+        return None
+    try:
+        number = int(text) if text.lstrip("-").isdecimal() else float(text)
+        return number if abs(float(number)) < float("inf") else None
+    except OverflowError:
+        return None
+
+
+_DECODER: Final = json.JSONDecoder(strict=False, parse_constant=lambda _: None, parse_int=_number, parse_float=_number)
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_without_surrogates(one) for one in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
+    return value

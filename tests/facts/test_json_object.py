@@ -1,0 +1,51 @@
+"""Whatever odd value an answer holds, the rest of it is read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.facts.json_object import is_strict, loads, read_object
+
+ODD = {
+    "NaN": (b'{"score": NaN, "credits_paid": 2}', None),
+    "infinity": (b'{"score": -Infinity, "credits_paid": 2}', None),
+    "half a surrogate pair": (rb'{"score": "a\ud800b", "credits_paid": 2}', "a?b"),
+    "no UTF-8": (b'{"score": "a\xffb", "credits_paid": 2}', "a\ufffdb"),
+    "too large for a double": (b'{"score": 1e999, "credits_paid": 2}', None),
+    "an integer of 400 digits": (b'{"score": ' + b"9" * 400 + b', "credits_paid": 2}', None),
+    "an integer of 9000 digits": (b'{"score": ' + b"9" * 9000 + b', "credits_paid": 2}', None),
+    "something after it": (b'{"score": "x", "credits_paid": 2}\n<!-- cached -->', "x"),
+    "a line break in a text": (b'{"score": "a\nb", "credits_paid": 2}', "a\nb"),
+    "a byte order mark": (b'\xef\xbb\xbf{"score": NaN, "credits_paid": 2}', None),
+}
+
+
+@pytest.mark.parametrize(("body", "score"), ODD.values(), ids=ODD)
+def test_one_odd_value_leaves_the_rest(body, score):
+    """The value becomes what a table can hold, and what was paid is still known."""
+    assert read_object(body) == {"score": score, "credits_paid": 2}
+    assert not is_strict(body)
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[1]", b"{", b'{"a": ', b"\xff", b"<html>", b"[" * 100_000])
+def test_what_holds_no_object_is_none(body):
+    """Half an answer is no answer."""
+    assert read_object(body) is None
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=9))
+def test_what_is_read_can_be_written(value):
+    """Whatever a writer of JSON made, with NaN and any text: what is read is strict JSON."""
+    read = loads(json.dumps({"a": value}).encode("utf-8", "surrogatepass"))
+    assert is_strict(json.dumps(read, allow_nan=False).encode())
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_raise(body):
+    """Any bytes at all are read, or are none."""
+    loads(body)
+    loads(b'{"a": ' + body)
