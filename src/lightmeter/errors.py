@@ -140,7 +140,13 @@ class Unreachable(ServiceError):
 
 
 class OutcomeUnknown(ServiceError):
-    """The request was sent and no usable answer came: it may have been charged."""
+    """The request was sent and no usable answer came: it may have been charged.
+
+    Attributes:
+        body: What came of an answer before it was cut off; empty where nothing came.
+    """
+
+    body: bytes = b""
 
 
 class ProtocolError(ServiceError):

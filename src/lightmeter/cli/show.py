@@ -36,6 +36,7 @@ class Watch:
         self._bar: Progress | None = None
         self._said_s = -PLAIN_EVERY_S
         self._phase = ""
+        self._notes = 0
         if self._console.is_terminal:
             columns = (
                 SpinnerColumn(),
@@ -68,6 +69,9 @@ class Watch:
 
     def look(self, look: Look) -> None:
         """Show where the work stands."""
+        for note in look.notes[self._notes :]:
+            self.say(f"note: {note}")
+        self._notes = len(look.notes)
         if self._bar is not None:
             total = None if look.phase == "planning" else look.rows
             done = look.rows if look.phase == "planning" else look.finished
@@ -81,11 +85,15 @@ class Watch:
 def _facts(look: Look) -> str:
     if look.phase == "planning":
         return f"{look.rate:.0f}/s"
+    if look.waiting is not None:
+        return f"· {look.waiting}"
     parts = [f"{look.rate:.1f}/s"] if look.rate else []
     cap = f" of {look.budget}" if look.budget is not None else ""
     parts.append(f"{look.paid} credits paid{cap}")
     if look.held:
         parts.append(f"{look.held} held")
+    if doubt := look.counts.get("in_doubt"):
+        parts.append(f"{doubt} in doubt")
     if look.eta_s is not None and look.phase == "running":
         parts.append(f"ETA {look.eta_s:.0f} s")
     return "· " + " · ".join(parts)

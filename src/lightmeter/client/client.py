@@ -126,10 +126,14 @@ class Client:
             Unreachable: nothing was sent.
             OutcomeUnknown: it was sent, or may have been, and no whole answer came.
         """
+        raw = await self.send_request(request, idempotency_key=idempotency_key)
+        return raw, judge_submission(raw, now=self._clock.now())
+
+    async def send_request(self, request: AnalyzeRequest | bytes, *, idempotency_key: str | None = None) -> RawAnswer:
+        """As `submit`, without reading what the answer means: for whoever keeps its bytes first."""
         headers = {} if idempotency_key is None else {_IDEMPOTENCY_HEADER: idempotency_key}
         body = request if isinstance(request, bytes) else await _json(request)
-        raw = await self._transport.send("POST", _FETCH, body=body, headers=headers)
-        return raw, judge_submission(raw, now=self._clock.now())
+        return await self._transport.send("POST", _FETCH, body=body, headers=headers)
 
     async def poll(self, request_id: str) -> tuple[RawAnswer, Judgement]:
         """Ask once for the results of an acknowledged request; free, and safe to repeat.
@@ -138,8 +142,12 @@ class Client:
             Unreachable: no connection.
             OutcomeUnknown: no whole answer.
         """
-        raw = await self._transport.send("GET", _RESPONSE + quote(request_id, safe=""))
+        raw = await self.fetch_response(request_id)
         return raw, judge_poll(raw, now=self._clock.now())
+
+    async def fetch_response(self, request_id: str) -> RawAnswer:
+        """As `poll`, without reading what the answer means: for whoever keeps its bytes first."""
+        return await self._transport.send("GET", _RESPONSE + quote(request_id, safe=""))
 
     async def credits(self) -> int:
         """The balance of the account in credits; free.

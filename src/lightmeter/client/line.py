@@ -29,6 +29,10 @@ _KEEP_ALIVE_S = 1.5
 
 _WRITTEN_AT_ONCE_BYTES = 256 * 1024
 
+# A timer that is so much late shows that the process was stopped or starved: answers may lie unread in its sockets.
+_STALL_S = 1.0
+_AFTER_STALL_S = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
@@ -55,6 +59,7 @@ class Exchange:
         body: What follows the head.
         max_answer_bytes: Largest answer that is read.
         begun: Whether it has begun to leave; as long as it has not, nothing can have been charged.
+        answer: What has come of the answer, whole or not; None before its head has come.
     """
 
     first_line: bytes
@@ -62,6 +67,7 @@ class Exchange:
     body: bytes
     max_answer_bytes: int
     begun: bool = False
+    answer: RawAnswer | None = None
 
     def write(
         self, protocol: ResponseHandler, transport: asyncio.Transport, standing: bytes, patience: _Patience
@@ -89,18 +95,22 @@ class Exchange:
         while message.code < HTTPStatus.OK and message.code != HTTPStatus.SWITCHING_PROTOCOLS:
             message, payload = await protocol.read()
         headers = {name.lower(): value for name, value in message.headers.items()}
+        self.answer = RawAnswer(message.code, headers, b"")
         chunks, size = [], 0
-        while chunk := await payload.readany():
-            patience.renew()
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > self.max_answer_bytes:
-                raise OutcomeUnknown(
-                    f"The answer is longer than {self.max_answer_bytes} bytes.",
-                    hint="It may have been charged.",
-                    http_status=message.code,
-                )
-        return RawAnswer(message.code, headers, b"".join(chunks))
+        try:
+            while chunk := await payload.readany():
+                patience.renew()
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > self.max_answer_bytes:
+                    raise OutcomeUnknown(
+                        f"The answer is longer than {self.max_answer_bytes} bytes.",
+                        hint="It may have been charged.",
+                        http_status=message.code,
+                    )
+        finally:
+            self.answer = RawAnswer(message.code, headers, b"".join(chunks))
+        return self.answer
 
 
 class _Patience:
@@ -132,8 +142,12 @@ class _Patience:
         self._moved_at = self._loop.time()
 
     def _look(self) -> None:
-        due = self._due()
-        if self._loop.time() < due:
+        now, due = self._loop.time(), self._due()
+        if now - self._timer.when() > _STALL_S:  # this process stood still: what has come meanwhile is read first
+            self._until = max(self._until, now + _AFTER_STALL_S)
+            self._moved_at = max(self._moved_at, now + _AFTER_STALL_S - self._read_s)
+            due = self._due()
+        if now < due:
             self._timer = self._loop.call_at(due, self._look)
             return
         self.lost = "it took too long as a whole" if due == self._until else f"nothing came for {self._read_s:g} s"

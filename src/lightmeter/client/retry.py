@@ -24,8 +24,8 @@ anything else                                         UNCERTAIN
 ====================================================  ============
 
 A poll differs: it spends nothing, so its `UNCERTAIN` only means "ask again"; 404 or `… not found.` is
-NOT_FOUND, the text `Request failed…` is FAILED, and any other object without `all` is PROCESSING, whatever
-word its `status` has.
+NOT_FOUND, the text `Request failed…` and the status `failed`, whatever its text, are FAILED, and any other
+object without `all` is PROCESSING, whatever word its `status` has.
 """
 
 from __future__ import annotations
@@ -165,25 +165,30 @@ class _Reading:
         asked_to_wait = self.status == HTTPStatus.SERVICE_UNAVAILABLE and self.retry_after_s is not None
         return asked_to_wait or self.status == HTTPStatus.TOO_MANY_REQUESTS
 
+    @property
+    def denied(self) -> bool:
+        return self.error_starts(_DENIED) or self.status == HTTPStatus.UNAUTHORIZED
+
     def error_starts(self, *texts: str) -> bool:
         return self.error is not None and self.error.casefold().startswith(texts)
 
 
-def judge_submission(raw: RawAnswer, *, now: float | None = None) -> Judgement:
+def judge_submission(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Judgement:
     """What the answer to POST /api/fetch means.
 
     Args:
         raw: Any answer at all.
         now: Seconds since the epoch, for a Retry-After given as a date in an answer that has no Date of its
             own.
+        data: The JSON object in it, where somebody has read it already.
     """
-    reading = _read(raw, now)
+    reading = _read(raw, now, data)
     return _judged(_verdict_on_submission(reading), reading, raw)
 
 
-def judge_poll(raw: RawAnswer, *, now: float | None = None) -> Judgement:
+def judge_poll(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Judgement:
     """What the answer to GET /api/response/<request_id> means; arguments as for `judge_submission`."""
-    reading = _read(raw, now)
+    reading = _read(raw, now, data)
     return _judged(_verdict_on_poll(reading), reading, raw)
 
 
@@ -222,7 +227,8 @@ def _verdict_on_submission(reading: _Reading) -> Verdict:
 def _verdict_on_poll(reading: _Reading) -> Verdict:
     if reading.error is not None and _NOT_FOUND.match(reading.error):
         return Verdict.NOT_FOUND
-    verdict = _verdict_by_body(reading)
+    ended = reading.failed and not reading.denied and not reading.throttled  # the end of this request, not of others
+    verdict = Verdict.FAILED if ended else _verdict_by_body(reading)
     if verdict is not None:
         return verdict
     if reading.status == HTTPStatus.NOT_FOUND:
@@ -239,7 +245,7 @@ def _verdict_by_body(reading: _Reading) -> Verdict | None:
     """What is the same for submissions and polls; None when the body decides nothing."""
     if reading.has_results:
         return Verdict.ANSWERED
-    if reading.error_starts(_DENIED) or reading.status == HTTPStatus.UNAUTHORIZED:
+    if reading.denied:
         return Verdict.DENIED
     if reading.error_starts(*_PENNILESS) or (reading.error and reading.status == HTTPStatus.PAYMENT_REQUIRED):
         return Verdict.NO_CREDITS
@@ -266,8 +272,8 @@ def _judged(verdict: Verdict, reading: _Reading, raw: RawAnswer) -> Judgement:
     return Judgement(verdict, raw.body, error, reading.retry_after_s, reading.request_id, reading.data)
 
 
-def _read(raw: RawAnswer, now: float | None) -> _Reading:
-    data = read_object(raw.body)
+def _read(raw: RawAnswer, now: float | None, data: dict[str, Any] | None) -> _Reading:
+    data = read_object(raw.body) if data is None else data
     word = None if data is None else data.get("status")
     return _Reading(
         status=raw.status,

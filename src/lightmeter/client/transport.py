@@ -20,6 +20,7 @@ from yarl import URL
 from lightmeter.client.line import Exchange, Line, Timeouts
 from lightmeter.client.raw import RawAnswer
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
+from lightmeter.facts.json_object import strict_object
 from lightmeter.models.vocabulary import AUTH_HEADER, MAX_QUERY_CHARS
 
 __all__ = ["ENVIRONMENT", "MAX_ANSWER_BYTES", "RawAnswer", "Timeouts", "Transport", "normal_base_url"]
@@ -131,17 +132,24 @@ class Transport:
         exchange = Exchange(_first_line(method, target), _own_lines(body, headers), body or b"", self._max_answer_bytes)
         try:
             return await line.carry(exchange)
-        except OutcomeUnknown:
-            raise
         except Exception as error:
+            if exchange.answer is not None and strict_object(exchange.answer.body) is not None:
+                return exchange.answer  # an object is whole once it is closed, however its connection ended
+            if isinstance(error, OutcomeUnknown):
+                error.body = exchange.answer.body if exchange.answer is not None else b""
+                raise
             if not exchange.begun:  # name lookup, TCP, TLS handshake, or waiting for a place in the pool
                 raise Unreachable(
                     f"{self.base_url} cannot be reached: {_reason(error)}.", hint="Nothing was sent."
                 ) from error
             # Whatever went wrong once we began to write, bytes may have left: that is all we may claim.
-            raise OutcomeUnknown(
-                f"No whole answer to {method} {path}: {_reason(error)}.", hint="It may have been charged."
-            ) from error
+            unknown = OutcomeUnknown(
+                f"No whole answer to {method} {path}: {_reason(error)}.",
+                hint="It may have been charged.",
+                http_status=None if exchange.answer is None else exchange.answer.status,
+            )
+            unknown.body = exchange.answer.body if exchange.answer is not None else b""
+            raise unknown from error
 
     def _standing_headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": f"lightmeter/{_own_version()}"}

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-__all__ = ["is_strict", "loads", "read_object"]
+__all__ = ["loads", "read_object", "strict_object"]
 
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 _MOST_DIGITS: Final = 4000
@@ -25,13 +25,13 @@ def read_object(body: bytes) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def is_strict(body: bytes) -> bool:
-    """Whether a body is JSON to the letter (RFC 8259), apart from a byte order mark."""
+def strict_object(body: bytes) -> dict[str, Any] | None:
+    """The object of a body that is JSON to the letter (RFC 8259), apart from a byte order mark; None for any other."""
     try:
-        orjson.loads(body.removeprefix(_UTF8_MARK))
+        data = orjson.loads(body.removeprefix(_UTF8_MARK))
     except orjson.JSONDecodeError:
-        return False
-    return True
+        return None
+    return data if isinstance(data, dict) else None
 
 
 def loads(raw: bytes) -> Any:

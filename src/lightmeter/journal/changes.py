@@ -25,6 +25,7 @@ __all__ = [
     "fail_row",
     "get_meta",
     "hold_and_send",
+    "keep_bytes",
     "let_wait",
     "lose",
     "mark_over_budget",
@@ -104,6 +105,16 @@ class Outcome:
     def worth(self) -> int:
         """What the charge tells, as the journal keeps it: 0 nothing, 1 what was charged, 2 the price too."""
         return self.said + (self.said and self.clean)
+
+    @property
+    def event(self) -> Event:
+        """What ends the submission: its charge is settled, or the request failed and its charge is not known."""
+        return Event.FAIL if self.charge_unknown else Event.SETTLE
+
+    @property
+    def known_paid(self) -> int | None:
+        """Credits to count as paid; None while the charge is not known."""
+        return None if self.charge_unknown else self.paid
 
 
 def put_meta(values: dict[str, str]) -> Callable[[apsw.Connection], None]:
@@ -205,6 +216,19 @@ def receive(submission_id: int, received: Received, event: Event) -> Callable[[a
     return change
 
 
+def keep_bytes(submission_id: int, received: Received) -> Callable[[apsw.Connection], None]:
+    """Keep the bytes of an answer that is not strictly JSON, before anybody reads it; nothing else changes."""
+    packed = pack(received.raw)
+
+    def change(db: apsw.Connection) -> None:
+        db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
+        db.execute(
+            "UPDATE submissions SET http_status = ? WHERE submission_id = ?", (received.http_status, submission_id)
+        )
+
+    return change
+
+
 def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[apsw.Connection], None]:
     """The service took the request and will have its answer under `request_id`."""
 
@@ -230,10 +254,10 @@ def settle(
         db.execute(
             "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
             "WHERE submission_id = ?",
-            (outcome.paid, outcome.remaining, outcome.worth, outcome.request_id, submission_id),
+            (outcome.known_paid, outcome.remaining, outcome.worth, outcome.request_id, submission_id),
         )
-        db.execute("UPDATE money SET paid = paid + ?", (outcome.paid,))
-        move(db, submission_id, Event.SETTLE, at, note)
+        db.execute("UPDATE money SET paid = paid + ?", (outcome.known_paid or 0,))
+        move(db, submission_id, outcome.event, at, note)
         db.executemany(
             "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
             [status_of(placed, outcome.reason) for placed in outcome.rows],
@@ -319,10 +343,21 @@ def take_back(submission_id: int, event: Event, why: str, at: float) -> Callable
     return change
 
 
-def lose(submission_id: int, why: str, at: float) -> Callable[[apsw.Connection], None]:
-    """No usable answer came, and it may have been charged: its rows are in doubt and the price stays held."""
+def lose(
+    submission_id: int, why: str, at: float, received: Received | None = None
+) -> Callable[[apsw.Connection], None]:
+    """No usable answer came, and it may have been charged: its rows are in doubt and the price stays held.
+
+    Args:
+        submission_id: The submission.
+        why: What happened, as a sentence.
+        at: Seconds since the epoch.
+        received: What came all the same; its bytes are kept.
+    """
 
     def change(db: apsw.Connection) -> None:
+        if received is not None:
+            keep_bytes(submission_id, received)(db)
         move(db, submission_id, Event.LOSE, at, why)
         db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
         db.execute(

@@ -11,7 +11,9 @@ import apsw
 __all__ = [
     "STATUSES",
     "Pending",
+    "any_with_reason",
     "count_by_status",
+    "first_image",
     "pending_frames",
     "pending_rows",
     "reasons",
@@ -38,6 +40,12 @@ def count_by_status(db: apsw.Connection) -> dict[str, int]:
     return {status: counted.get(status, 0) for status in STATUSES}
 
 
+def any_with_reason(db: apsw.Connection, reason: str) -> bool:
+    """Whether any row has failed for this reason."""
+    ((found,),) = db.execute("SELECT EXISTS (SELECT 1 FROM items WHERE status = 'failed' AND reason = ?)", (reason,))
+    return bool(found)
+
+
 def reasons(db: apsw.Connection) -> list[tuple[str, str, int, str]]:
     """(status, reason, rows, an example's url and error) for all rows that have a reason, most frequent first."""
     return [
@@ -62,6 +70,16 @@ def totals(db: apsw.Connection) -> tuple[int, int]:
     """Credits (paid, held) so far."""
     ((paid, held),) = db.execute("SELECT paid, held FROM money")
     return paid, held
+
+
+def first_image(db: apsw.Connection, first: int, last: int) -> Pending | None:
+    """The first row first ≤ seq ≤ last that waits and is a single picture, if there is one."""
+    row = db.execute(
+        "SELECT seq, url, path, kind, frames_high FROM items WHERE status = 'pending' AND submission_id IS NULL "
+        "AND seq BETWEEN ? AND ? AND frames_high = 1 ORDER BY seq LIMIT 1",
+        (first, last),
+    ).fetchone()
+    return None if row is None else Pending(*row)
 
 
 def pending_rows(db: apsw.Connection, first: int, last: int, chunk: int = 512) -> Iterator[Pending]:

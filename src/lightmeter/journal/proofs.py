@@ -29,6 +29,7 @@ __all__ = [
     "release",
     "seen_between",
     "throttled_since",
+    "unknown_charges_since",
     "windows_in_doubt",
 ]
 
@@ -165,13 +166,29 @@ def throttled_since(db: apsw.Connection, after: int) -> bool:
     return bool(found)
 
 
+_UNKNOWN: Final = """
+SELECT s.submission_id, s.sent_at FROM submissions s WHERE s.state = 'charge_unknown' AND EXISTS (
+    SELECT 1 FROM transitions t WHERE t.rowid > ?1 AND t.event = 'send' AND t.submission_id = s.submission_id
+)
+"""
+
+
+def unknown_charges_since(db: apsw.Connection, after: int) -> dict[int, float]:
+    """When the requests left (epoch seconds, by submission) that failed with an unknown charge.
+
+    Only those that were first sent after this position of the journal.
+    """
+    return dict(db.execute(_UNKNOWN, (after,)))
+
+
 def windows_in_doubt(db: apsw.Connection) -> list[tuple[Reading, Reading]]:
     """(opening, closing) of earlier proofs that left something ambiguous: more trust may decide it."""
     found = db.execute(
         "SELECT o.reading_id, o.at, o.balance, o.place, c.reading_id, c.at, c.balance, c.place "
         "FROM proofs p JOIN readings o ON o.reading_id = p.opening JOIN readings c ON c.reading_id = p.closing "
         "WHERE EXISTS (SELECT 1 FROM submissions s JOIN transitions t USING (submission_id) "
-        "WHERE s.state = 'ambiguous' AND t.event = 'send' AND t.rowid > o.place AND t.rowid <= c.place) "
+        "WHERE s.state IN ('ambiguous', 'charge_unknown') "
+        "AND t.event = 'send' AND t.rowid > o.place AND t.rowid <= c.place) "
         "GROUP BY p.opening HAVING p.proof_id = max(p.proof_id) ORDER BY p.proof_id"
     )
     return [(Reading(*row[:4]), Reading(*row[4:])) for row in found]
@@ -195,6 +212,12 @@ def act_on(
 
 def _act(db: apsw.Connection, ruling: Ruling, at: float) -> None:
     key = ruling.submission_id
+    ((state,),) = db.execute("SELECT state FROM submissions WHERE submission_id = ?", (key,))
+    if state == State.CHARGE_UNKNOWN:  # its rows have failed, whatever it cost
+        move(db, key, ruling.event, at, ruling.proof)
+        db.execute("UPDATE submissions SET paid = ?, said = 1 WHERE submission_id = ?", (ruling.paid, key))
+        db.execute("UPDATE money SET paid = paid + ?", (ruling.paid,))
+        return
     move(db, key, ruling.event, at, ruling.proof)
     db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (ruling.proof, key))
     if ruling.event is Event.PROVE_UNPAID:

@@ -14,7 +14,7 @@ __all__ = ["APPLICATION_ID", "SCHEMA", "VERSION", "migrate"]
 APPLICATION_ID: Final = 0x4C4D4A31
 """`LMJ1` in the SQLite header, so that `file` and we know one when we see it."""
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 _SINCE_2: Final = """
 -- The balance of the account, read while nothing was in flight.
@@ -50,7 +50,10 @@ CREATE TABLE IF NOT EXISTS reused (
 CREATE INDEX IF NOT EXISTS reused_by_earlier ON reused (earlier_id);
 """
 
-_TO: Final = {2: "ALTER TABLE submissions ADD COLUMN said INTEGER NOT NULL DEFAULT 1;" + _SINCE_2}
+_TO: Final = {
+    2: "ALTER TABLE submissions ADD COLUMN said INTEGER NOT NULL DEFAULT 1;" + _SINCE_2,
+    3: "",  # submissions may be `charge_unknown`, which an earlier version does not know
+}
 """What brings a journal to this version from the one before."""
 
 SCHEMA: Final = (

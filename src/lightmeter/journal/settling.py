@@ -46,7 +46,7 @@ class _ReceiveAndSettle:
             "remaining = ?, said = ?, request_id = coalesce(?, request_id) WHERE submission_id = ?",
             [
                 (
-                    *(after, one.received.http_status, one.received.at, one.received.polls, one.outcome.paid),
+                    *(after, one.received.http_status, one.received.at, one.received.polls, one.outcome.known_paid),
                     *(one.outcome.remaining, one.outcome.worth, one.outcome.request_id, one.submission_id),
                 )
                 for one, (_, after, _) in zip(settled, steps, strict=True)
@@ -54,12 +54,12 @@ class _ReceiveAndSettle:
         )
         db.execute(
             "UPDATE money SET paid = paid + ?, held = held - ?",
-            (sum(one.outcome.paid for one in settled), sum(freed for _, _, freed in steps)),
+            (sum(one.outcome.known_paid or 0 for one in settled), sum(freed for _, _, freed in steps)),
         )
         db.executemany(
             "INSERT INTO transitions VALUES (?1, ?2, ?3, ?4, NULL), (?1, ?5, ?6, ?4, ?7)",
             [
-                (one.submission_id, one.event, arrived, one.received.at, Event.SETTLE, after, one.note)
+                (one.submission_id, one.event, arrived, one.received.at, one.outcome.event, after, one.note)
                 for one, (arrived, after, _) in zip(settled, steps, strict=True)
             ],
         )
@@ -90,7 +90,7 @@ def _steps(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tu
     for one in settled:
         before, hold = found.pop(one.submission_id)
         arrived = step(before, one.event)
-        after = step(arrived, Event.SETTLE)
+        after = step(arrived, one.outcome.event)
         steps.append((arrived, after, ((before in HOLDING) - (after in HOLDING)) * hold))
     return steps
 

@@ -2,15 +2,20 @@
 
 Pure: a literal table of (state, event) → state. A pair that is not in it raises, because money hangs on it.
 What is `acked` can be lost too. An `ambiguous` one can still be proven either way, once more is known of the account.
+A request that failed and named no charge is `charge_unknown`: it may have been charged, and no balance has told yet.
+What was lost because its bytes could not be read is `answered` by a version that can read them.
 `pay_again` sends its rows again as a new submission: what this one may have been charged stays counted.
 
 ::
 
-    planned ─hold→ held ─send→ sent ─┬─answer→ answered ─settle→ settled
-       ↑                             ├─acknowledge→ acked ─collect→ polled ─settle→ settled
+    planned ─hold→ held ─send→ sent ─┬─answer→ answered ─┬─settle→ settled
+       ↑                             │                   └─fail→ charge_unknown ─┬─prove_paid→ (settled)
+       │                             │                                           └─prove_unpaid→ (voided)
+       │                             ├─acknowledge→ acked ─collect→ polled ─settle→, ─fail→ (as answered)
        │                             ├─refuse→ refused ─void→ voided
        ├───────────unreached, throttle┤
        │                             └─lose→ uncertain ─┬─ask_again→ (sent)
+       │                                                ├─answer→ (answered)
        └──────────────────────────────────prove_unpaid──┤
                                                         ├─prove_paid→ proven_paid_lost ─pay_again→ (the same)
                                                         └─give_up→ ambiguous ─pay_again→ written_off
@@ -36,6 +41,7 @@ class State(StrEnum):
     ACKED = "acked"
     POLLED = "polled"
     SETTLED = "settled"
+    CHARGE_UNKNOWN = "charge_unknown"
     REFUSED = "refused"
     VOIDED = "voided"
     UNCERTAIN = "uncertain"
@@ -53,6 +59,7 @@ class Event(StrEnum):
     ACKNOWLEDGE = "acknowledge"
     COLLECT = "collect"
     SETTLE = "settle"
+    FAIL = "fail"
     REFUSE = "refuse"
     VOID = "void"
     UNREACHED = "unreached"
@@ -78,8 +85,13 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.ACKED, Event.LOSE): State.UNCERTAIN,
     (State.ANSWERED, Event.SETTLE): State.SETTLED,
     (State.POLLED, Event.SETTLE): State.SETTLED,
+    (State.ANSWERED, Event.FAIL): State.CHARGE_UNKNOWN,
+    (State.POLLED, Event.FAIL): State.CHARGE_UNKNOWN,
+    (State.CHARGE_UNKNOWN, Event.PROVE_UNPAID): State.VOIDED,
+    (State.CHARGE_UNKNOWN, Event.PROVE_PAID): State.SETTLED,
     (State.REFUSED, Event.VOID): State.VOIDED,
     (State.UNCERTAIN, Event.ASK_AGAIN): State.SENT,
+    (State.UNCERTAIN, Event.ANSWER): State.ANSWERED,
     (State.UNCERTAIN, Event.PROVE_UNPAID): State.PLANNED,
     (State.UNCERTAIN, Event.PROVE_PAID): State.PROVEN_PAID_LOST,
     (State.UNCERTAIN, Event.GIVE_UP): State.AMBIGUOUS,
@@ -96,6 +108,7 @@ HOLDING: Final = frozenset(
         State.ANSWERED,
         State.ACKED,
         State.POLLED,
+        State.CHARGE_UNKNOWN,
         State.UNCERTAIN,
         State.AMBIGUOUS,
         State.WRITTEN_OFF,

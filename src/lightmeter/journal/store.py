@@ -51,6 +51,9 @@ _Outcome = tuple[_Told, Any, BaseException | None]
 """Who waits, what the change returned, or why it failed."""
 
 FILE_NAME: Final = "journal.sqlite"
+RESERVE_NAME: Final = ".journal-reserve"
+RESERVE_BYTES: Final = 1024 * 1024
+"""Kept free for answers in flight when the disk fills up: 64 of them at 16 KB, which is three times what is usual."""
 LOCK_NAME: Final = ".run.lock"
 MOST_IN_A_COMMIT: Final = 512
 BUSY_MS: Final = 10_000
@@ -230,8 +233,38 @@ def _take_lock(folder: Path) -> apsw.Connection:
     return lock
 
 
+class _Reserve:
+    """Space on the disk that is given back when it is full, so that what is in flight can still be written down."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RESERVE_NAME
+        try:
+            with self._path.open("wb") as file:
+                file.write(bytes(RESERVE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            self.release()
+            raise JournalError(
+                f"{folder} cannot be written: {error.strerror or error}.",
+                hint="Is the disk full, or the folder read-only? Nothing was sent.",
+            ) from error
+
+    def release(self) -> bool:
+        """Give the space back; False if that was done before."""
+        try:
+            self._path.unlink()
+        except OSError:
+            return False
+        return True
+
+
 class Journal:
     """The run's memory, open for writing. Use it as a context manager.
+
+    Attributes:
+        folder: Where it is.
+        disk_is_full: The disk had no room; what was kept free for answers in flight is being used up.
 
     Raises:
         JournalLocked: another process writes to this folder.
@@ -243,10 +276,17 @@ class Journal:
         self.folder = folder
         self._lock = _take_lock(folder)
         try:
-            self._connection = _open_for_writing(journal_path(folder))
+            self._reserve = _Reserve(folder)
         except BaseException:
             self._lock.close()
             raise
+        try:
+            self._connection = _open_for_writing(journal_path(folder))
+        except BaseException:
+            self._reserve.release()
+            self._lock.close()
+            raise
+        self.disk_is_full = False
         self._queue: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
         self._thread = threading.Thread(target=self._serve, name="lightmeter-journal", daemon=True)
@@ -268,6 +308,7 @@ class Journal:
             self._queue.put(None)
             self._thread.join()
         self._connection.close()
+        self._reserve.release()
         self._lock.close()
 
     async def write(self, change: Change[T]) -> T:
@@ -316,22 +357,34 @@ class Journal:
 
     def _commit(self, waiting: list[_Waiting]) -> None:
         """One transaction for all that wait: they are all on disk, or none is."""
-        db = self._connection
-        outcomes: list[_Outcome] = []
         try:
-            db.execute("BEGIN IMMEDIATE")
-            outcomes.extend(self._apply_all(waiting))
-            db.execute("COMMIT")
+            try:
+                outcomes = self._transaction(waiting)
+            except apsw.FullError:
+                self.disk_is_full = True
+                if not self._reserve.release():
+                    raise
+                outcomes = self._transaction(waiting)
         except apsw.Error as error:
-            if db.in_transaction:  # a full disk has rolled it back already
-                with suppress(apsw.Error):  # whatever it says, those who wait must be told
-                    db.execute("ROLLBACK")
             failure = JournalError(
                 f"{journal_path(self.folder)} cannot be written: {error}.",
                 hint="Is the disk full? Nothing more is sent.",
             )
             outcomes = [(future, None, failure) for _, future in waiting]
         _tell(outcomes)
+
+    def _transaction(self, waiting: list[_Waiting]) -> list[_Outcome]:
+        db = self._connection
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            outcomes = list(self._apply_all(waiting))
+            db.execute("COMMIT")
+        except apsw.Error:
+            if db.in_transaction:  # a full disk has rolled it back already
+                with suppress(apsw.Error):  # whatever it says, those who wait must be told
+                    db.execute("ROLLBACK")
+            raise
+        return outcomes
 
     def _apply_all(self, waiting: Sequence[_Waiting]) -> Iterator[_Outcome]:
         alike: dict[_Together, list[_Waiting]] = {}

@@ -74,6 +74,8 @@ class InDoubt:
         again: What sending those again costs at most that no balance decided.
         lost_requests: Requests that were charged for sure, and whose answer never came; their rows have `failed`.
         lost_credits: What they cost.
+        failed_requests: Requests that failed and named no charge; their rows have `failed`.
+        failed_credits: What those may have cost: it stays held until a balance tells.
     """
 
     requests: int
@@ -82,6 +84,8 @@ class InDoubt:
     again: int
     lost_requests: int
     lost_credits: int
+    failed_requests: int = 0
+    failed_credits: int = 0
 
 
 def in_doubt(db: apsw.Connection) -> InDoubt:
@@ -94,7 +98,10 @@ def in_doubt(db: apsw.Connection) -> InDoubt:
     ((lost, lost_credits),) = db.execute(
         "SELECT count(*), coalesce(sum(paid), 0) FROM submissions WHERE state = 'proven_paid_lost'"
     )
-    return InDoubt(requests, rows, credits_, again, lost, lost_credits)
+    ((failed, failed_credits),) = db.execute(
+        "SELECT count(*), coalesce(sum(hold), 0) FROM submissions WHERE state = 'charge_unknown'"
+    )
+    return InDoubt(requests, rows, credits_, again, lost, lost_credits, failed, failed_credits)
 
 
 def waiting_at_service(db: apsw.Connection) -> tuple[int, float | None]:

@@ -117,6 +117,7 @@ async def resume(out: Path | str, *, pay_again: int = 0, **changes: Any) -> Run:
 
     Raises:
         JournalError: there is no run there, or another process is running it.
+        SettingsError: a change would ask another question for the rows that are left, such as other features.
     """
     return await _last(resuming(out, pay_again=pay_again, **changes))
 
@@ -169,6 +170,7 @@ async def resuming(
     options = read_header(folder).options
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
+        changed_options(folder, options)  # refuses another question: half of the rows have answers to this one
     async with aclosing(_work(folder, options, stop, _Share(rows, pay_again), settings)) as steps:
         async for step in steps:
             if isinstance(step, Run):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import count
 from math import ceil
 from typing import Final
@@ -22,10 +23,13 @@ from lightmeter.journal.items import Pending
 from lightmeter.pricing.learn import cheapest_batch
 from lightmeter.pricing.rates import Rounding
 
-__all__ = ["MOST_IN_A_BATCH", "Batch", "Bisection", "Terms", "auto_size", "cut", "grouped"]
+__all__ = ["MOST_IN_A_BATCH", "Batch", "Bisection", "NameLearner", "Names", "Terms", "auto_size", "cut", "grouped"]
 
 MOST_IN_A_BATCH: Final = 10
 """Most images that `auto` puts into one request: public clients are known to send so many, no limit is documented."""
+
+MOST_IMAGES: Final = 1 << 30
+"""Images in a request where nothing bounds them."""
 
 ROWS_WORTH_A_PROBE: Final = 50
 """Rows that must wait before a batch is sent to see where the service rounds: it costs no credit, but some seconds."""
@@ -101,6 +105,65 @@ def _at_risk(terms: Terms) -> int:
     if terms.rounding is Rounding.REQUEST:
         return terms.max_at_risk * 1000 // max(1, terms.price_per_image_milli)
     return terms.max_at_risk // max(1, ceil(terms.price_per_image_milli / 1000))
+
+
+class Names(StrEnum):
+    """What is known of the names that a service gives to assets."""
+
+    UNKNOWN = "unknown"
+    """No answer was seen yet."""
+    SINGLES_IDENTIFY = "singles_identify"
+    """Names of single images are those that were sent."""
+    BATCHES_IDENTIFY = "batches_identify"
+    """Names of all images of a batch were those that were sent."""
+    DO_NOT_IDENTIFY = "do_not_identify"
+    """Some name does not tell which image it is."""
+
+
+_NAMES: Final[dict[tuple[Names, bool, bool], Names]] = {
+    # (known so far, the answer is of a batch, all its names identify their images): known from now on
+    (Names.UNKNOWN, False, True): Names.SINGLES_IDENTIFY,
+    (Names.UNKNOWN, True, True): Names.BATCHES_IDENTIFY,
+    (Names.SINGLES_IDENTIFY, True, True): Names.BATCHES_IDENTIFY,
+}
+
+_TRIAL_IMAGES: Final = 2
+
+
+class NameLearner:
+    """Whether images of this service may travel together: learned from single images, then from one batch of two.
+
+    An image whose asset cannot be told from the others of its batch is paid for and lost. So images travel alone until
+    names were seen to identify them, and for good once one did not.
+
+    Attributes:
+        names: What is known.
+    """
+
+    def __init__(self, names: Names = Names.UNKNOWN) -> None:
+        self.names = names
+        self._batches = 0
+
+    @property
+    def most_images(self) -> int:
+        """Most images that may travel in one request now."""
+        if self.names is Names.BATCHES_IDENTIFY:
+            return MOST_IMAGES
+        return _TRIAL_IMAGES if self.names is Names.SINGLES_IDENTIFY and not self._batches else 1
+
+    def on_begun(self, images: int) -> None:
+        """A request with so many images begins to be sent, or to be polled for."""
+        self._batches += images > 1
+
+    def on_ended(self, images: int) -> None:
+        """It is no longer sent, or polled for."""
+        self._batches -= images > 1
+
+    def on_answer(self, images: int, *, identified: bool) -> None:
+        """An answer has come; `identified`: each of its images carries a name that tells which it is."""
+        if not identified:
+            self.names = Names.DO_NOT_IDENTIFY
+        self.names = _NAMES.get((self.names, images > 1, identified), self.names)
 
 
 class Bisection:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lightmeter.client.retry import Judgement, Verdict
-from lightmeter.errors import BudgetReached
+from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.journal.changes import (
     Outcome,
     Received,
@@ -20,6 +20,7 @@ from lightmeter.journal.changes import (
     acknowledge,
     fail_row,
     hold_and_send,
+    keep_bytes,
     lose,
     receive,
     resend,
@@ -27,12 +28,13 @@ from lightmeter.journal.changes import (
     take_back,
     void,
 )
-from lightmeter.journal.items import Pending
+from lightmeter.journal.items import Pending, any_with_reason
 from lightmeter.journal.settling import receive_and_release, receive_and_settle
 from lightmeter.journal.state import Event
-from lightmeter.pipeline.batching import Bisection
+from lightmeter.journal.store import reading
+from lightmeter.pipeline.batching import Bisection, NameLearner, Names
 from lightmeter.pipeline.keybudget import KeyBudget
-from lightmeter.pipeline.matching import outcome_of
+from lightmeter.pipeline.matching import UNMATCHED, outcome_of
 from lightmeter.pipeline.prices import Prices
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.standing import Standing
@@ -89,6 +91,9 @@ class Books:
         self.bisection = Bisection()
         """Rows of refused batches: they are halved, so that one bad row does not fail its neighbours."""
 
+        self.names = NameLearner(Names.BATCHES_IDENTIFY if session.endpoint.embedded else _names_so_far(session))
+        """Whether images may travel together."""
+
         self.uploads = Uploads(session.header.options.upload)
 
     @property
@@ -100,7 +105,16 @@ class Books:
         return self._session.clock.now()
 
     async def hold(self, rows: Sequence[Pending], credits_: int) -> Sent | None:
-        """Set the price of a request aside and write down that it leaves; None if a budget does not hold it."""
+        """Set the price of a request aside and write down that it leaves; None if a budget does not hold it.
+
+        Raises:
+            JournalError: the disk is full; what is left of it is for the answers in flight.
+        """
+        if self._session.journal.disk_is_full:
+            raise JournalError(
+                f"The disk of {self._session.out} is full: no request is sent that could not be written down.",
+                hint=f"Make room, then: lightmeter resume {self._session.out}",
+            )
         if self._key is not None and not await self._key.hold(credits_):
             self._standing.key_spent = True
             return None
@@ -131,6 +145,10 @@ class Books:
         now = self._now()
         await self._session.journal.write(acknowledge(sent.submission_id, request_id, now))
         return Acked(sent, request_id, now)
+
+    async def keep_bytes(self, sent: Sent, received: Received) -> None:
+        """An answer is here that is not strictly JSON: its bytes are kept before anybody reads them."""
+        await self._session.journal.write(keep_bytes(sent.submission_id, received))
 
     async def keep(self, sent: Sent, received: Received, event: Event, judgement: Judgement) -> None:
         """An answer is here: keep its bytes, and write down what it cost and where each row's asset is.
@@ -168,6 +186,10 @@ class Books:
 
     def _read(self, sent: Sent, raw: bytes, answer: Mapping[str, Any] | None) -> tuple[Outcome, str | None]:
         outcome = outcome_of(raw, sent.rows, sent.hold, answer)
+        if outcome.named is not None and all("://" in name for _, name in sent.rows):
+            self.names.on_answer(len(sent.rows), identified=outcome.named)
+            if not outcome.named and (len(sent.rows) > 1 or self._session.header.options.batch_size not in {1, "auto"}):
+                self._standing.note(_ALONE)
         if outcome.worth > 1 and sent.kinds and all(placed.error is None for placed in outcome.rows):
             frames = FrameRange(min(len(sent.rows), sent.pictures or len(sent.rows)), sent.pictures)
             return outcome, self._prices.observe(sent.kinds, frames, outcome.paid)
@@ -176,9 +198,12 @@ class Books:
 
     async def _count(self, sent: Sent, outcome: Outcome) -> None:
         failed = sum(placed.error is not None for placed in outcome.rows)
-        self._standing.held -= sent.hold
-        self._standing.paid += outcome.paid
-        await self._let_go(sent.hold, outcome.paid)
+        if outcome.charge_unknown:
+            self._standing.note(_CHARGE_UNKNOWN)
+        else:
+            self._standing.held -= sent.hold
+            self._standing.paid += outcome.paid
+            await self._let_go(sent.hold, outcome.paid)
         self._standing.moved("pending", "failed", failed)
         self._standing.moved("pending", "ok", len(outcome.rows) - failed)
 
@@ -196,9 +221,9 @@ class Books:
         self._standing.held -= sent.hold
         await self._let_go(sent.hold, 0)
 
-    async def lose(self, sent: Sent, why: str) -> None:
-        """No usable answer came: it may have been charged, and stays held."""
-        await self._session.journal.write(lose(sent.submission_id, why, self._now()))
+    async def lose(self, sent: Sent, why: str, received: Received | None = None) -> None:
+        """No usable answer came: it may have been charged, and stays held; `received` is what came all the same."""
+        await self._session.journal.write(lose(sent.submission_id, why, self._now(), received))
         self._standing.lost += 1
         self._standing.lost_credits += sent.hold
         self._standing.moved("pending", "in_doubt", len(sent.rows))
@@ -209,11 +234,28 @@ class Books:
         self._standing.moved("pending", "failed", 1)
 
     async def judged(self, hold: int, paid: int, rows: int, after: str) -> None:
-        """A proof has ended the hold of a lost request, whose rows are `after` now; it is in the journal already."""
+        """A proof has ended the hold of a request; it is in the journal already.
+
+        Args:
+            hold: Credits that were set aside.
+            paid: Credits that it proves were charged.
+            rows: How many of its rows were in doubt: those of a lost request, none of a failed one.
+            after: What those rows are now.
+        """
         self._standing.held -= hold
         self._standing.paid += paid
         await self._let_go(hold, paid)
         self._standing.moved("in_doubt", after, rows)
+
+
+_ALONE: Final = "The names in this service's answers do not tell which image is which: images are sent one by one."
+_CHARGE_UNKNOWN: Final = "A request failed and its answer names no charge: its price stays held until a balance tells."
+
+
+def _names_so_far(session: Session) -> Names:
+    """What an earlier start of this run learned: once a row was unmatched, no images travel together."""
+    with reading(session.out) as db:
+        return Names.DO_NOT_IDENTIFY if any_with_reason(db, UNMATCHED) else Names.UNKNOWN
 
 
 def sent_name(url: str, path: str | None) -> str:

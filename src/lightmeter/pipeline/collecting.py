@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from lightmeter.client.pace import Pace, Ticket, quota_of
 from lightmeter.client.polling import PollSchedule
-from lightmeter.client.retry import Judgement, Verdict
+from lightmeter.client.retry import Judgement, Verdict, judge_poll
 from lightmeter.client.transport import RawAnswer
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
+from lightmeter.facts.json_object import strict_object
 from lightmeter.journal.changes import Received
 from lightmeter.journal.state import Event
 from lightmeter.models.vocabulary import VIDEO_SUFFIXES
@@ -38,6 +39,8 @@ class _Due:
     at: float
     acked: Acked = field(compare=False)
     polls: int = field(default=0, compare=False)
+    earlier: bool = field(default=False, compare=False)
+    """Whether an earlier process had it acknowledged, by a clock that may have been set since."""
     pending_s: float = field(default=0.0, compare=False)
     """Its age when it was last known not to be done."""
 
@@ -63,7 +66,8 @@ class Collector:
     def add(self, acked: Acked, place: int | None = None) -> None:
         """Take over one acknowledged submission; `place` is its number among those an earlier process left."""
         self._standing.polled += 1
-        due = _Due(0.0, acked)
+        self._books.names.on_begun(len(acked.sent.rows))
+        due = _Due(0.0, acked, earlier=place is not None)
         if place is None:
             self._wait(due)
         else:
@@ -108,16 +112,24 @@ class Collector:
         try:
             due.polls += 1
             try:
-                raw, judgement = await self._session.client.poll(due.acked.request_id)
+                raw = await self._session.client.fetch_response(due.acked.request_id)
             except (OutcomeUnknown, Unreachable) as error:  # a poll is free: it is just asked again
                 self._pace.on_lost(ticket)
                 await self._again(due, str(error))
             else:
-                self._paced(ticket, raw, judgement)
-                await asyncio.shield(self._judged(due, raw, judgement))
+                await asyncio.shield(self._read(ticket, due, raw))
         finally:
             self._asked -= 1
             self._room.release()
+
+    async def _read(self, ticket: Ticket, due: _Due, raw: RawAnswer) -> None:
+        """Bytes that are not strictly JSON are on disk before anybody reads them."""
+        data, now = strict_object(raw.body), self._session.clock.now()
+        if data is None:
+            await self._books.keep_bytes(due.acked.sent, Received(raw.body, raw.status, now))
+        judgement = judge_poll(raw, now=now, data=data)
+        self._paced(ticket, raw, judgement)
+        await self._judged(due, raw, judgement)
 
     def _paced(self, ticket: Ticket, raw: RawAnswer, judgement: Judgement) -> None:
         now = self._session.clock.monotonic()
@@ -134,8 +146,7 @@ class Collector:
             self._schedule.on_done(*_class_of(due.acked), due.pending_s, self._age_s(due))
             received = Received(raw.body, raw.status, self._session.clock.now(), due.polls)
             await self._books.keep(due.acked.sent, received, Event.COLLECT, judgement)
-            self._standing.polled -= 1
-            self._standing.changed.set()
+            self._ended(due)
         elif verdict is Verdict.DENIED:
             self._standing.stop(AccessDenied(judgement.error or "Access denied."))
             self._wait(due)
@@ -145,7 +156,7 @@ class Collector:
             await self._again(due, judgement.error or f"status {raw.status}", judgement.retry_after_s or 0.0)
 
     def _age_s(self, due: _Due) -> float:
-        return self._session.clock.now() - due.acked.acked_at
+        return self._session.clock.least_age_s(due.acked.acked_at, earlier=due.earlier)
 
     async def _again(self, due: _Due, why: str, least_s: float = 0.0) -> None:
         if self._age_s(due) > self._schedule.deadline_s:
@@ -157,7 +168,11 @@ class Collector:
 
     async def _lost(self, due: _Due, why: str) -> None:
         await self._books.lose(due.acked.sent, why)
+        self._ended(due)
+
+    def _ended(self, due: _Due) -> None:
         self._standing.polled -= 1
+        self._books.names.on_ended(len(due.acked.sent.rows))
         self._standing.changed.set()
 
 

@@ -18,7 +18,7 @@ from lightmeter.pricing.rates import RateTable
 __all__ = ["MOST_PROBES", "RECENT", "Prices", "kind_of", "learned"]
 
 MOST_PROBES: Final = 5
-"""Answers of a kind that tell no price, such as partial ones, before it is taken to cost what the table says."""
+"""Answers that tell no price, such as partial ones, before it is taken to be what the table says."""
 
 _UNKNOWN: Final = "unknown"
 _KINDS: Final = {name: Kind(frozenset({("run", name)})) for name in ("image", "video", _UNKNOWN)}
@@ -92,13 +92,23 @@ class Prices:
         high = self._learner.price(kind, FrameRange(0, pictures)).high
         if high is None:  # no charge of this kind yet, after others have shown that the table is wrong
             prior = self._learner.prior.rates["run"]["image"]
-            return pictures * max(1, -(-prior // 1000))
+            high = pictures * max(1, -(-prior // 1000))
+        if not self._learner.knows(kind):  # a frame of a video costs what an image costs, as far as is known
+            others = [one for one in _KINDS.values() if self._learner.knows(one)]
+            highs = [self._learner.price(one, FrameRange(0, pictures)).high or 0 for one in others]
+            high = max([high, *highs])
         return max(1, high)
 
-    def known(self, rows: Sequence[Pending]) -> bool:
-        """Whether a charge of this kind was seen: if not, one request at a time is sent until there is one."""
-        kind = kind_of([row.kind for row in rows])
-        return self._trusted or self._learner.knows(kind) or self._told_nothing[kind] >= MOST_PROBES
+    @property
+    def known(self) -> bool:
+        """Whether a charge of this service was seen: if not, one image at a time is sent until there is one."""
+        seen = any(self._learner.knows(kind) for kind in _KINDS.values())
+        return self._trusted or seen or self._told_nothing.total() >= MOST_PROBES
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the service's prices are our own."""
+        return self._trusted
 
     def told_nothing(self, names: Sequence[str | None]) -> None:
         """An answer of this kind came whose charge says nothing of the price: it names none, or an error with it."""

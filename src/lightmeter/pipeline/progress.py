@@ -26,6 +26,8 @@ class Progress:
         seconds: Since this process began to work.
         rate: Rows finished a second, over this process's time.
         eta_s: Seconds left at this rate, or None while it is not known.
+        waiting: What is waited for and for how long at most, as a sentence; None while the work goes on.
+        notes: What the user should know about the run, a sentence each; none is ever taken back.
     """
 
     phase: Phase
@@ -39,8 +41,10 @@ class Progress:
     seconds: float = 0.0
     rate: float = 0.0
     eta_s: float | None = None
+    waiting: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def finished(self) -> int:
         """Rows that need nothing more."""
-        return self.rows - self.counts.get("pending", 0) - self.counts.get("over_budget", 0)
+        return self.rows - sum(self.counts.get(status, 0) for status in ("pending", "over_budget", "in_doubt"))

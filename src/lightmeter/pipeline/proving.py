@@ -20,7 +20,7 @@ from lightmeter.pricing.reconcile import Proven, Reconciliation, Trust, Window, 
 
 __all__ = ["prove", "unprovable", "window_of"]
 
-_JUDGED: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})
+_JUDGED: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.CHARGE_UNKNOWN})
 _CHARGED: Final = frozenset({State.SETTLED, State.PROVEN_PAID_LOST})
 _FOREIGN: Final = "Somebody else spent from the account in the meantime: nothing is proven."
 

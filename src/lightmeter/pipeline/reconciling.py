@@ -7,6 +7,7 @@ to tell: it is read once nothing is in flight and no charge can come any more, t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final
 
 from lightmeter.errors import AccessDenied, LightmeterError, MediaTooLarge, OutcomeUnknown, Unreachable, UsageError
@@ -20,9 +21,10 @@ from lightmeter.journal.proofs import (
     read_balance,
     seen_between,
     throttled_since,
+    unknown_charges_since,
     windows_in_doubt,
 )
-from lightmeter.journal.state import Event, State
+from lightmeter.journal.state import HOLDING, IN_DOUBT, Event, State
 from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import Submitted, submissions_in
 from lightmeter.pipeline.bookkeeping import Books, Sent, sent_name
@@ -112,36 +114,41 @@ class Reconciler:
         secret = "" if key is None else key.get_secret_value()
         return hashlib.sha256(f"{self._session.header.run_id}\0{secret}".encode()).hexdigest()[:16]
 
-    async def look_at_refusals(self) -> None:
-        """Write down what the balance says of requests that were refused for being too fast.
+    async def look_at_balance(self) -> None:
+        """Read what the balance says of requests that were refused for being too fast, or failed with no charge named.
 
-        They are presumed to cost nothing and were sent again long ago. Where something was lost too, that was said
-        with it.
+        The first are presumed to cost nothing and were sent again long ago; the price of the second stays held until
+        a balance tells. Nothing is waited for: what may still be charged is looked at after the next start. Where
+        something was lost too, that was said with it.
         """
         with reading(self._session.out) as db:
             opening = opening_reading(db)
             if self._session.endpoint.embedded or opening is None or open_submissions(db):
                 return
             throttled = throttled_since(db, opening.place)
-        if throttled and (readings := await self._two_equal()) is not None:
+            failed = unknown_charges_since(db, opening.place)
+            same_account = get_meta(db).get(_ACCOUNT) == self._account
+        if self._left_s(failed) > 0:
+            return
+        if same_account and (throttled or failed) and (readings := await self._two_equal()) is not None:
             await self._judge(opening, readings)
             await self.open_window(readings[1].balance)
 
     async def _by_balance(self) -> int:
         with reading(self._session.out) as db:
             opening = opening_reading(db)
-            lost = list(submissions_in(db, {State.UNCERTAIN}))
-            ((last_sent,),) = db.execute("SELECT max(sent_at) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
+            lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
+            sent_at = dict(db.execute("SELECT submission_id, sent_at FROM submissions WHERE state = 'uncertain'"))
             if get_meta(db).get(_ACCOUNT) != self._account:
                 opening = None
         if not lost:
             self._standing.lost = self._standing.lost_credits = 0
             return 0
         phase, self._standing.phase = self._standing.phase, "reconciling"
-        readings = None
-        if await self._final(last_sent):
-            readings = await self._two_equal()
-        self._standing.phase = phase
+        try:
+            readings = await self._readings(opening, sent_at, rows=sum(rows for _, rows in lost))
+        finally:
+            self._standing.phase, self._standing.waiting = phase, None
         if readings is None:
             return 0
         waiting = await self._judge(opening, readings)
@@ -149,15 +156,55 @@ class Reconciler:
         await self.open_window(readings[1].balance)
         return waiting
 
-    async def _final(self, last_sent: float) -> bool:
+    async def _readings(
+        self, opening: Reading | None, sent_at: Mapping[int, float], *, rows: int
+    ) -> tuple[Reading, Reading] | None:
+        """Two equal balances that decide what became of the lost requests; None if the user will not wait for them.
+
+        Credits that are missing already never come back, so where they leave nothing to be proven, waiting cannot
+        change that. Else nothing is decided before the last charge can have come.
+        """
+        if not self._left_s(sent_at) or opening is None:
+            return await self._two_equal()
+        early = await self._two_equal()
+        if early is not None and self._decided(opening, early):
+            return early
+        if early is None or not await self._final(sent_at, rows):
+            return None
+        return await self._two_equal()
+
+    def _decided(self, opening: Reading, readings: tuple[Reading, Reading]) -> bool:
+        """Whether no charge to come can change what these balances prove."""
+        sole_spender = self._session.header.options.sole_spender
+        with reading(self._session.out) as db:
+            seen = seen_between(db, opening.place, readings[1].place)
+        document, rulings = prove(opening, readings, seen, sole_spender=sole_spender)
+        if not sole_spender:
+            return bool(rulings) and all(ruling.event is Event.GIVE_UP for ruling in rulings)
+        unknown = sum(one.hold for one in seen if one.state in HOLDING or one.throttled)
+        return int(document["missing"]) >= unknown
+
+    def _left_s(self, sent_at: Mapping[int, float]) -> float:
+        """Seconds until the last of these requests can no longer be charged; 0 once none can."""
+        return max((self._session.charges_final_s - self._age_s(key, at) for key, at in sent_at.items()), default=0.0)
+
+    def _age_s(self, submission_id: int, sent_at: float) -> float:
+        earlier = submission_id < self._session.first_submission
+        return self._session.clock.least_age_s(sent_at, earlier=earlier)
+
+    async def _final(self, sent_at: Mapping[int, float], rows: int) -> bool:
         """Wait until no charge can come any more; False if the user will not."""
-        final_at = last_sent + self._session.charges_final_s
-        clock = self._session.clock
-        while (left_s := final_at - clock.now()) > 0:
-            if self._standing.interrupted:
+        clock, standing = self._session.clock, self._standing
+        while (left_s := self._left_s(sent_at)) > 0:
+            if standing.interrupted:
                 return False
+            standing.waiting = (
+                f"waiting {left_s:.0f} s at most: {len(sent_at)} requests with {rows} rows got no answer; once none of "
+                "them can be charged any more, the balance tells whether they were (Ctrl-C leaves them in doubt)"
+            )
             await clock.sleep(min(left_s, LONGEST_NAP_S))
-        return not self._standing.interrupted
+        standing.waiting = "reading the balance twice"
+        return not standing.interrupted
 
     async def _two_equal(self) -> tuple[Reading, Reading] | None:
         """Two balances in a row that are the same; None if there are none to be had now."""
@@ -189,7 +236,7 @@ class Reconciler:
             return 0
         with reading(self._session.out) as db:
             seen = seen_between(db, opening.place, readings[1].place)
-            rows = {one.submission_id: len(one.rows) for one in submissions_in(db, _JUDGED)}
+            rows = {one.submission_id: len(one.rows) for one in submissions_in(db, IN_DOUBT)}
         document, rulings = prove(opening, readings, seen, sole_spender=self._session.header.options.sole_spender)
         holds = {one.submission_id: one.hold for one in seen}
         if not rulings and (again or not document["notes"]):
@@ -197,7 +244,7 @@ class Reconciler:
         await self._session.journal.write(act_on(opening, readings[1], document, rulings))
         waiting = 0
         for ruling in rulings:
-            waiting += await self._follow(ruling, holds[ruling.submission_id], rows[ruling.submission_id])
+            waiting += await self._follow(ruling, holds[ruling.submission_id], rows.get(ruling.submission_id, 0))
         return waiting
 
     async def _give_up(self, now: Reading) -> None:
@@ -220,6 +267,3 @@ class Reconciler:
         with reading(self._session.out) as db:
             windows = windows_in_doubt(db)
         return sum([await self._judge(opening, (closing, closing), again=True) for opening, closing in windows])
-
-
-_JUDGED: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})

@@ -7,6 +7,7 @@ spends.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 
 from lightmeter.client.pace import Pace
 from lightmeter.client.polling import PollSchedule
+from lightmeter.clock import STEP_S
 from lightmeter.errors import AccessDenied, BudgetReached, OutOfCredits, Unreachable
 from lightmeter.journal.changes import clear_over_budget, mark_over_budget, put_meta
 from lightmeter.journal.items import count_by_status, totals
@@ -50,6 +52,7 @@ class Engine:
     def __init__(self, session: Session, standing: Standing, prices: Prices, rows: Rows, pay_again: int = 0) -> None:
         self._rows = rows
         self._pay_again = pay_again
+        self._step_s = 0.0
         self.session = session
         self.standing = standing
         self.pace = Pace(
@@ -75,7 +78,19 @@ class Engine:
 
     def look(self) -> Progress:
         """Where the run stands."""
+        self._notice_clock()
         return self.standing.look(self.session.clock.monotonic())
+
+    def _notice_clock(self) -> None:
+        """Say once when the machine's clock was set: nothing depends on it, but times in the tables may look odd."""
+        step_s = self.session.clock.step_s
+        if abs(step_s - self._step_s) >= STEP_S:
+            moved = step_s - self._step_s
+            self._step_s = step_s
+            self.standing.note(
+                f"The machine's clock was set {'forward' if moved > 0 else 'back'} by {abs(moved):.0f} s. The run "
+                "measures time by another clock, and goes on."
+            )
 
     def stop(self) -> None:
         """Send nothing more; what is in flight is waited for, what is acknowledged is left to the next start."""
@@ -164,7 +179,7 @@ class Engine:
             self.standing.phase = "draining"
             await self._collected()
         if not self._cannot_poll():
-            await self.reconciler.look_at_refusals()
+            await self.reconciler.look_at_balance()
         await self._mark_rest()
         with reading(self.session.out) as db:
             self.standing.counts = Counter(count_by_status(db))
@@ -222,7 +237,13 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
         prices = Prices(learned(db, session.header, RECENT), trusted=session.endpoint.embedded)
         ((lost,),) = db.execute("SELECT count(*) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
     standing = Standing(counts, paid, held, began, session.header.options.budget, lost=lost)
+    if session.clock.between_s is not None and abs(session.clock.between_s) >= STEP_S:
+        standing.note(
+            f"The machine's clock was set by {session.clock.between_s:+.0f} s since the run was last begun: times that "
+            "were written down before are not relied on."
+        )
     engine = Engine(session, standing, prices, rows, pay_again)
+    await engine.reconciler.look_at_balance()
     await engine.reconciler.open_window(balance)
     polling = asyncio.create_task(engine.collector.serve())
     polling.add_done_callback(engine.polling_ended)
@@ -237,6 +258,8 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
         await asyncio.wait({polling})
         seconds = session.header.seconds + session.clock.monotonic() - began
         meta = {"seconds": f"{seconds:.3f}"}
+        if standing.notes:
+            meta["notes"] = json.dumps(sorted({*session.header.notes, *standing.notes}))
         with suppress(Exception):  # (the balance afterwards is worth having, never worth failing for)
             meta["balance_after"] = str(await session.client.credits())
         await session.journal.write(put_meta(meta))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lightmeter.client.bodies import Bodies
 from lightmeter.client.pace import Pace, quota_of
-from lightmeter.client.retry import Judgement, Verdict
+from lightmeter.client.retry import Judgement, Verdict, judge_submission
 from lightmeter.client.transport import RawAnswer
 from lightmeter.client.uploads import encode_files
 from lightmeter.errors import (
@@ -18,6 +18,7 @@ from lightmeter.errors import (
     Unreachable,
     UsageError,
 )
+from lightmeter.facts.json_object import strict_object
 from lightmeter.journal.changes import Received, Refusal
 from lightmeter.journal.items import Pending
 from lightmeter.journal.state import Event
@@ -103,16 +104,18 @@ class Sender:
         began = clock.monotonic()
         key = f"{self._session.header.run_id}-{sent.submission_id}"
         try:
-            raw, judgement = await self._session.client.submit(request, idempotency_key=key)
+            raw = await self._session.client.send_request(request, idempotency_key=key)
         except Unreachable as error:
             self._pace.on_lost(ticket)
             await self._unreachable(sent, error)
         except OutcomeUnknown as error:
             self._pace.on_lost(ticket)
-            await self.books.lose(sent, str(error))
+            cut = Received(error.body, error.http_status or 0, self._session.clock.now()) if error.body else None
+            await self.books.lose(sent, str(error), cut)
         else:
             self._unreached = 0
             now = clock.monotonic()
+            judgement = await self._judged(sent, raw)
             if judgement.verdict is Verdict.THROTTLED:
                 self._pace.on_throttled(now, judgement.retry_after_s, ticket)
             else:
@@ -123,6 +126,13 @@ class Sender:
         finally:
             standing.in_flight -= 1
             standing.changed.set()
+
+    async def _judged(self, sent: Sent, raw: RawAnswer) -> Judgement:
+        """What an answer means; bytes that are not strictly JSON are on disk before anybody reads them."""
+        data = strict_object(raw.body)
+        if data is None:
+            await self.books.keep_bytes(sent, Received(raw.body, raw.status, self._session.clock.now()))
+        return judge_submission(raw, now=self._session.clock.now(), data=data)
 
     async def _answered(self, sent: Sent, raw: RawAnswer, judgement: Judgement) -> None:
         received = Received(raw.body, raw.status, self._session.clock.now())
@@ -144,7 +154,7 @@ class Sender:
             waits = waits or self.books.uploads.instead(sent.rows[0][1], error)
             await self.books.refuse(sent, Refusal("refused", error, received, rows_wait=waits))
         else:
-            await self.books.lose(sent, error)
+            await self.books.lose(sent, error, received)
 
     async def _unreachable(self, sent: Sent, error: Unreachable) -> None:
         await self.books.take_back(sent, Event.UNREACHED, str(error))

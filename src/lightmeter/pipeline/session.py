@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.client.client import Client
-from lightmeter.clock import Clock, SystemClock
+from lightmeter.clock import ClockAnchor, MachineClock, RunClock, SystemClock
 from lightmeter.errors import JournalError, SettingsError
 from lightmeter.journal.changes import get_meta, put_meta
 from lightmeter.journal.items import count_by_status
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 PLAN_NAME: Final = "plan.json"
+_ANCHOR: Final = "clock_anchor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Header:
         planned_at: When, as ISO text.
         balance_before: Credits of the account before the first request, once known.
         balance_after: Credits after the last look, once known.
+        seconds: For how long processes worked on it.
+        notes: What the user was told about the run, a sentence each.
     """
 
     run_id: str
@@ -63,6 +66,7 @@ class Header:
     balance_before: int | None
     balance_after: int | None
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ class Session:
         header: What was asked for.
         endpoint: Where requests go.
         client: Who talks to it.
-        clock: Time.
+        clock: Time, which does not step while the session is open.
+        first_submission: Number of the first submission that this session can make; those below are of earlier ones.
         charges_final_s: Seconds after it was sent in which a request without an answer may still be charged.
         key: The budget of the key over all runs of this machine, if there is one.
         state_dir: Where processes of this machine share the pace of a key; None: they do not.
@@ -86,7 +91,8 @@ class Session:
     header: Header
     endpoint: Endpoint
     client: Client
-    clock: Clock
+    clock: RunClock
+    first_submission: int
     charges_final_s: float
     key: KeyBudget | None = None
     state_dir: Path | None = None
@@ -112,6 +118,7 @@ def read_header(out: Path) -> Header:
             balance_before=_number(meta.get("balance_before")),
             balance_after=_number(meta.get("balance_after")),
             seconds=float(meta.get("seconds", "0")),
+            notes=tuple(json.loads(meta.get("notes", "[]"))),
         )
     except (KeyError, ValueError) as error:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error
@@ -199,7 +206,7 @@ def holds_run_of(out: Path, source: ManifestSource) -> bool:
 
 @asynccontextmanager
 async def open_session(
-    out: Path, settings: Settings, options: Options | None = None, clock: Clock | None = None
+    out: Path, settings: Settings, options: Options | None = None, clock: MachineClock | None = None
 ) -> AsyncIterator[Session]:
     """Open the run in `out`; `options` replaces what may change between runs (budget, pace, address).
 
@@ -212,15 +219,28 @@ async def open_session(
         if options is not None:
             await journal.write(put_meta({"options": options.model_dump_json()}))
         header = read_header(out)
-        clock = clock or SystemClock()
+        run_clock, first = await _begin(journal, out, clock or SystemClock())
         connections = header.options.max_concurrency + 16
         async with AsyncExitStack() as stack:
             where = await stack.enter_async_context(endpoint(header.options, settings, out))
-            key = stack.enter_context(key_budget(settings, where, header.run_id, out, clock))
+            key = stack.enter_context(key_budget(settings, where, header.run_id, out, run_clock))
             client = Client(where.base_url, where.api_key, connections=connections, proxy=_proxy(settings, where))
             await stack.enter_async_context(client)
             state_dir = settings.state_dir
-            yield Session(out, journal, header, where, client, clock, settings.charges_final_s, key, state_dir)
+            yield Session(
+                out, journal, header, where, client, run_clock, first, settings.charges_final_s, key, state_dir
+            )
+
+
+async def _begin(journal: Journal, out: Path, machine: MachineClock) -> tuple[RunClock, int]:
+    """The clock of a session that begins, written down for the next one, and the number of its first submission."""
+    with reading(out) as db:
+        kept = get_meta(db).get(_ANCHOR)
+        ((last,),) = db.execute("SELECT coalesce(max(submission_id), 0) FROM submissions")
+    before = None if kept is None else ClockAnchor(**json.loads(kept))
+    clock = RunClock(machine, before)
+    await journal.write(put_meta({_ANCHOR: json.dumps(clock.anchor.to_dict())}))
+    return clock, last + 1
 
 
 def _proxy(settings: Settings, where: Endpoint) -> str | None:

@@ -17,7 +17,7 @@ from typing import Final
 from lightmeter.client.pace import Pace
 from lightmeter.errors import OutcomeUnknown
 from lightmeter.journal.changes import mark_over_budget
-from lightmeter.journal.items import Pending, pending_rows
+from lightmeter.journal.items import Pending, first_image, pending_rows
 from lightmeter.journal.store import reading
 from lightmeter.pipeline.batching import Batch, Terms, auto_size, cut, grouped
 from lightmeter.pipeline.prices import Prices
@@ -30,6 +30,15 @@ __all__ = ["Spender"]
 
 LOST_SHARE: Final = 0.02
 """Of the budget, how much may be in doubt before the balance is asked about it: sending waits for that."""
+
+EXPOSURE_GROWTH: Final = 4
+"""Credits that may be set aside for each one that was charged: exposure grows with what was seen, from one image on."""
+
+SURGE: Final = 10
+"""A budget that holds what is set aside at so many times its price needs no slow start."""
+
+ENDING_REQUESTS: Final = 8
+"""With room for fewer requests than these left in a budget, they leave one by one."""
 
 _LATER: Final = "Go on later: lightmeter resume DIR"
 _IMAGE: Final = Pending(0, "", None, "image", 1)
@@ -68,12 +77,13 @@ class Spender:
         self._resolve = resolve
         self._options = session.header.options
         self._bisection = sender.books.bisection
+        self._names = sender.books.names
         self._sending: set[asyncio.Task[None]] = set()
         self.unfit = 0
 
     async def walk(self, first: int, last: int) -> int:
         """One walk over the rows first ≤ seq ≤ last that wait; returns how many requests left."""
-        sent = 0
+        sent = await self._probe(first, last)
         with reading(self._session.out) as db:
             rows = pending_rows(db, first, last)
             for batch in grouped(rows, self._size, self._prices.most, self._bisection):
@@ -86,6 +96,20 @@ class Spender:
                     break
         return sent
 
+    async def _probe(self, first: int, last: int) -> int:
+        """While no price is known, one image leaves ahead of its turn, because a video would expose more."""
+        if self._prices.known:
+            return 0
+        with reading(self._session.out) as db:
+            row = first_image(db, first, last)
+        fitting = None if row is None else await self._within_caps(Batch((row,), self._prices.most([row])))
+        admitted = None if fitting is None else await self._admitted(fitting)
+        if admitted is None:
+            return 0
+        self._launch(admitted)
+        await self.settled()
+        return 1
+
     async def settled(self) -> None:
         """Returns when no request is in flight any more, whatever became of it."""
         while self._sending:
@@ -95,8 +119,10 @@ class Spender:
         """Images in the next request."""
         if self._options.upload != "never":  # each may have to be sent as a file, and files travel alone
             return 1
+        if not self._prices.known:  # until a charge was seen, one image is all that is exposed
+            return 1
         asked, cap = self._options.batch_size, self._options.max_at_risk
-        size = self._auto_size() if asked == "auto" else asked
+        size = min(self._names.most_images, self._auto_size() if asked == "auto" else asked)
         while cap is not None and size > 1 and self._prices.most([_IMAGE] * size) > cap:
             size -= 1
         return size
@@ -123,13 +149,15 @@ class Spender:
         self._pace.on_taken(self._session.clock.monotonic())
         self._standing.reserved += batch.hold
         self._standing.at_risk += batch.hold
+        self._names.on_begun(len(batch.rows))
         task = asyncio.create_task(self._sender.send(batch))
         self._sending.add(task)
-        task.add_done_callback(partial(self._finished, batch.hold))
+        task.add_done_callback(partial(self._finished, batch))
 
-    def _finished(self, hold: int, task: asyncio.Task[None]) -> None:
+    def _finished(self, batch: Batch, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
-        self._standing.at_risk -= hold
+        self._standing.at_risk -= batch.hold
+        self._names.on_ended(len(batch.rows))
         self._standing.changed.set()  # only now there is room: whoever waits for it looks again
         if not task.cancelled() and (error := task.exception()) is not None:
             self._standing.crash = self._standing.crash or error
@@ -149,7 +177,7 @@ class Spender:
                     batch = fitting
                     continue
                 wait_s = None  # a charge below its hold may make room
-            elif self._alone(batch) and (self._sending or (standing.polled and not self._prices.known(batch.rows))):
+            elif self._must_wait_for_others(batch):
                 wait_s = None
             elif self._alone(batch) and standing.lost and not self._session.endpoint.embedded:
                 await self._resolve()  # before the next one leaves: then what became of it can be told
@@ -161,6 +189,13 @@ class Spender:
             full = len(self._sending) >= self._options.max_concurrency  # then time alone changes nothing
             await self._changed(None if full else wait_s)
         return None
+
+    def _must_wait_for_others(self, batch: Batch) -> bool:
+        """Whether it may leave only once something in flight has ended."""
+        polled = self._standing.polled > 0
+        if self._alone(batch) and (self._sending or (polled and not self._prices.known)):
+            return True
+        return (bool(self._sending) or polled) and not self._exposure_allows(batch)
 
     def _priced(self, batch: Batch) -> Batch:
         """The same with what it may cost by all that is known now."""
@@ -199,17 +234,24 @@ class Spender:
     def _alone(self, batch: Batch) -> bool:
         """Whether this one leaves with no other in flight: then what becomes of it can always be told.
 
-        So go the first of each kind, whose price nobody knows yet, the last that the budget holds, and the next one
-        after so much was lost that the budget would not be used up: the fewer are told apart at once, the more can be.
+        So go the first ones, as long as nobody knows the price, the last that the budget holds, and the next one after
+        so much was lost that the budget would not be used up: the fewer are told apart at once, the more can be.
         """
         if self._session.endpoint.embedded:  # what is lost there is asked for again, and its prices are our own
             return self._options.careful
         free = self._standing.free
-        ending = free is not None and free < batch.hold * self._options.max_concurrency
+        ending = free is not None and free < batch.hold * min(ENDING_REQUESTS, self._options.max_concurrency)
         much_lost = (
             self._standing.lost > 0 and self._standing.lost_credits >= (self._standing.budget or inf) * LOST_SHARE
         )
-        return self._options.careful or ending or much_lost or not self._prices.known(batch.rows)
+        return self._options.careful or ending or much_lost or not self._prices.known
+
+    def _exposure_allows(self, batch: Batch) -> bool:
+        """Whether as much may be set aside at once, by what was charged so far: a price table is no promise."""
+        free, exposure = self._standing.free, self._standing.exposure + batch.hold
+        if free is None or self._prices.trusted:
+            return True
+        return exposure <= EXPOSURE_GROWTH * self._standing.paid or free >= SURGE * exposure
 
     def _risk_allows(self, batch: Batch) -> bool:
         cap = self._options.max_at_risk

@@ -27,6 +27,8 @@ class Standing:
         lost: Requests whose end is not known and which no balance has been asked about yet.
         lost_credits: What those may have cost.
         key_spent: The budget of the key, over all runs, has no room for the next request.
+        waiting: What is waited for and for how long at most, as a sentence; None while the work goes on.
+        notes: What the user should know about the run, a sentence each, in the order in which it was seen.
         fatal: Why nothing more may be sent, once there is a reason.
         crash: A bug of ours, to be raised once everything in flight is safe.
         interrupted: The user wants to stop: nothing is waited for that the next start can collect.
@@ -49,6 +51,8 @@ class Standing:
     lost_credits: int = 0
     key_spent: bool = False
     finished: int = 0
+    waiting: str | None = None
+    notes: list[str] = field(default_factory=list)
     fatal: LightmeterError | None = None
     crash: BaseException | None = None
     interrupted: bool = False
@@ -61,6 +65,11 @@ class Standing:
         self.stopping.set()
         self.changed.set()
 
+    def note(self, text: str) -> None:
+        """Tell the user something about the run; the same only once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def moved(self, before: str, after: str, rows: int) -> None:
         """So many rows went from one status to another."""
         self.counts[before] -= rows
@@ -72,6 +81,11 @@ class Standing:
     def fits_budget(self, hold: int) -> bool:
         """Whether so many credits may still be set aside."""
         return self.budget is None or self.paid + self.held + self.reserved + hold <= self.budget
+
+    @property
+    def exposure(self) -> int:
+        """Credits that are set aside, and those that are about to be."""
+        return self.held + self.reserved
 
     @property
     def free(self) -> int | None:
@@ -95,4 +109,6 @@ class Standing:
             seconds=seconds,
             rate=rate,
             eta_s=left / rate if rate else None,
+            waiting=self.waiting,
+            notes=tuple(self.notes),
         )

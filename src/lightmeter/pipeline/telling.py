@@ -60,7 +60,8 @@ _ANSWERS: Final = """
 SELECT f.submission_id, f.request_id, a.raw
 FROM (SELECT s.submission_id, s.request_id, min(i.seq) AS first
       FROM submissions s LEFT JOIN items i USING (submission_id)
-      WHERE s.state = 'settled' GROUP BY s.submission_id ORDER BY first, s.submission_id LIMIT -1) f
+      WHERE s.state IN ('settled', 'charge_unknown')
+      GROUP BY s.submission_id ORDER BY first, s.submission_id LIMIT -1) f
 CROSS JOIN answers a ON a.submission_id = f.submission_id
 """
 
