@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,25 +22,47 @@ class Hostile:
 
     script: Script
     balance: int = 1000
+    price: int = 1
     posts: int = 0
     charged: list[str] = field(default_factory=list)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     polls: int = 0
     polls_until_done: int = 2
+    images: list[int] = field(default_factory=list)
+    at_once: int = 0
+    most_at_once: int = 0
+    seconds: float = 0.0
 
     def answer(self, urls: list[str], names: list[str] | None = None) -> dict[str, Any]:
-        """Charge one credit for each URL and answer."""
+        """Charge the price for each URL and answer; a tag names the picture, whatever the asset's name says."""
+        self.charge(urls)
+        assets = [
+            {"name": name, "tags": {url: [{"name": url, "score": 0.95}]}}
+            for name, url in zip(urls if names is None else names, urls, strict=False)
+        ]
+        paid = self.price * len(urls)
+        return {"credits_paid": paid, "credits": self.balance, "all": {"assets": assets, "errors": []}}
+
+    def charge(self, urls: list[str]) -> None:
+        """Take the price of so many pictures."""
         self.charged += urls
-        self.balance -= len(urls)
-        assets = [{"name": name, "tags": {"thing": [{"name": "thing", "score": 0.95}]}} for name in names or urls]
-        return {"credits_paid": len(urls), "credits": self.balance, "all": {"assets": assets, "errors": []}}
+        self.balance -= self.price * len(urls)
 
     async def fetch(self, request: web.Request) -> web.StreamResponse:
         """POST /api/fetch."""
         body = json.loads(await request.read())
         urls = [body["url"]] if isinstance(body["url"], str) else body["url"]
         self.posts += 1
-        what = self.script(self.posts, body)
+        self.images.append(len(urls))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(self.seconds)
+            return await self._answered(request, urls, self.script(self.posts, body))
+        finally:
+            self.at_once -= 1
+
+    async def _answered(self, request: web.Request, urls: list[str], what: str) -> web.StreamResponse:
         if what == "drop":
             request.transport.close()
             return web.Response()
@@ -47,9 +70,16 @@ class Hostile:
             self.answer(urls)
             request.transport.close()
             return web.Response()
-        if what.startswith("ack"):
+        if what.startswith("raw "):
+            self.charge(urls)
+            return web.Response(body=what.removeprefix("raw ").encode("latin-1"), content_type="application/json")
+        if what == "cut":
+            return await self._cut(request, urls)
+        if what.startswith(("ack", "charge ack")):
+            if what.startswith("charge"):
+                self.charge(urls)
             request_id = f"r{self.posts}"
-            self.jobs[request_id] = {"left": self.polls_until_done, "urls": urls, "fail": what.removeprefix("ack")}
+            self.jobs[request_id] = {"left": self.polls_until_done, "urls": urls, "fail": what.partition("ack")[2]}
             return web.json_response({"request_id": request_id, "status": "queued", "success": True})
         return self._at_once(what, urls)
 
@@ -63,13 +93,36 @@ class Hostile:
         if what in plain:
             status, body, headers = plain[what]
             return web.json_response(body, status=status, headers=headers)
-        if what == "rename":
-            return web.json_response(self.answer(urls, [f"upload_{index}" for index, _ in enumerate(urls)]))
-        if what == "shuffle":
-            return web.json_response(self.answer(urls, urls[::-1]))
-        if what == "lose one":
-            return web.json_response(self.answer(urls, urls[1:]))
-        return web.json_response(self.answer(urls))
+        return web.json_response(self._named(what, urls))
+
+    def _named(self, what: str, urls: list[str]) -> dict[str, Any]:
+        """An answer whose assets carry such names, in such an order."""
+        names: dict[str, list[Any]] = {
+            "rename": [f"upload_{index}" for index, _ in enumerate(urls)],
+            "redirect": [_redirected(url) for url in urls],
+            "nameless": [None] * len(urls),
+        }
+        answer = self.answer(urls, names.get(what))
+        assets = answer["all"]["assets"]
+        if what in {"redirect", "nameless"}:
+            random.Random(self.posts).shuffle(assets)  # noqa: S311 (a dice, no secret)
+        elif what == "shuffle":
+            assets.reverse()
+        elif what == "lose one":
+            del assets[-1]
+        elif what == "one for another":
+            assets[0] = {"name": "http://pictures.example/of-somebody.jpg", "tags": {"no": [{"name": "no"}]}}
+        return answer
+
+    async def _cut(self, request: web.Request, urls: list[str]) -> web.StreamResponse:
+        """A whole answer whose end of the transfer never comes."""
+        body = json.dumps(self.answer(urls)).encode()
+        stream = web.StreamResponse(headers={"Content-Length": str(len(body) + 7)})
+        await stream.prepare(request)
+        await stream.write(body)
+        await asyncio.sleep(0.05)
+        request.transport.close()
+        return stream
 
     async def response(self, request: web.Request) -> web.Response:
         """GET /api/response/<id>."""
@@ -78,6 +131,8 @@ class Hostile:
         job["left"] -= 1
         if job["left"] > 0:
             return web.json_response({"status": "processing"})
+        if job["fail"].startswith(" says "):
+            return web.Response(body=job["fail"].removeprefix(" says ").encode("latin-1"))
         if job["fail"]:
             free = {"credits_paid": 0} if job["fail"].endswith("for free") else {}
             return web.json_response({"status": "failed", "error": "Request failed: no frames.", **free})
@@ -86,6 +141,11 @@ class Hostile:
     async def credits(self, _: web.Request) -> web.Response:
         """GET /api/credits."""
         return web.json_response({"credits": self.balance})
+
+
+def _redirected(url: str) -> str:
+    """An address that says nothing of the one that led to it."""
+    return f"http://cdn.example/{abs(hash(url)) % 10**9}"
 
 
 @asynccontextmanager

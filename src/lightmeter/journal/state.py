@@ -95,6 +95,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.UNCERTAIN, Event.PROVE_UNPAID): State.PLANNED,
     (State.UNCERTAIN, Event.PROVE_PAID): State.PROVEN_PAID_LOST,
     (State.UNCERTAIN, Event.GIVE_UP): State.AMBIGUOUS,
+    (State.AMBIGUOUS, Event.ANSWER): State.ANSWERED,
     (State.AMBIGUOUS, Event.PROVE_UNPAID): State.PLANNED,
     (State.AMBIGUOUS, Event.PROVE_PAID): State.PROVEN_PAID_LOST,
     (State.AMBIGUOUS, Event.PAY_AGAIN): State.WRITTEN_OFF,

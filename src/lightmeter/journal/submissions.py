@@ -30,6 +30,7 @@ class Submitted:
     hold: int
     request_id: str | None
     acked_at: float | None
+    http_status: int | None
     rows: tuple[tuple[int, str, str | None], ...]
 
 
@@ -39,16 +40,16 @@ def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[Sub
     marks = ", ".join("?" * len(wanted))
     found = list(
         db.execute(
-            "SELECT submission_id, state, hold, request_id, acked_at FROM submissions "  # noqa: S608 (marks are ?, ?, …)
+            "SELECT submission_id, state, hold, request_id, acked_at, http_status FROM submissions "  # noqa: S608 (marks are ?, ?, …)
             f"WHERE state IN ({marks}) ORDER BY submission_id",
             wanted,
         )
     )
-    for submission_id, state, hold, request_id, acked_at in found:
+    for submission_id, state, hold, request_id, acked_at, http_status in found:
         rows = tuple(
             db.execute("SELECT seq, url, path FROM items WHERE submission_id = ? ORDER BY seq", (submission_id,))
         )
-        yield Submitted(submission_id, State(state), hold, request_id, acked_at, rows)
+        yield Submitted(submission_id, State(state), hold, request_id, acked_at, http_status, rows)
 
 
 def answer_of(db: apsw.Connection, submission_id: int) -> bytes | None:

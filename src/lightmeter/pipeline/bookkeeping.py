@@ -30,7 +30,7 @@ from lightmeter.journal.changes import (
 )
 from lightmeter.journal.items import Pending, any_with_reason
 from lightmeter.journal.settling import receive_and_release, receive_and_settle
-from lightmeter.journal.state import Event
+from lightmeter.journal.state import Event, State
 from lightmeter.journal.store import reading
 from lightmeter.pipeline.batching import Bisection, NameLearner, Names
 from lightmeter.pipeline.keybudget import KeyBudget
@@ -170,6 +170,13 @@ class Books:
         change = receive_and_settle(sent.submission_id, received, event, outcome, note)
         await self._session.journal.write(change)
         await self._count(sent, outcome)
+
+    def found(self, state: State, hold: int, rows: int) -> None:
+        """The answer of a lost request can be read after all: its rows wait to be settled with it."""
+        if state is State.UNCERTAIN:
+            self._standing.lost -= 1
+            self._standing.lost_credits = max(0, self._standing.lost_credits - hold)
+        self._standing.moved("in_doubt", "pending", rows)
 
     async def settle(self, sent: Sent, raw: bytes) -> None:
         """Read an answer that is on disk, and write down what it cost and where each row's asset is."""

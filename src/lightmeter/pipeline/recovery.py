@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from lightmeter.journal.state import State
+from lightmeter.client.raw import RawAnswer
+from lightmeter.client.retry import Verdict, judge_submission
+from lightmeter.journal.changes import Received
+from lightmeter.journal.state import IN_DOUBT, Event, State
 from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import answer_of, submissions_in
 from lightmeter.pipeline.bookkeeping import Acked, Books
@@ -23,6 +26,7 @@ async def take_up(session: Session, books: Books, collector: Collector) -> None:
 
     The oldest acknowledged request is polled first: a service keeps answers for 24 hours.
     """
+    await _read_again(session, books)
     with reading(session.out) as db:
         left = list(submissions_in(db, _LEFT))
         unread = {one.submission_id: answer_of(db, one.submission_id) for one in left if one.state in _UNREAD}
@@ -34,3 +38,18 @@ async def take_up(session: Session, books: Books, collector: Collector) -> None:
             await books.settle(as_sent(one), unread[one.submission_id] or b"")
         elif one.state is State.SENT:
             await books.lose(as_sent(one), "The process ended before the answer came.")
+
+
+async def _read_again(session: Session, books: Books) -> None:
+    """Settle answers that are kept and could not be read before: a newer version may read them, with no request."""
+    now = session.clock.now()
+    with reading(session.out) as db:
+        kept = [(one, answer_of(db, one.submission_id)) for one in submissions_in(db, IN_DOUBT)]
+    for one, raw in kept:
+        if raw is None or not one.rows:
+            continue
+        status = one.http_status or 0
+        judgement = judge_submission(RawAnswer(status, {}, raw))
+        if judgement.verdict is Verdict.ANSWERED:
+            books.found(one.state, one.hold, len(one.rows))
+            await books.keep(as_sent(one), Received(raw, status, now), Event.ANSWER, judgement)

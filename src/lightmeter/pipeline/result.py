@@ -109,6 +109,9 @@ class OpenEnds:
                 yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
             else:
                 yield f"{held}; to find out what became of them: {resume}"
+        if doubt.failed_requests:
+            failed = f"{doubt.failed_requests} requests failed and named no charge: {doubt.failed_credits} credits held"
+            yield f"{failed}; to let the balance tell: {resume}"
         if doubt.lost_requests:
             lost = f"lost: {doubt.lost_requests} requests, charged {doubt.lost_credits} credits and never answered"
             yield f"{lost}; to pay for them again: {resume} --pay-again {doubt.lost_credits}"

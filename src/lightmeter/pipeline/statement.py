@@ -90,6 +90,7 @@ class Statement:
         shares: Back end by back end and feature by feature, where that can be told.
         doubt: What the run cannot decide by itself: requests without an answer.
         proofs: What balances proved of them, oldest first: documents with every number they rest on.
+        notes: What the user was told while it ran, a sentence each.
     """
 
     run_id: str
@@ -108,6 +109,7 @@ class Statement:
     shares: Shares
     doubt: InDoubt
     proofs: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `--json` prints; requests are counted, not listed."""
@@ -125,7 +127,7 @@ class Statement:
             "foreign_at_least": None if found is None else found.foreign,
             "added_at_least": None if found is None else found.rose,
             "gaps": [] if found is None else [_gap(gap.segment.missing, gap.candidates) for gap in found.gaps],
-            "notes": [] if found is None else list(found.notes),
+            "notes": [*self.notes, *([] if found is None else found.notes)],
             "price_per_picture": _range(self.picture),
             "rounding": self.rounding,
             "price_drift": [{"paid": drift.charge.paid, "expected": _range(drift.expected)} for drift in self.drifts],
@@ -155,8 +157,14 @@ class Statement:
             yield f"in doubt    {doubt.requests} requests with {doubt.rows} rows, {_credits(doubt.credits)} held"
         if doubt.lost_requests:
             yield f"lost        {doubt.lost_requests} requests, {_credits(doubt.lost_credits)}: charged, never answered"
+        if doubt.failed_requests:
+            yield (
+                f"failed      {doubt.failed_requests} requests failed and named no charge: "
+                f"{_credits(doubt.failed_credits)} held until a balance tells"
+            )
         for proof in self.proofs:
             yield from _lines_of_proof(proof)
+        yield from (f"note        {note}" for note in self.notes)
 
     def _lines_of_shares(self) -> Iterator[str]:
         if self.shares.unknown is not None:
@@ -208,6 +216,7 @@ def state_account(out: Path) -> Statement:
             shares=shares_of(db, get_meta(db).get("prices")),
             doubt=in_doubt(db),
             proofs=tuple(proofs_of(db)),
+            notes=header.notes,
         )
 
 

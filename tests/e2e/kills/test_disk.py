@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import judge
 import pytest
 from harness import Fault
 from story import AT_ONCE, AT_RISK, POLLED, calls_of
+
+from lightmeter.journal.store import reading
 
 pytestmark = pytest.mark.slow
 
@@ -106,3 +109,30 @@ def test_a_file_may_not_grow(world):
     """A limit on the size of files is a full disk too."""
     story = world.story("--max-at-risk", AT_RISK, rows=60)
     without_room(story, None, limits={"RLIMIT_FSIZE": 150_000})
+
+
+def test_answers_in_flight_outlive_a_disk_that_fills_up(world):
+    """The last byte of the disk goes while requests are out: their answers are written, and nothing more is sent."""
+    story = world.story("--max-concurrency", 6, rows=40, latency_s=1.5)
+    with mounted(story.out, "6m"):
+        running = story.start()
+        deadline = time.monotonic() + 60
+        while len(story.ledger()["posts"]) < 4 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        ballast = story.out / "ballast"
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        ended = running.wait()
+        assert ended.code == 2, ended.err
+        assert "disk" in ended.err
+        assert "Traceback" not in ended.err
+        charged = judge.charges(story.ledger())
+        ballast.unlink()
+        with reading(story.out) as db:
+            ((settled, lost),) = db.execute("SELECT sum(state = 'settled'), sum(state = 'uncertain') FROM submissions")
+        assert (settled, lost) == (len(charged), 0)
+        assert len(charged) < 40
+        ended = story.run("resume")
+        story.judged(ended)
+        assert ended.code == 0, ended.err

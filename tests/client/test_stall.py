@@ -1,0 +1,71 @@
+"""A process that was stopped, or a machine that slept, reads the answers that came meanwhile before it gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+from .conftest import http, read_request
+
+PROGRAM = """
+import asyncio, sys
+from lightmeter.client.transport import Timeouts, Transport
+from lightmeter.errors import OutcomeUnknown
+
+async def main():
+    async with Transport(sys.argv[1], "key", Timeouts(1.0, 1.0, float(sys.argv[2]))) as transport:
+        try:
+            print(len((await transport.send("POST", "/api/fetch", body=b"{}")).body))
+        except OutcomeUnknown as error:
+            print(error)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("total_s", [1.2, 60.0], ids=["as a whole", "silence"])
+async def test_what_came_while_it_stood_still_is_read(serving, total_s):
+    """The answer, larger than one read, comes while the process is stopped far beyond every time limit."""
+    heard_it, may_answer = asyncio.Event(), asyncio.Event()
+    body = b'{"all": "' + b"x" * 3_000_000 + b'"}'
+
+    async def script(reader, writer, _):
+        await read_request(reader)
+        heard_it.set()
+        await may_answer.wait()
+        writer.write(http(200, body))
+        await writer.drain()
+
+    async with serving(script) as heard:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PROGRAM, heard.base_url, str(total_s), stdout=asyncio.subprocess.PIPE
+        )
+        await asyncio.wait_for(heard_it.wait(), 30)
+        os.kill(child.pid, signal.SIGSTOP)
+        may_answer.set()
+        await asyncio.sleep(3.0)
+        os.kill(child.pid, signal.SIGCONT)
+        said, _ = await asyncio.wait_for(child.communicate(), 30)
+    assert said.decode().strip() == str(len(body))
+
+
+async def test_silence_is_still_given_up(serving):
+    """A server that never answers is given up after the time limits, stopped or not."""
+    heard_it = asyncio.Event()
+
+    async def script(reader, writer, _):
+        await read_request(reader)
+        heard_it.set()
+        await asyncio.sleep(60)
+
+    async with serving(script) as heard:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PROGRAM, heard.base_url, "60", stdout=asyncio.subprocess.PIPE
+        )
+        await asyncio.wait_for(heard_it.wait(), 30)
+        said, _ = await asyncio.wait_for(child.communicate(), 30)
+    assert b"nothing came for 1 s" in said
