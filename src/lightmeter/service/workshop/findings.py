@@ -72,7 +72,8 @@ def as_json(name: str, shape: Shape, frames: Sequence[Entries], request: Analyze
     facts: dict[str, Any] = {"kind": shape.kind, "width": shape.width, "height": shape.height}
     asset = {"name": name, **_entries(whole, request), **facts}
     if shape.times_s is not None:
-        asset["duration"] = shape.duration_s
+        if shape.duration_s is not None:
+            asset["duration"] = shape.duration_s
         asset["frames"] = [
             {"index": index, "time": time_s, **_entries(entries, request)}
             for index, (time_s, entries) in enumerate(zip(shape.times_s, frames, strict=True))
