@@ -1,15 +1,18 @@
-"""Stand-ins for tests, yours and ours: tiny real media, made in a moment, the same bytes each time.
+"""Stand-ins for tests, yours and ours: tiny real media, made in a moment, the same bytes each time, and odd services.
 
-Nothing here pretends: the pictures and videos are valid files that every decoder reads.
+Nothing here pretends: the pictures and videos are valid files that every decoder reads (but for the time stamps of
+`stamped_video`), and `odd_service` is the real service with faults on purpose.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -17,8 +20,9 @@ from numpy.typing import NDArray
 
 from lightmeter import atomic
 from lightmeter.media.image import encode_jpeg
+from lightmeter.portal import Portal
 
-__all__ = ["blank_picture", "stamped_video", "tiny_jpeg", "tiny_picture", "tiny_png", "tiny_video"]
+__all__ = ["blank_picture", "odd_service", "stamped_video", "tiny_jpeg", "tiny_picture", "tiny_png", "tiny_video"]
 
 _AVI_HAS_INDEX: Final = 0x10
 _AVI_KEY_FRAME: Final = 0x10
@@ -126,3 +130,50 @@ def _element(identifier: str, value: int | bytes) -> bytes:
     """An EBML element (RFC 8794): identifier, size in eight bytes, unsigned integer or bytes."""
     body = value.to_bytes(8, "big") if isinstance(value, int) else value
     return bytes.fromhex(identifier) + (len(body) | 1 << 56).to_bytes(8, "big") + body
+
+
+@contextmanager
+def odd_service(
+    *faults: str,
+    key: str = "rehearsal",
+    credits: int = 1000,  # noqa: A002 (the word of the contract)
+    backends: Sequence[str] = ("palette",),
+) -> Iterator[str]:
+    """The real service on a free port of loopback, in a thread of its own, with faults on purpose; its base URL.
+
+    It keeps its books in a temporary folder, and may fetch from private addresses. `lightmeter serve --help` lists the
+    faults; with none it is an orderly service.
+
+    Args:
+        faults: As `--fault` takes them, such as `"fail-charged=1"` or `"shuffle:names=redirect"`.
+        key: The key that it lets in.
+        credits: Balance of that key's account.
+        backends: Names of back ends; `palette` alone needs no model.
+
+    Raises:
+        SettingsError: a fault or a back end is none.
+
+    Example:
+        >>> with odd_service("prices=2", key="mine", credits=10) as base_url:  # doctest: +SKIP
+        ...     client = lm.Client(base_url, "mine")
+    """
+    from lightmeter.service.app import ServiceConfig, start  # noqa: PLC0415 (whoever wants media alone loads no service)
+    from lightmeter.service.faults.grammar import Faults  # noqa: PLC0415 (likewise)
+
+    portal = Portal("lightmeter-odd-service")
+    try:
+        with TemporaryDirectory(prefix="lightmeter-odd-service-") as folder:
+            config = ServiceConfig(
+                f"sqlite:///{Path(folder) / 'service.db'}",
+                tuple(backends),
+                {key: credits},
+                allow_private=True,
+                faults=Faults.parse(*faults),
+            )
+            running = portal.run(start(config))
+            try:
+                yield running.base_url
+            finally:
+                portal.run(running.close())
+    finally:
+        portal.close()
