@@ -1,14 +1,18 @@
-"""Stand-ins for tests, yours and ours: tiny real media, made in a moment, the same bytes each time.
+"""Stand-ins for tests, yours and ours: tiny real media, made in a moment, the same bytes each time, and odd services.
 
-Nothing here pretends: the pictures and videos are valid files that every decoder reads.
+Nothing here pretends: the pictures and videos are valid files that every decoder reads (but for the time stamps of
+`stamped_video`), and `odd_service` is the real service with faults on purpose.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -16,8 +20,9 @@ from numpy.typing import NDArray
 
 from lightmeter import atomic
 from lightmeter.media.image import encode_jpeg
+from lightmeter.portal import Portal
 
-__all__ = ["blank_picture", "tiny_jpeg", "tiny_picture", "tiny_png", "tiny_video"]
+__all__ = ["blank_picture", "odd_service", "stamped_video", "tiny_jpeg", "tiny_picture", "tiny_png", "tiny_video"]
 
 _AVI_HAS_INDEX: Final = 0x10
 _AVI_KEY_FRAME: Final = 0x10
@@ -52,13 +57,13 @@ def tiny_png(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
     )
 
 
-def tiny_video(path: Path, *, frames: int | Sequence[NDArray[np.uint8]] = 20, fps: int = 10) -> Path:
+def tiny_video(path: Path, *, frames: int | Sequence[NDArray[np.uint8]] = 20, fps: int | Fraction = 10) -> Path:
     """Write a motion-JPEG AVI and return its path.
 
     Args:
         path: Where to; give it the suffix `.avi`.
         frames: The frames, height x width x 3 and all of one size, or how many tiny pictures to make.
-        fps: Frames a second.
+        fps: Frames a second, as absurd as 1 / 2**32.
     """
     pictures = [tiny_picture(seed) for seed in range(frames)] if isinstance(frames, int) else list(frames)
     height, width = pictures[0].shape[:2]
@@ -73,11 +78,12 @@ def tiny_video(path: Path, *, frames: int | Sequence[NDArray[np.uint8]] = 20, fp
     return path
 
 
-def _avi_header(width: int, height: int, frames: int, fps: int) -> bytes:
+def _avi_header(width: int, height: int, frames: int, fps: int | Fraction) -> bytes:
     """The `hdrl` list of Microsoft's AVI RIFF reference: AVIMAINHEADER, AVISTREAMHEADER, BITMAPINFOHEADER."""
-    raw = width * height * 3
-    main = (1_000_000 // fps, raw * fps, 0, _AVI_HAS_INDEX, frames, 0, 1, raw, width, height, 0, 0, 0, 0)
-    stream = (b"vids", b"MJPG", 0, 0, 0, 0, 1, fps, 0, frames, raw, 0xFFFFFFFF, 0, 0, 0, width, height)
+    raw, (rate, scale) = width * height * 3, Fraction(fps).as_integer_ratio()
+    frame_us = min(1_000_000 * scale // rate, 2**32 - 1)
+    main = (frame_us, raw * rate // scale, 0, _AVI_HAS_INDEX, frames, 0, 1, raw, width, height, 0, 0, 0, 0)
+    stream = (b"vids", b"MJPG", 0, 0, 0, 0, scale, rate, 0, frames, raw, 0xFFFFFFFF, 0, 0, 0, width, height)
     bitmap = (40, width, height, 1, 24, b"MJPG", raw, 0, 0, 0, 0)
     streams = _list(
         b"strl",
@@ -93,3 +99,81 @@ def _chunk(name: bytes, body: bytes) -> bytes:
 
 def _list(name: bytes, body: bytes) -> bytes:
     return _chunk(b"LIST", name + body)
+
+
+def stamped_video(path: Path, times_ms: Sequence[int], *, fps: int = 10) -> Path:
+    """Write a motion-JPEG Matroska file whose frames carry the given time stamps, however absurd; return its path.
+
+    Args:
+        path: Where to; give it the suffix `.mkv`.
+        times_ms: When each frame starts, in milliseconds, 0 to 2**63 - 1.
+        fps: Frames a second that the track header claims, whatever the time stamps say.
+    """
+    encoded = [encode_jpeg(tiny_picture(seed)) for seed in range(len(times_ms))]
+    height, width = tiny_picture().shape[:2]
+    track = _element("d7", 1) + _element("73c5", 1) + _element("83", 1) + _element("86", b"V_MJPEG")
+    size = _element("e0", _element("b0", width) + _element("ba", height))
+    entry = _element("ae", track + _element("23e383", 1_000_000_000 // fps) + size)
+    length_ms = struct.pack(">d", 1000 * len(encoded) / fps)
+    application = _element("4d80", b"-") + _element("5741", b"-")
+    information = _element("1549a966", _element("2ad7b1", 1_000_000) + application + _element("4489", length_ms))
+    clusters = b"".join(
+        _element("1f43b675", _element("e7", time_ms) + _element("a3", b"\x81\0\0\x80" + jpeg))
+        for time_ms, jpeg in zip(times_ms, encoded, strict=True)
+    )
+    segment = _element("18538067", information + _element("1654ae6b", entry) + clusters)
+    atomic.write_bytes(path, _element("1a45dfa3", _element("4282", b"matroska")) + segment)
+    return path
+
+
+def _element(identifier: str, value: int | bytes) -> bytes:
+    """An EBML element (RFC 8794): identifier, size in eight bytes, unsigned integer or bytes."""
+    body = value.to_bytes(8, "big") if isinstance(value, int) else value
+    return bytes.fromhex(identifier) + (len(body) | 1 << 56).to_bytes(8, "big") + body
+
+
+@contextmanager
+def odd_service(
+    *faults: str,
+    key: str = "rehearsal",
+    credits: int = 1000,  # noqa: A002 (the word of the contract)
+    backends: Sequence[str] = ("palette",),
+) -> Iterator[str]:
+    """The real service on a free port of loopback, in a thread of its own, with faults on purpose; its base URL.
+
+    It keeps its books in a temporary folder, and may fetch from private addresses. `lightmeter serve --help` lists the
+    faults; with none it is an orderly service.
+
+    Args:
+        faults: As `--fault` takes them, such as `"fail-charged=1"` or `"shuffle:names=redirect"`.
+        key: The key that it lets in.
+        credits: Balance of that key's account.
+        backends: Names of back ends; `palette` alone needs no model.
+
+    Raises:
+        SettingsError: a fault or a back end is none.
+
+    Example:
+        >>> with odd_service("prices=2", key="mine", credits=10) as base_url:  # doctest: +SKIP
+        ...     client = lm.Client(base_url, "mine")
+    """
+    from lightmeter.service.app import ServiceConfig, start  # noqa: PLC0415 (whoever wants media alone loads no service)
+    from lightmeter.service.faults.grammar import Faults  # noqa: PLC0415 (likewise)
+
+    portal = Portal("lightmeter-odd-service")
+    try:
+        with TemporaryDirectory(prefix="lightmeter-odd-service-") as folder:
+            config = ServiceConfig(
+                f"sqlite:///{Path(folder) / 'service.db'}",
+                tuple(backends),
+                {key: credits},
+                allow_private=True,
+                faults=Faults.parse(*faults),
+            )
+            running = portal.run(start(config))
+            try:
+                yield running.base_url
+            finally:
+                portal.run(running.close())
+    finally:
+        portal.close()

@@ -6,6 +6,7 @@ import signal
 import struct
 import sys
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from lightmeter.errors import BrokenMedia, MediaTimeout, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.facts import VideoFacts
 from lightmeter.media.video import DecoderLimits, iter_video, probe_video, sample_video
-from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
+from lightmeter.testing import stamped_video, tiny_jpeg, tiny_picture, tiny_video
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
@@ -236,13 +237,51 @@ async def test_limits_hold_for_each_slice(video):
 
 
 @pytest.mark.parametrize("max_frames", [0, 10**6])
-async def test_a_video_of_centuries_is_refused(tmp_path, max_frames):
-    """A header may claim any length: captures are counted before they are listed, and more than a day's is too many."""
-    years = tiny_video(tmp_path / "years.avi", frames=3, fps=1)
-    content = bytearray(years.read_bytes())
-    scale = content.index(b"vidsMJPG") + 20
-    content[scale : scale + 4] = struct.pack("<I", 10**8)  # each frame lasts three years
-    years.write_bytes(content)
+async def test_a_video_of_days_is_refused_without_a_limit(tmp_path, max_frames):
+    """Captures are counted before they are listed, and more than a day's is too many."""
+    days = tiny_video(tmp_path / "days.avi", frames=3, fps=Fraction(1, 86_400))
     with pytest.raises(MediaTooLarge, match="more than 86400"):
-        await sample_video(years, interval_s=1, max_frames=max_frames)
-    assert len((await sample_video(years, interval_s=1, max_frames=5))[1]) == 5
+        await sample_video(days, interval_s=1, max_frames=max_frames)
+    assert len((await sample_video(days, interval_s=1, max_frames=5))[1]) == 5
+
+
+@pytest.mark.parametrize("max_frames", [0, 5])
+async def test_a_video_of_centuries_has_no_known_length(tmp_path, max_frames):
+    """Where rate and time stamps both claim years, the length is not known, and the one capture is the first frame."""
+    years = tiny_video(tmp_path / "years.avi", frames=3, fps=Fraction(1, 10**8))
+    facts, frames = await sample_video(years, interval_s=1, max_frames=max_frames)
+    assert facts.duration_s is None
+    assert [frame.index for frame in frames] == [0]
+
+
+@pytest.mark.parametrize(
+    "times_ms",
+    [
+        [*(100 * n for n in range(24)), 2**58],
+        [2**60, *(100 * n for n in range(24))],
+        [2**55 + 100 * n for n in range(25)],
+    ],
+    ids=["last", "first", "all"],
+)
+async def test_absurd_time_stamps_give_way_to_frames_over_rate(tmp_path, times_ms):
+    """25 frames at ten a second last 2.5 s, whatever their time stamps claim; frames are picked by the rate."""
+    path = stamped_video(tmp_path / "absurd.mkv", times_ms)
+    facts, frames = await sample_video(path, interval_s=1, max_frames=0)
+    assert (facts.duration_s, facts.frame_count) == (2.5, 25)
+    assert [(frame.index, frame.time_s) for frame in frames] == [(0, 0.0), (10, 1.0), (20, 2.0)]
+
+
+async def test_the_end_is_not_captured(tmp_path):
+    """A video of exactly three seconds has captures at 0, 1 and 2 s: one at 3 s would be its end."""
+    path = tiny_video(tmp_path / "three.avi", frames=30, fps=10)
+    facts, frames = await sample_video(path, interval_s=1, max_frames=0)
+    assert facts.duration_s == 3.0
+    assert [frame.time_s for frame in frames] == [0.0, 1.0, 2.0]
+
+
+async def test_time_stamps_are_followed_where_they_make_sense(tmp_path):
+    """A pause between two frames counts as long as it lasts."""
+    path = stamped_video(tmp_path / "paused.mkv", [0, 100, 200, 5000, 5100])
+    facts, frames = await sample_video(path, interval_s=2, max_frames=0)
+    assert facts.duration_s == 5.2
+    assert [frame.index for frame in frames] == [0, 2, 2]

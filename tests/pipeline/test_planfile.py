@@ -202,6 +202,19 @@ async def test_another_question_is_priced_without_another_look(manifest, tmp_pat
     assert fewer.run_id != plan.run_id
 
 
+async def test_fractions_of_a_second_count_when_priced_anew(tmp_path):
+    """A video of 2.3 s is three frames, and two every two seconds, whether planned so or priced so later."""
+    tiny_video(tmp_path / "clip.avi", frames=23, fps=10)
+    (path := tmp_path / "clips.csv").write_text("path\nclip.avi\n")
+    asked = {"features": ["colors"], "max_frames": 0}
+    plan = await lm.plan(path, **asked)
+    for interval, frames in ((1, 3), (2, 2), (3, 1)):
+        fresh = await lm.plan(path, **asked, capture_interval=interval)
+        again = plan.with_options(capture_interval=interval)
+        assert (fresh.credits.high, again.credits.high) == (frames, frames)
+        assert [row.frames_high for row, _ in rows_of(again)] == [frames]
+
+
 async def test_a_budget_alone_shares_the_rows(manifest):
     """Another budget is another plan of the same rows, which stay as long as one of them is there."""
     plan = await lm.plan(manifest, **ASKED)

@@ -4,13 +4,14 @@ import asyncio
 import hashlib
 import os
 import zlib
+from fractions import Fraction
 
 import pytest
 
 from lightmeter.manifest.item import Item
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.prechecks import CHECKS, Checker
-from lightmeter.testing import blank_picture, tiny_jpeg, tiny_picture, tiny_png, tiny_video
+from lightmeter.testing import blank_picture, stamped_video, tiny_jpeg, tiny_picture, tiny_png, tiny_video
 
 
 def row(url, *, path=None, kind=None, problem=None, seq=0):
@@ -93,6 +94,25 @@ async def test_a_video_by_url_is_looked_into(checker, site, path):
     assert checked.content_sha256 == hashlib.sha256(site.video).hexdigest()
     assert said(checked, "decode") == [("info", "Decodes; 3 frames would be captured.")]
     assert bool(said(checked, "type")) == path.endswith(".jpg")
+
+
+async def test_absurd_time_stamps_give_way_to_frames_over_rate(tmp_path):
+    """A file that claims nine million years is priced by its 25 frames at ten a second, also without a limit."""
+    path = stamped_video(tmp_path / "clip.mkv", [100 * n for n in range(24)] + [2**58])
+    async with Checker(capture_interval_s=1, max_frames=0) as checker:
+        checked = await checker.check(file_row(path))
+    assert (checked.kind, checked.duration_s, checked.fatal) == ("video", 2.5, None)
+    assert said(checked, "decode") == [("info", "Decodes; 3 frames would be captured.")]
+
+
+async def test_a_length_that_nothing_says_is_not_known(tmp_path):
+    """Where rate and time stamps both claim years, there is a warning and no length to price."""
+    path = tiny_video(tmp_path / "years.avi", frames=3, fps=Fraction(1, 10**8))
+    async with Checker(capture_interval_s=1, max_frames=0) as checker:
+        checked = await checker.check(file_row(path))
+    assert (checked.kind, checked.duration_s, checked.fatal) == ("video", None, None)
+    ((severity, message),) = said(checked, "decode")
+    assert (severity, "not known" in message) == ("warning", True)
 
 
 async def test_a_video_that_shows_nothing_is_fatal(checker, site):

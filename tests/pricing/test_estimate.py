@@ -42,6 +42,21 @@ def test_a_video_of_unknown_length_is_a_range():
     assert frames_of("video", None, 1, 0) == FrameRange(1, None)
 
 
+def test_ten_minutes_are_600_frames():
+    """As documented: captures at 0, 1, 2, … seconds, none at the end."""
+    assert frames_of("video", 600.0, 1, 0) == FrameRange(600, 600)
+    assert estimate_item(1000, kind="video", duration_s=600.0, capture_interval_s=1, max_frames=0) == CreditRange(
+        600, 600
+    )
+
+
+@pytest.mark.parametrize("duration_s", [3.8e17, float("nan"), float("inf"), -1.0, 0.0])
+def test_an_absurd_duration_is_not_known(duration_s):
+    """The price is that of a video of unknown length: at most `max_frames`, or open."""
+    assert frames_of("video", duration_s, 1, 3) == FrameRange(1, 3)
+    assert frames_of("video", duration_s, 1, 0) == FrameRange(1, None)
+
+
 def test_an_unknown_kind_covers_image_and_video():
     """What may be an image or a video is estimated from one picture to all frames."""
     assert frames_of(None, None, 1, 5) == FrameRange(1, 5)

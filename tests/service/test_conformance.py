@@ -79,7 +79,11 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "S2.3",
         "faces, texts, brands: present when the feature is enabled",
-        ["backends/contract:test_only_what_was_asked_for", "frames:test_descriptions_faces_and_brands_are_listed"],
+        [
+            "backends/contract:test_only_what_was_asked_for",
+            "frames:test_descriptions_faces_and_brands_are_listed",
+            "backends:test_parts_that_were_asked_for_are_there_and_empty",
+        ],
     ),
     ("S2.5", "one credit equals one cent", [f"{A}:test_all_local_back_ends_answer_together"]),
     (
@@ -232,6 +236,16 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
         ["probes:test_a_service_that_stops_says_so_and_still_gives_results"],
     ),
     ("C", "GET /metrics (Prometheus)", ["metrics:test_answers_are_counted_by_endpoint_and_status"]),
+    ("C", "GET /api/backends", ["backends:test_back_ends_are_told_with_prices_and_reasons"]),
+    (
+        "C",
+        "what is asked for and not served is a sentence in all.errors, once in an answer",
+        [
+            "backends:test_a_feature_that_nobody_serves_is_told_beside_the_others",
+            "backends:test_a_back_end_that_is_not_available_is_told_beside_the_others",
+            "backends:test_polled_answers_tell_it_once",
+        ],
+    ),
     ("C", "GET /openapi.json", ["schemathesis:test_whatever_is_asked_the_answer_is_documented"]),
     ("C", "GET /: a page that documents and tries the API", ["page:test_a_picture_is_chosen_and_seen_through"]),
     ("C", "wrong values get 400 and a sentence with what is allowed", [f"{E}:test_wrong_values_are_named"]),

@@ -37,6 +37,7 @@ def refused(answered) -> tuple[int, str]:
     ("method", "path"),
     [
         ("GET", "/api/credits"),
+        ("GET", "/api/backends"),
         ("POST", "/api/fetch"),
         ("GET", "/api/fetch?url=http://example.org/"),
         ("GET", f"/api/response/{NO_ID}"),
@@ -113,8 +114,8 @@ async def test_urls_that_cannot_be_fetched_in_principle_are_refused(caller, site
 @pytest.mark.parametrize(
     ("fields", "names"),
     [
-        ({"backend": "crystalball"}, ["crystalball", "palette"]),
-        ({"backend": ["palette", "claude"]}, ["claude"]),
+        ({"backend": "x" * 101}, ["backend", "100"]),
+        ({"feature": ["colors"] * 101}, ["feature", "100"]),
         ({"feature": "auras"}, ["auras", "colors"]),
         ({"role": "pirate"}, ["pirate", "general"]),
         ({"role": ["general"]}, ["role"]),

@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 import aiohttp
 import pytest
 
+from lightmeter.clock import SystemClock
 from lightmeter.service.faults.grammar import Faults
 
 UNDONE = "Request ID {} not found."
@@ -187,6 +188,152 @@ async def test_missing_assets_are_charged(faulty, encoded):
     done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)]))
     assert 0 < len(done["all"]["assets"]) < 8
     assert (done["credits_paid"], done["all"]["errors"]) == (8, [])
+
+
+async def test_a_charged_job_fails_without_a_word_on_money(faulty, encoded):
+    """The acknowledgment took the credits, every poll says failed, and only the balance tells of the charge."""
+    _, caller = await faulty("fail-charged=1", credits=10)
+    acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
+    assert await caller.balance() == 8
+    done = await caller.finished(acknowledged)
+    assert (done["status"], done["error"]) == ("failed", "Request failed: the job broke.")
+    assert not {"all", "credits", "credits_paid"} & set(done)
+    assert (await caller.poll(done["request_id"])).body == done
+    assert await caller.balance() == 8
+    assert (await caller.ask(file=encoded())).body["status"] == "completed"
+
+
+async def test_an_answer_at_once_may_fail_after_its_charge_too(faulty, encoded):
+    """With `on=submit`."""
+    _, caller = await faulty("fail-charged=1:on=submit", credits=10)
+    answered = await caller.ask(file=encoded())
+    assert (answered.status, answered.body["status"], "credits_paid" in answered.body) == (200, "failed", False)
+    assert await caller.balance() == 9
+
+
+async def test_prices_are_those_of_the_table_times_a_factor(faulty, encoded):
+    """Holds, charges and the balance show it, at once and in jobs; what is told of prices does not."""
+    _, caller = await faulty("prices=7.5", credits=20)  # 0.2 x 7.5 = 1.5, rounded up for each picture
+    answered = await caller.ask(file=encoded())
+    assert (answered.body["credits_paid"], answered.body["credits"], await caller.balance()) == (2, 18, 18)
+    done = await caller.finished(await caller.ask(file=[encoded(1), encoded(2), encoded(3)]))
+    assert (done["credits_paid"], done["credits"], await caller.balance()) == (6, 12, 12)
+    refused = await caller.ask(file=[encoded(seed) for seed in range(7)])
+    assert (refused.status, refused.body["error"]) == (402, "Insufficient credits.")
+    offer = (await caller.send("GET", "/api/backends")).body["backends"][0]
+    assert offer["features"] == {"colors": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        ("nan", b'"score":NaN'),
+        ("infinity", b'"score":-Infinity'),
+        ("digits", b"9" * 400),
+        ("surrogate", rb"\ud800"),
+        ("byte", b"\xff"),
+        ("duplicate", b'{"credits_paid":0,'),
+        ("bom", b"\xef\xbb\xbf{"),
+        ("trailing", b"}<!-- odd -->"),
+    ],
+)
+async def test_odd_values_come_as_they_are(faulty, encoded, kind, part):
+    """In answers at once and in polls, once in each; acknowledgments and balances are in order, and all was charged."""
+    _, caller = await faulty(f"odd-value=1:kind={kind}", credits=10)
+
+    async def read(method, path, **more):
+        async with caller.session.request(method, caller.base_url + path, headers=caller.headers, **more) as got:
+            assert got.status == 200
+            return await got.read()
+
+    assert (await read("POST", "/api/fetch", json={"file": encoded()})).count(part) == 1
+    acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
+    path = f"/api/response/{acknowledged.body['request_id']}"
+    while b'"all"' not in (polled := await read("GET", path)):  # noqa: ASYNC110 (over HTTP there is no event)
+        await asyncio.sleep(0.02)
+    assert polled.count(part) == 1
+    assert await caller.balance() == 7
+
+
+async def test_odd_values_are_drawn_by_chance(faulty, encoded):
+    """Without a kind each answer has one of them, and not always the same."""
+    service, caller = await faulty("odd-value=1", "seed=4")
+    seen = set()
+    for seed in range(24):
+        body = {"file": encoded(seed)}
+        async with caller.session.post(f"{caller.base_url}/api/fetch", json=body, headers=caller.headers) as got:
+            text = await got.read()
+        parts = (b"NaN", b"Infinity", b"999999", b"ud800", b"\xff", b'"credits_paid":0', b"\xef\xbb\xbf", b"<!--")
+        seen |= {part for part in parts if part in text}
+    assert len(seen) >= 4
+    assert service.faults_met == {"odd-value": 24}
+
+
+@pytest.mark.parametrize("names", ["redirect", "none"])
+async def test_assets_cannot_be_matched_by_name(faulty, encoded, names):
+    """Each asset has the address of another place, or no name; every one is there once, in some order, and charged."""
+    _, caller = await faulty(f"shuffle:names={names}", "seed=2")
+    sent = [f"{seed}.png" for seed in range(8)]
+    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
+    answered = [asset.get("name") for asset in done["all"]["assets"]]
+    assert (len(answered), done["credits_paid"]) == (8, 8)
+    if names == "none":
+        assert answered == [None] * 8
+    else:
+        assert len(set(answered)) == 8
+        assert all(name.startswith("https://") and not name.endswith(tuple(sent)) for name in answered)
+    single = (await caller.ask(file=encoded(), file_name="a.png")).body["all"]["assets"]
+    assert [asset.get("name") for asset in single] != ["a.png"]
+
+
+async def test_one_asset_is_extra_and_one_missing(faulty, encoded):
+    """As many as were sent, and not the same ones: counting does not tell."""
+    _, caller = await faulty("extra=1", "missing=0.125", "seed=4")
+    sent = [f"{seed}.png" for seed in range(8)]
+    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
+    answered = [asset["name"] for asset in done["all"]["assets"]]
+    assert len(set(answered) - set(sent)) == 1
+    assert done["credits_paid"] == 8
+
+
+async def test_assets_come_as_an_object(faulty, encoded):
+    """By name; what was found in each is the same."""
+    _, caller = await faulty("assets-object")
+    assets = (await caller.ask(file=encoded(), file_name="a.png")).body["all"]["assets"]
+    assert list(assets) == ["a.png"]
+    assert assets["a.png"]["colors"]
+
+
+async def test_money_comes_as_text_or_not_at_all(faulty, portal, encoded):
+    """Of jobs and of answers at once; the balance is a number all the same."""
+    for fault, money in (("text-credits", ("1", "9")), ("no-credits", (None, None))):
+        service, caller = await faulty(fault, credits=10)
+        body = (await caller.ask(file=encoded())).body
+        assert (body.get("credits_paid"), body.get("credits")) == money
+        assert await caller.balance() == 9
+        await portal.call(service.close())
+
+
+class LaterClock(SystemClock):
+    """The machine's clock, moved on at will."""
+
+    ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+
+async def test_a_balance_shows_a_charge_later(starting, calling, encoded):
+    """The answer says what was paid, and neither it nor the balance shows it before its time."""
+    clock = LaterClock()
+    service = await starting(faults=Faults.parse("charge-late=300"), clock=clock)
+    caller, other = await calling(service, 10), await calling(service, 10)
+    body = (await caller.ask(file=encoded())).body
+    assert (body["credits_paid"], body["credits"], await caller.balance()) == (1, 10, 10)
+    assert await other.balance() == 10
+    clock.ahead_s = 301
+    assert await caller.balance() == 9
+    assert (await caller.ask(file=encoded())).body["credits"] == 9
 
 
 async def test_a_queue_turns_nobody_away(faulty, encoded):

@@ -42,6 +42,7 @@ OPERATIONS = [
     ("GET", "/api/fetch"),
     ("GET", "/api/response/{request_id}"),
     ("GET", "/api/credits"),
+    ("GET", "/api/backends"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
@@ -77,7 +78,7 @@ def test_every_operation_is_tried(document):
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])
-@pytest.mark.parametrize(("method", "path"), OPERATIONS[:4], ids=str)
+@pytest.mark.parametrize(("method", "path"), OPERATIONS[:5], ids=str)
 def test_whatever_is_asked_the_answer_is_documented(document, key, mode, method, path):
     """Requests that follow the document, and requests that break it in one place."""
     operation = document[path][method]
@@ -134,7 +135,8 @@ def test_the_document_and_the_service_agree_on_what_is_wrong(document, key, site
     [
         *(("tag_score", value) for value in (True, -0.1, 1.1, "x", [0.5], {})),
         *((name, value) for name in ("capture_interval", "max_frames") for value in (False, 2**31, 1.5, "x", [3], -1)),
-        *((name, value) for name in ("backend", "feature") for value in ("nobody", ["nobody"], [1], 1, {}, [None])),
+        *((name, value) for name in ("backend", "feature") for value in ([1], 1, {}, [None], "x" * 101, ["x"] * 101)),
+        *(("feature", value) for value in ("nobody", ["nobody"], ["nobody", ""])),
         *(("role", value) for value in ("nobody", 1, ["general"])),
         *((name, value) for name in ("language", "prompt") for value in (1, ["x"], {}, True)),
         *((name, value) for name in ("url", "file", "file_name") for value in (1, [1], {}, [None], True)),
@@ -151,7 +153,7 @@ def test_each_wrong_value_is_refused_by_both(document, key, site, session_of_req
     assert (answered.status_code, field in answered.json()["error"]) == (400, True), answered.text
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS[:4], ids=str)
+@pytest.mark.parametrize(("method", "path"), OPERATIONS[:5], ids=str)
 def test_nobody_is_answered_without_a_key(document, method, path):
     """Whatever is asked: 401, as documented."""
 
@@ -164,7 +166,7 @@ def test_nobody_is_answered_without_a_key(document, method, path):
     run()
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS[4:], ids=str)
+@pytest.mark.parametrize(("method", "path"), OPERATIONS[5:], ids=str)
 def test_what_needs_no_key_answers_as_documented(document, method, path):
     """Probes, figures, the document itself and the page."""
     document[path][method].Case().call_and_validate(checks=CHECKS, timeout=30)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+from fractions import Fraction
+from math import ceil
 
 import pytest
+
+from lightmeter.testing import stamped_video, tiny_video
 
 
 async def whole(caller, **fields):
@@ -30,6 +34,30 @@ async def test_a_single_video_by_content_is_acknowledged(caller, site):
     content = base64.b64encode(site.video).decode()
     asset, done = await whole(caller, file=content, file_name="holiday.jpg")
     assert (asset["name"], done["credits_paid"], len(asset["frames"])) == ("holiday.jpg", 3, 3)
+
+
+async def test_the_end_of_a_video_is_not_charged(caller, tmp_path):
+    """Two seconds are two frames: the capture at 2 s would be the end."""
+    content = base64.b64encode(tiny_video(tmp_path / "two.avi", frames=20).read_bytes()).decode()
+    asset, done = await whole(caller, file=content, max_frames=0)
+    assert ([frame["time"] for frame in asset["frames"]], asset["duration"]) == ([0.0, 1.0], 2.0)
+    assert (done["credits_paid"], await caller.balance()) == (2, 998)
+
+
+async def test_absurd_time_stamps_are_not_charged(caller, tmp_path):
+    """A file that claims nine million years, and has 25 frames at ten a second, is charged for three frames."""
+    path = stamped_video(tmp_path / "absurd.mkv", [100 * n for n in range(24)] + [2**58])
+    asset, done = await whole(caller, file=base64.b64encode(path.read_bytes()).decode(), max_frames=0)
+    assert (asset["duration"], len(asset["frames"])) == (2.5, 3)
+    assert (done["credits_paid"], await caller.balance()) == (3, 997)
+
+
+async def test_a_length_that_nothing_says_is_one_frame(caller, tmp_path):
+    """Where rate and time stamps both claim years, the first frame is looked at and charged; no length is answered."""
+    path = tiny_video(tmp_path / "years.avi", frames=3, fps=Fraction(1, 10**8))
+    asset, done = await whole(caller, file=base64.b64encode(path.read_bytes()).decode(), max_frames=0)
+    assert ("duration" in asset, [frame["time"] for frame in asset["frames"]]) == (False, [0.0])
+    assert (done["credits_paid"], await caller.balance()) == (1, 999)
 
 
 async def test_an_image_with_the_suffix_of_a_video_costs_one_picture(caller, site):
@@ -63,7 +91,7 @@ async def test_a_real_video_by_all_back_ends(calling, full_service, site):
     """Frame by frame and summed up: every part of every frame is within what the whole says."""
     caller = await calling(full_service)
     asset, done = await whole(caller, url=site.url("media/samoyed.mp4"), tag_score=0.1)
-    assert done["credits_paid"] == len(asset["frames"]) == min(3, int(asset["duration"]) + 1)
+    assert done["credits_paid"] == len(asset["frames"]) == min(3, ceil(asset["duration"]))
     assert asset["width"] > 0 < asset["height"]
     best = {name: max(tag["score"] for tag in tags) for name, tags in asset["tags"].items()}
     framed = {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import apsw
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pipeline.options import make_options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frames_of
 from lightmeter.pricing.rates import default_rates
@@ -19,9 +21,16 @@ ITEMS = st.lists(
 
 
 @given(items=ITEMS, interval_s=st.integers(1, 90), most=st.integers(0, 50))
+@example(
+    items=[("video", 0.0), ("video", 5e-324), ("video", 2.3), ("video", 4.0000001), (None, 3.8e17)],
+    interval_s=1,
+    most=9,
+)
 def test_groups_are_charged_as_their_rows_are(items, interval_s, most):
     """Rows grouped by kind and whole seconds come to exactly the frames they come to one by one."""
-    groups = [Group(kind, None if length is None else int(length), 1) for kind, length in items]
+    with apsw.Connection(":memory:") as db:
+        rounded = f"SELECT {WHOLE_SECONDS_SQL} FROM (SELECT ? AS duration_s)"  # noqa: S608 (a constant expression)
+        groups = [Group(kind, next(db.execute(rounded, (length,)))[0], 1) for kind, length in items]
     one_by_one = sum((frames_of(*item, interval_s, most) for item in items), FrameRange(0, 0))
     assert frames_in(groups, interval_s, most) == one_by_one
 

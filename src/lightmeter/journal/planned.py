@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import apsw
 
+from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+
 __all__ = [
     "EarlierAnswer",
     "PlannedFinding",
@@ -190,7 +192,7 @@ def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]])
     """Give rows that are to be paid for, or are answered by earlier answers, new counts of pictures.
 
     Args:
-        groups: (kind, whole seconds, at least, at most) for each kind and length there is.
+        groups: (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, at least, at most) for each there is.
     """
 
     def change(db: apsw.Connection) -> None:
@@ -198,8 +200,8 @@ def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]])
         try:
             db.executemany("INSERT INTO lengths VALUES (?, ?, ?, ?)", groups)
             db.execute(
-                "UPDATE items SET frames_low = low, frames_high = high FROM lengths "
-                "WHERE items.kind IS lengths.kind AND CAST(items.duration_s AS INTEGER) IS lengths.seconds "
+                "UPDATE items SET frames_low = low, frames_high = high FROM lengths "  # noqa: S608 (a constant expression)
+                f"WHERE items.kind IS lengths.kind AND {WHOLE_SECONDS_SQL} IS lengths.seconds "
                 "AND status IN ('pending', 'over_budget', 'ok')"
             )
         finally:

@@ -37,7 +37,7 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.media.facts import SNIFF_BYTES, VIDEO_FORMATS, VideoFacts, sniff
-from lightmeter.media.sampling import frame_indices, indices_at
+from lightmeter.media.sampling import duration_of, frame_indices, indices_at
 
 __all__ = ["Decoder", "DecoderLimits", "Frame", "dialogue"]
 
@@ -96,7 +96,7 @@ class Decoder:
         self._process = process
         self._limits = limits
         self._starts: list[float] = []
-        self.facts = VideoFacts(0, 0, 0.0, 0.0, 0, 0)
+        self.facts = VideoFacts(0, 0, None, 0.0, 0, 0)
 
     async def open(self, path: Path, size_bytes: int) -> None:
         """Have the video opened, and know its facts from then on."""
@@ -113,19 +113,19 @@ class Decoder:
         count, fps = _number(header, "frame_count"), float(header.get("fps", 0))
         if count < 1 or len(times) != count + 1:
             raise BrokenMedia("The video has no frames.")
-        *self._starts, end = times.tolist()
-        duration_s = end - self._starts[0]
-        if not (isfinite(duration_s) and duration_s > 0):
-            duration_s = count / fps if isfinite(fps) and fps > 0 else 0.0
+        *starts, end = times.tolist()
+        stamped_s = None if count > 1 and starts[0] == starts[-1] else duration_of(end - starts[0])
+        if stamped_s is not None and all(a <= b for a, b in pairwise(starts)):
+            self._starts = starts
+        duration_s = stamped_s or duration_of(None, count, fps)
         if not (isfinite(fps) and fps > 0):
             fps = count / duration_s if duration_s else 1.0
         width, height = _number(header, "width"), _number(header, "height")
-        # Rounded because the decoder's time stamps are single floats: 2.9999998 s would lose its frame at 3 s.
-        self.facts = VideoFacts(width, height, round(duration_s, 4), round(fps, 4), count, size_bytes)
+        self.facts = VideoFacts(width, height, duration_s, round(fps, 4) or fps, count, size_bytes)
 
     def indices(self, times: list[float]) -> list[int]:
-        """The frames on screen at `times`; by the average rate where the time stamps make no sense."""
-        if all(a <= b for a, b in pairwise(self._starts)):
+        """The frames on screen at `times`; by the average rate where the time stamps are absurd or in disorder."""
+        if self._starts:
             return indices_at(times, self._starts)
         return frame_indices(times, self.facts.fps, self.facts.frame_count)
 

@@ -80,7 +80,8 @@ class VideoFacts:
     Attributes:
         width: Pixels across, of the frames as they are decoded.
         height: Pixels down, likewise.
-        duration_s: Seconds from the first frame's start to the last frame's end.
+        duration_s: Seconds from the first frame's start to the last frame's end, above 0; by the number of frames and
+            their rate where the time stamps are absurd; None where neither is credible (`sampling.duration_of`).
         fps: Frames a second, on average.
         frame_count: How many frames the container indexes.
         size_bytes: Of the file.
@@ -88,7 +89,7 @@ class VideoFacts:
 
     width: int
     height: int
-    duration_s: float
+    duration_s: float | None
     fps: float
     frame_count: int
     size_bytes: int

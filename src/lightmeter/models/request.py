@@ -41,7 +41,8 @@ class AnalyzeRequest(BaseModel):
         language: Language of descriptions; an unknown one means English.
         prompt: Own prompt for descriptions, in place of the role's; empty means none.
         tag_score: Least score of a tag, 0 to 1.
-        capture_interval: Seconds between captured frames of a video, at least 1.
+        capture_interval: Seconds between captured frames of a video, at least 1: captures are at 0, 1, 2, … times
+            as many, strictly before its end.
         max_frames: Most frames captured of a video; 0 means no limit.
     """
 

@@ -9,6 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 __all__ = [
     "Answer",
     "Asset",
+    "BackendOffer",
+    "Backends",
     "Brand",
     "Color",
     "Credits",
@@ -178,6 +180,32 @@ class Credits(Wire):
     """Answer of GET /api/credits; one credit is one cent."""
 
     credits: int
+
+
+class BackendOffer(Wire):
+    """One back end, as GET /api/backends tells of it.
+
+    Attributes:
+        name: As `backend` of a request and `source` of entries name it.
+        features: Price of each feature in credits, for one image or frame, before rounding.
+        default: Whether a request that names no back end is done by it.
+        local: Whether it runs on the service's own machine, with no provider behind it.
+        available: Whether requests can name it.
+        reason: Why it is not available; None if it is.
+    """
+
+    name: str
+    features: dict[str, float]
+    default: bool
+    local: bool
+    available: bool
+    reason: str | None
+
+
+class Backends(Wire):
+    """Answer of GET /api/backends, our extension: available back ends first. Other services answer 404."""
+
+    backends: list[BackendOffer]
 
 
 class ErrorBody(Wire):

@@ -23,6 +23,7 @@ from lightmeter.journal.items import count_by_status, pending_frames, reasons
 from lightmeter.journal.planned import forget_reused, planned_rows, set_frames
 from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
 from lightmeter.media.facts import MediaKind
+from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pipeline.embedded import EMBEDDED_BACKENDS, is_embedded
 from lightmeter.pipeline.options import ASKED, Options, PlanOptions, make_options
 from lightmeter.pipeline.planfile import PLAN_VERSION, write_saved
@@ -238,9 +239,9 @@ def _consent_needed(options: Options, settings: Settings) -> tuple[str, ...]:
     return tuple(needed)
 
 
-_LENGTHS: Final = """
-SELECT DISTINCT kind, CAST(duration_s AS INTEGER) FROM items WHERE status NOT IN ('skipped', 'duplicate')
-"""
+_LENGTHS: Final = f"""
+SELECT DISTINCT kind, {WHOLE_SECONDS_SQL} FROM items WHERE status NOT IN ('skipped', 'duplicate')
+"""  # noqa: S608 (a constant expression)
 
 
 def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
@@ -273,7 +274,7 @@ def _counts_frames_otherwise(before: Options, now: Options) -> bool:
 
 
 def _lengths(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
-    """Pictures of each kind and length there is; captures are whole seconds apart, so fractions do not count."""
+    """Pictures of each kind and length there is; captures are whole seconds apart, so lengths are rounded."""
     with reading(folder) as db:
         found = list(db.execute(_LENGTHS))
     counted = []

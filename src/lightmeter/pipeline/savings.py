@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import apsw
 
 from lightmeter.media.facts import MediaKind
+from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pipeline.options import Options
 from lightmeter.pipeline.prices import kind_of
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frames_of
@@ -27,10 +28,10 @@ _CACHED: Final = """
 SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = 'ok' AND reason = 'cached' GROUP BY 1, 2, 3
 """
 
-_SKIPPED: Final = """
-SELECT kind, CAST(duration_s AS INTEGER), count(*) FROM items
+_SKIPPED: Final = f"""
+SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items
 WHERE status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated') GROUP BY 1, 2
-"""
+"""  # noqa: S608 (a constant expression)
 
 _PAID_FOR: Final = """
 SELECT coalesce(sum(low), 0), coalesce(sum(high), 0), count(*) - count(high), coalesce(sum(paid), 0),

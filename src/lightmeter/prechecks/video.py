@@ -36,7 +36,11 @@ async def look_at_video(
     except MediaError as error:
         # Too much work, or a format unknown here: the service's decoder may do better.
         return None, [Finding("decode", "warning", f"{error} The service may still read it.")]
-    captured = frame_count(facts.duration_s, capture_interval_s, max_frames)
+    captured = None
+    message = "Decodes; its time stamps and rate are absurd: its length, and so its price, is not known."
+    if facts.duration_s is not None:
+        captured = frame_count(facts.duration_s, capture_interval_s, max_frames)
+        message = f"Decodes; {captured} frames would be captured."
     measures = {
         "width": facts.width,
         "height": facts.height,
@@ -45,7 +49,7 @@ async def look_at_video(
         "frame_count": facts.frame_count,
         "captured_frames": captured,
     }
-    decodes = Finding("decode", "info", f"Decodes; {captured} frames would be captured.", captured, measures)
+    decodes = Finding("decode", "info" if captured else "warning", message, captured, measures)
     return facts, [decodes, *_judge_frames(frames)]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.media.facts import MediaKind
-from lightmeter.media.sampling import frame_count
+from lightmeter.media.sampling import duration_of, frame_count
 from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, pairs, per_image, request_price
 
 __all__ = ["CreditRange", "FrameRange", "advice", "estimate_item", "frames_of", "price_range"]
@@ -67,7 +67,8 @@ def frames_of(kind: MediaKind | None, duration_s: float | None, capture_interval
 
     Args:
         kind: `image`, `video`, or None when it is not known which.
-        duration_s: Seconds a video lasts, or None when not known; ignored for images.
+        duration_s: Seconds a video lasts, or None when not known; ignored for images. One that is not credible
+            (`sampling.duration_of`) is not known.
         capture_interval_s: Seconds between captured frames, 1 or more.
         max_frames: Most frames captured; 0 means no limit, and then the upper end is None unless the duration
             is known.
@@ -79,6 +80,7 @@ def frames_of(kind: MediaKind | None, duration_s: float | None, capture_interval
     if kind == "image":
         return FrameRange(1, 1)
     most = max_frames or None
+    duration_s = duration_of(duration_s)
     if duration_s is not None:
         most = frame_count(duration_s, capture_interval_s, max_frames)
         if kind == "video":

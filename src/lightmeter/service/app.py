@@ -161,7 +161,7 @@ class _Engine:
 async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
     rates = config.rates or default_rates()
     backends = _load(config, rates)
-    tariff = Tariff(rates, config.rounding)
+    tariff = Tariff(rates, config.rounding, config.faults.price_factor)
     offered = {name: backend.features for name, backend in backends.items()}
     terms = Terms(tariff, offered, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s)
     metrics = Metrics()

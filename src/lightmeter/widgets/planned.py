@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.journal.store import reading
+from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pipeline.plan import Plan
 from lightmeter.widgets.view.quote import Group
 
 __all__ = ["Groups", "groups_of"]
 
-_GROUPS: Final = """
-SELECT kind, CAST(duration_s AS INTEGER), count(*) FROM items WHERE {which} GROUP BY 1, 2 ORDER BY 1, 2
-"""
+_GROUPS: Final = f"""
+SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items WHERE {{which}} GROUP BY 1, 2 ORDER BY 1, 2
+"""  # noqa: S608 (a constant expression)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ WRONG = """
     drop-before drop-before= drop-before=2 drop-before=-0.1 drop-before=nan drop-after=0.1:when=after drop-after=0.1:on=
     drop-after=0.1:on=everywhere drop-after=0.1:on=poll+ 5xx=0.1:status=404 5xx=0.1:when=never 5xx=0.1:status=
     slow slow=1-0 slow=-1 slow=1-2-3 late=4000 late=1:on=poll shuffle=0.1:names=odd forgetful=1 forgetful:on=submit
+    fail-charged fail-charged=2 odd-value odd-value=1:kind=odd odd-value=1:kind= extra extra=2 extra=1:names=none
+    assets-object=2 text-credits=x no-credits=-1 charge-late charge-late=5-2 charge-late=1:on=poll prices prices=0
+    prices=-1 prices=nan prices=2000 prices=2:on=submit
     queue queue=0 seed=-1 seed=x nothing DROP-BEFORE=0.1 :on=poll = =1 5xx:status=500
 """
 
@@ -48,7 +51,18 @@ def one(text: str) -> Fault | Limit:
         ("late=3", Fault(Kind.LATE, 3, 3, frozenset({Lane.POLL}))),
         ("shuffle", Fault(Kind.SHUFFLE, 1, 1, RESULTS)),
         ("shuffle=0.5:names=keep", Fault(Kind.SHUFFLE, 0.5, 0.5, RESULTS, names="keep")),
+        ("shuffle:names=redirect", Fault(Kind.SHUFFLE, 1, 1, RESULTS, names="redirect")),
+        ("shuffle:names=none", Fault(Kind.SHUFFLE, 1, 1, RESULTS, names="none")),
         ("forgetful", Fault(Kind.FORGETFUL, 1, 1, SUBMIT)),
+        ("fail-charged=0.3", Fault(Kind.FAIL_CHARGED, 0.3, 0.3, frozenset({Lane.POLL}))),
+        ("odd-value=1", Fault(Kind.ODD_VALUE, 1, 1, RESULTS)),
+        ("odd-value=1:kind=nan,on=poll", Fault(Kind.ODD_VALUE, 1, 1, frozenset({Lane.POLL}), odd="nan")),
+        ("extra=0.5", Fault(Kind.EXTRA, 0.5, 0.5, RESULTS)),
+        ("assets-object", Fault(Kind.ASSETS_OBJECT, 1, 1, RESULTS)),
+        ("text-credits=0.5", Fault(Kind.TEXT_CREDITS, 0.5, 0.5, RESULTS)),
+        ("no-credits:on=submit", Fault(Kind.NO_CREDITS, 1, 1, SUBMIT)),
+        ("charge-late=2-5", Fault(Kind.CHARGE_LATE, 2, 5, SUBMIT)),
+        ("prices=2", Fault(Kind.PRICES, 2, 2, frozenset(Lane))),
     ],
 )
 def test_what_is_read_is_what_was_said(text, read):
@@ -83,6 +97,12 @@ def test_several_faults_in_one_text_or_in_several():
     assert (len(apart.faults), len(apart.limits), apart.seed, bool(apart)) == (1, 1, 7, True)
     assert not Faults.parse("seed=7")
     assert not NO_FAULTS
+
+
+def test_price_factors_multiply():
+    """Without such a fault prices are those of the table."""
+    assert Faults.parse("prices=2", "prices=1.5").price_factor == 3
+    assert Faults.parse("shuffle").price_factor == NO_FAULTS.price_factor == 1
 
 
 @given(st.text())

@@ -69,7 +69,7 @@ class Pictures:
     Attributes:
         kind: Image or video.
         width, height: Of the original, upright, in pixels.
-        duration_s: Of a video, as a whole.
+        duration_s: Of a video, as a whole; None for an image, or where it is not known.
         times_s: When each picture was captured, from the start of the video; None for an image.
         seen: The pictures.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import ceil
 from typing import Final
 
 from lightmeter.errors import OutOfCredits
@@ -37,10 +38,12 @@ class Tariff:
     Attributes:
         rates: Prices by back end and feature.
         rounding: Where a charge is rounded up.
+        factor: What every price of the table is multiplied by; 1, except for rehearsals.
     """
 
     rates: RateTable
     rounding: Rounding
+    factor: float = 1.0
     _known: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -62,10 +65,10 @@ class Tariff:
     def _each(self, backends: Sequence[str], features: Sequence[str], prompt: str | None) -> int:
         """Millicredits for a picture; all names exist."""
         if prompt:
-            return per_image(self.rates, backends, features, len(prompt))
+            return ceil(self.factor * per_image(self.rates, backends, features, len(prompt)))
         asked = (tuple(backends), tuple(features))
         if asked not in self._known:
-            self._known[asked] = per_image(self.rates, backends, features)
+            self._known[asked] = ceil(self.factor * per_image(self.rates, backends, features))
         return self._known[asked]
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from math import prod
 from typing import Final, TypeAlias, TypeVar
 
 from lightmeter.errors import SettingsError
+from lightmeter.service.faults.kinds import NAMES, ODD_VALUES, Fault, Kind, Lane, Limit, Shape
 
 __all__ = ["KINDS", "NO_FAULTS", "Fault", "Faults", "Kind", "Lane", "Limit", "Rule", "Shape"]
 
@@ -26,85 +27,7 @@ Range: TypeAlias = tuple[float, float]
 
 MOST_SECONDS: Final = 3600.0
 MOST_RATE_PER_S: Final = 100_000.0
-
-
-class Lane(StrEnum):
-    """What a request of the API is for: the lanes a client paces apart."""
-
-    SUBMIT = "submit"
-    POLL = "poll"
-    CREDITS = "credits"
-
-
-class Kind(StrEnum):
-    """What goes wrong, by the name it is written with."""
-
-    LIMIT = "429"
-    QUEUE = "queue"
-    DROP_BEFORE = "drop-before"
-    DROP_AFTER = "drop-after"
-    ERROR = "5xx"
-    TRUNCATE = "truncate"
-    SLOW = "slow"
-    LATE = "late"
-    UNKNOWN = "unknown"
-    SHUFFLE = "shuffle"
-    MISSING = "missing"
-    FORGETFUL = "forgetful"
-
-
-class Shape(StrEnum):
-    """How a hidden limit counts: a bucket that fills evenly, a fixed window, or requests in hand at once."""
-
-    BUCKET = "bucket"
-    WINDOW = "window"
-    CAP = "cap"
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault.
-
-    Attributes:
-        kind: What goes wrong.
-        low: Its chance (0 to 1), its seconds, or its requests a second; of a range, the least.
-        high: Of a range, the most; otherwise the same as `low`.
-        lanes: Where.
-        status: HTTP status of an error; None: one of 500, 502, 503, 504.
-        charged: Whether an error comes after the work was done and charged.
-        names: What a shuffle does to names: `temporary` ones instead, or `keep`.
-    """
-
-    kind: Kind
-    low: float
-    high: float
-    lanes: frozenset[Lane]
-    status: int | None = None
-    charged: bool = False
-    names: str = "temporary"
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A hidden limit: of each key, over all lanes it is `on` together.
-
-    Attributes:
-        shape: How it counts.
-        most: Requests a second of a bucket, requests of a window, or requests at once.
-        window_s: Length of a window.
-        burst: What a bucket holds when it is full.
-        retry_after: `no`, `yes` (exact seconds, rounded up), `date`, or so many seconds.
-        status: HTTP status of a rejection.
-        lanes: Where.
-    """
-
-    shape: Shape
-    most: float
-    lanes: frozenset[Lane]
-    window_s: float = 0.0
-    burst: float = 1.0
-    retry_after: str = "no"
-    status: int = 429
+MOST_PRICE_FACTOR: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +48,11 @@ class Faults:
 
     def __bool__(self) -> bool:
         return bool(self.faults or self.limits)
+
+    @property
+    def price_factor(self) -> float:
+        """What all charges are multiplied by: 1 without such a fault, the product of several."""
+        return prod(fault.low for fault in self.faults if fault.kind is Kind.PRICES)
 
     @classmethod
     def parse(cls, *texts: str) -> Faults:
@@ -186,6 +114,11 @@ def _rate(word: str, text: str) -> Range:
     return rate, rate
 
 
+def _factor(word: str, text: str) -> Range:
+    factor = _within(word, "a factor", text, 0.001, MOST_PRICE_FACTOR)
+    return factor, factor
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """How one kind is written.
@@ -244,7 +177,8 @@ KINDS: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.SHUFFLE: Rule(
         "shuffle",
-        "assets in another order under temporary names (names=keep: their own). A chance may be given.",
+        "assets in another order under temporary names; names=keep: their own, names=redirect: other addresses, "
+        "names=none: without a name. A chance may be given.",
         _chance,
         (1, 1),
         _RESULTS,
@@ -252,6 +186,53 @@ KINDS: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.MISSING: Rule(
         "missing=0.1", "an asset is charged and not in the answer.", _chance, None, _RESULTS, frozenset()
+    ),
+    Kind.EXTRA: Rule("extra=0.1", "an asset nobody asked for is in the answer.", _chance, None, _RESULTS, _ON),
+    Kind.ASSETS_OBJECT: Rule(
+        "assets-object", "assets are an object keyed by name. A chance may be given.", _chance, (1, 1), _RESULTS, _ON
+    ),
+    Kind.TEXT_CREDITS: Rule(
+        "text-credits", "credits_paid and credits are texts. A chance may be given.", _chance, (1, 1), _RESULTS, _ON
+    ),
+    Kind.NO_CREDITS: Rule(
+        "no-credits",
+        "an answer without credits_paid and credits. A chance may be given.",
+        _chance,
+        (1, 1),
+        _RESULTS,
+        _ON,
+    ),
+    Kind.FAIL_CHARGED: Rule(
+        "fail-charged=0.1",
+        "a job that was charged says failed, and no credits_paid (on=submit: answers at once do).",
+        _chance,
+        None,
+        _POLL,
+        _ON,
+    ),
+    Kind.ODD_VALUE: Rule(
+        "odd-value=0.1",
+        f"a result holds what most readers of JSON refuse: kind={'|'.join(ODD_VALUES)}, one by chance unless given.",
+        _chance,
+        None,
+        _RESULTS,
+        _ON | {"kind"},
+    ),
+    Kind.CHARGE_LATE: Rule(
+        "charge-late=2-5",
+        "the balance shows a charge so many seconds after an answer that came at once.",
+        _seconds,
+        None,
+        _SUBMIT,
+        frozenset(),
+    ),
+    Kind.PRICES: Rule(
+        "prices=2",
+        "all charges are those of the price table times so many; GET /api/backends tells the table's.",
+        _factor,
+        None,
+        frozenset(Lane),
+        frozenset(),
     ),
     Kind.FORGETFUL: Rule("forgetful", "an Idempotency-Key is ignored.", None, (1, 1), _SUBMIT, frozenset()),
 }
@@ -281,7 +262,8 @@ def _read(word: str) -> Fault | Limit:
         lanes,
         status=int(_one_of(word, options, "status", ("500", "502", "503", "504"))) if "status" in options else None,
         charged=_one_of(word, options, "when", ("before", "after")) == "after",
-        names=_one_of(word, options, "names", ("temporary", "keep")),
+        names=_one_of(word, options, "names", NAMES),
+        odd=_one_of(word, options, "kind", ODD_VALUES) if "kind" in options else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from lightmeter.service.faults.grammar import Limit, Shape
+from lightmeter.service.faults.kinds import Limit, Shape
 
 __all__ = ["Bucket", "Cap", "Counter", "Line", "Window", "counter"]
 

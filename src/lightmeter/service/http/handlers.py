@@ -16,6 +16,7 @@ from lightmeter.clock import Clock
 from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import ACCESS_DENIED, REQUEST_FAILED, not_found
+from lightmeter.service.backends import registry
 from lightmeter.service.books import admission, auth
 from lightmeter.service.books.admission import Admission, Attempt, Stored, Superseded
 from lightmeter.service.books.auth import Account
@@ -24,6 +25,7 @@ from lightmeter.service.books.database import StoreError
 from lightmeter.service.books.jobs import FINISHED, JobState
 from lightmeter.service.books.store import Store
 from lightmeter.service.http.ids import random_hex
+from lightmeter.service.http.offers import offers
 from lightmeter.service.http.parameters import BadRequest, named, read_uploads, validate
 from lightmeter.service.workshop.pressure import Busy
 from lightmeter.service.workshop.queues import Queue
@@ -81,6 +83,8 @@ class Handlers:
 
     def __init__(self, store: Store, runner: Runner, queue: Queue, clock: Clock) -> None:
         self.terms = runner.terms
+        told = offers(self.terms.offered, self.terms.tariff.rates, registry.names())
+        self._backends: dict[str, Any] = told.model_dump()
         self._store = store
         self._runner = runner
         self._queue = queue
@@ -101,6 +105,10 @@ class Handlers:
     async def credits(self, account: Account) -> Reply:
         """GET /api/credits."""
         return Reply(200, {"credits": await self._store.glance(lambda db: balance_of(db, account.account_id))})
+
+    def backends(self) -> Reply:
+        """GET /api/backends."""
+        return Reply(200, self._backends)
 
     async def analyze(self, account: Account, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
         """POST and GET /api/fetch.

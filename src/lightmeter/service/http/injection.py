@@ -20,7 +20,8 @@ from aiohttp.typedefs import Handler, Middleware
 from lightmeter.clock import Clock
 from lightmeter.service.books.auth import key_from
 from lightmeter.service.faults import bodies
-from lightmeter.service.faults.grammar import Fault, Faults, Kind, Lane, Limit
+from lightmeter.service.faults.grammar import Faults
+from lightmeter.service.faults.kinds import ODD_VALUES, Fault, Kind, Lane, Limit
 from lightmeter.service.faults.limits import Counter, Line, counter
 
 __all__ = ["FORGET_KEY", "Injection"]
@@ -37,7 +38,7 @@ CUT_OFF_STATUS: Final = 499
 TOO_MANY: Final = {"error": "Too many requests.", "status": "failed"}
 PAGE: Final = "<!doctype html><title>{0}</title><h1>{0} on purpose</h1>"
 RESPONSE: Final = "/api/response/"
-_BODIES: Final = frozenset({Kind.SHUFFLE, Kind.MISSING, Kind.LATE})
+_BODIES: Final = frozenset({*bodies.SPOILT, Kind.MISSING, Kind.LATE, Kind.UNKNOWN, Kind.ODD_VALUE, Kind.CHARGE_LATE})
 
 
 class Injection:
@@ -62,6 +63,7 @@ class Injection:
         self._lines = {fault: Line(fault.low) for fault in faults.faults if fault.kind is Kind.QUEUE}
         self._counters: dict[tuple[int, str], Counter] = {}
         self._acknowledged: dict[str, float] = {}
+        self._unseen: dict[str, list[tuple[float, int]]] = {}
 
     def middleware(self) -> Middleware:
         """The layer."""
@@ -164,17 +166,40 @@ class Injection:
         return Random(f"{self._faults.seed}:{kind}:{request_id}")  # noqa: S311 (reproducible, no secret)
 
     def _spoilt(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        wanted = lane is not Lane.CREDITS and any(
-            fault.kind in _BODIES or fault.kind is Kind.UNKNOWN for fault in self._faults.faults
-        )
+        wanted = any(fault.kind in _BODIES for fault in self._faults.faults)
         if not wanted or not isinstance(response, web.Response) or response.status != 200:  # noqa: PLR2004 (an answer)
             return response
         body = orjson.loads(_bytes(response))
         if body.get("status") == "queued":
             self._acknowledged[body["request_id"]] = self._clock.monotonic()
             return response
-        response.body = orjson.dumps(self._changed(request, body, lane))
+        body = self._before_the_charge(request, body, lane)
+        response.body = orjson.dumps(body) if lane is Lane.CREDITS else self._written(request, body, lane)
         return response
+
+    def _before_the_charge(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
+        """An answer whose balance does not show yet what is to be charged late."""
+        unseen = self._unseen.setdefault(key_from(request.headers) or "", [])
+        now_s = self._clock.monotonic()
+        for fault in self._of(Kind.CHARGE_LATE, lane):
+            if body.get("credits_paid"):
+                unseen.append((now_s + self._chances[fault].uniform(fault.low, fault.high), body["credits_paid"]))
+                self._tell(fault.kind)
+        unseen[:] = [charge for charge in unseen if charge[0] > now_s]
+        if "credits" not in body:
+            return body
+        return {**body, "credits": body["credits"] + sum(paid for _, paid in unseen)}
+
+    def _written(self, request: web.Request, body: dict[str, Any], lane: Lane) -> bytes:
+        """An answer of a request's own, spoilt as told, as bytes."""
+        name, changed = str(body.get("request_id")), self._changed(request, body, lane)
+        if "all" in changed:
+            for fault in self._of(Kind.ODD_VALUE, lane):
+                chances = self._of_id(fault.kind, name)
+                if chances.random() < fault.low:
+                    self._tell(fault.kind)
+                    return bodies.odd(changed, fault.odd or chances.choice(ODD_VALUES))
+        return orjson.dumps(changed)
 
     def _changed(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
         name = str(body.get("request_id"))
@@ -188,11 +213,12 @@ class Injection:
             body = bodies.without(body, self._of_id(fault.kind, name), fault.low)
             if len(body["all"]["assets"]) < before:
                 self._tell(fault.kind)
-        for fault in self._of(Kind.SHUFFLE, lane):
-            chances = self._of_id(fault.kind, name)
-            if chances.random() < fault.low:
-                body = bodies.shuffled(body, chances, keep_names=fault.names == "keep")
-                self._tell(fault.kind)
+        for kind, spoil in bodies.SPOILT.items():
+            for fault in self._of(kind, lane):
+                chances = self._of_id(kind, name)
+                if chances.random() < fault.low:
+                    body = spoil(body, chances, fault)
+                    self._tell(kind)
         return body
 
 

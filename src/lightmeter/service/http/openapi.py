@@ -16,8 +16,8 @@ from pydantic.json_schema import models_json_schema
 
 from lightmeter.models import vocabulary as words
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Answer, Credits, ErrorBody
-from lightmeter.service.http.parameters import MOST_NUMBER
+from lightmeter.models.response import Answer, Backends, Credits, ErrorBody
+from lightmeter.service.http.parameters import MOST_NAME_CHARS, MOST_NAMES, MOST_NUMBER
 
 __all__ = ["document"]
 
@@ -33,6 +33,8 @@ TEXT_OF_A_NUMBER: Final = {
     "max_frames": "^[0-9]{1,9}$",
 }
 """Numbers as a query has them; in JSON they are taken as well."""
+
+NOT_HERE: Final = "What is named and not available is told in `all.errors`, beside what the others found."
 
 TEXTS: Final[Mapping[int, tuple[str, str]]] = {
     400: ("Something asked for is not allowed; the text names it.", words.PARAMS_REQUIRED),
@@ -71,6 +73,7 @@ def document(offered: Mapping[str, frozenset[str]]) -> Json:
             "/api/fetch": {"post": {**_post(), "security": security}, "get": {**_get(offered), "security": security}},
             "/api/response/{request_id}": {"get": {**_poll(), "security": security}},
             "/api/credits": {"get": {**_credits(), "security": security}},
+            "/api/backends": {"get": {**_backends(), "security": security}},
             **_probes(),
         },
         "components": {
@@ -120,8 +123,8 @@ def _get(offered: Mapping[str, frozenset[str]]) -> Json:
     for name, schema in fields.items():
         described = {"in": "query", "description": schema.get("description", "")}
         if name in LISTS:
-            items = next(kind["items"] for kind in schema["anyOf"] if kind.get("type") == "array")  # "" among them
-            many = {"schema": {"type": "array", "items": items}, "style": "form", "explode": True}
+            array = next(kind for kind in schema["anyOf"] if kind.get("type") == "array")
+            many = {"schema": array, "style": "form", "explode": True}
             parameters += [{"name": each, **described, **many} for each in (name, f"{name}[]")]
         else:
             parameters.append({"name": name, **described, "schema": _without(schema, "description")})
@@ -156,6 +159,15 @@ def _credits() -> Json:
     return {
         "operationId": "read_credits",
         "summary": "The balance of credits",
+        "responses": _answers(answer, (401, 405, 500)),
+    }
+
+
+def _backends() -> Json:
+    answer = _ok("Every back end, the available ones first.", {"$ref": f"{REF}Backends"})
+    return {
+        "operationId": "read_backends",
+        "summary": "The back ends, their features and prices; an extension of the contract",
         "responses": _answers(answer, (401, 405, 500)),
     }
 
@@ -219,7 +231,7 @@ def _headers(status: int) -> Json:
 
 
 def _schemas(offered: Mapping[str, frozenset[str]]) -> Json:
-    models: tuple[type[BaseModel], ...] = (Answer, Credits, ErrorBody)
+    models: tuple[type[BaseModel], ...] = (Answer, Backends, Credits, ErrorBody)
     _, definitions = models_json_schema([(model, "serialization") for model in models], ref_template=REF + "{model}")
     schemas: Json = definitions["$defs"]
     money = ("credits_paid", "credits", "all")
@@ -243,20 +255,32 @@ def _narrowed(description: str, status: str, more: Sequence[str]) -> Json:
 
 def _request_schema(offered: Mapping[str, frozenset[str]]) -> Json:
     schema = AnalyzeRequest.model_json_schema(ref_template=REF + "{model}")
-    names = {"backend": sorted(offered), "feature": list(words.FEATURES), "role": list(words.ROLES)}
+    names = {"feature": sorted({*words.FEATURES, *_features(offered)}), "role": list(words.ROLES)}
     described = _attributes(AnalyzeRequest)
+    described["backend"] += f" Here: {', '.join(sorted(offered))}. {NOT_HERE}"
+    described["feature"] += f" {NOT_HERE} At least one must exist."
     for name, field in schema["properties"].items():
         kept = {key: field[key] for key in ("default", "title") if key in field}
         schema["properties"][name] = {**kept, "description": described[name], **_allowed(name, field, names.get(name))}
     return {**schema, "description": (AnalyzeRequest.__doc__ or "").partition("\n")[0]}
 
 
+def _features(offered: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*offered.values())
+
+
 def _allowed(name: str, field: Json, names: Sequence[str] | None) -> Json:
     """What a field may be: null and the empty text stand for leaving it out, and numbers may be sent as texts."""
     unset: list[Json] = [{"const": ""}, {"type": "null"}]
+    if name in {"backend", "feature"}:
+        item: Json = {"type": "string", "maxLength": MOST_NAME_CHARS}
+        array: Json = {"type": "array", "items": item, "maxItems": MOST_NAMES}
+        if names is None:
+            return {"anyOf": [item, array, {"type": "null"}]}
+        some = {"anyOf": [{"contains": {"enum": list(names)}}, {"items": {"const": ""}}]}
+        return {"anyOf": [{"type": "string", "enum": [*names, ""]}, {**array, **some}, {"type": "null"}]}
     if name in LISTS:
-        item: Json = {"type": "string"} if names is None else {"type": "string", "enum": [*names, ""]}
-        return {"anyOf": [item, {"type": "array", "items": item}, {"type": "null"}]}
+        return {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
     if names is not None:
         return {"anyOf": [{"type": "string", "enum": list(names)}, *unset]}
     if name in NUMBERS:

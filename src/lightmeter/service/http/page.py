@@ -74,6 +74,7 @@ def index(offered: Mapping[str, frozenset[str]], rates: RateTable) -> dict[str, 
         "analyze": "POST /api/fetch with X-API-Key: Token KEY",
         "results": "GET /api/response/<request_id>",
         "balance": "GET /api/credits",
+        "prices": "GET /api/backends",
         "openapi": "GET /openapi.json",
         "metrics": "GET /metrics",
         "backends": {

@@ -27,7 +27,17 @@ from lightmeter.models.vocabulary import (
 )
 from lightmeter.service.assets.guard import PORTS, refuse_url
 
-__all__ = ["MOST_NUMBER", "BadRequest", "from_json", "from_query", "named", "read_uploads", "validate"]
+__all__ = [
+    "MOST_NAMES",
+    "MOST_NAME_CHARS",
+    "MOST_NUMBER",
+    "BadRequest",
+    "from_json",
+    "from_query",
+    "named",
+    "read_uploads",
+    "validate",
+]
 
 MOST_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
 """Longest base64 of the largest file: 4/3 of it, and some room for line ends."""
@@ -35,6 +45,10 @@ MOST_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
 LISTS: Final = frozenset({"url", "file", "file_name", "backend", "feature"})
 MOST_NUMBER: Final = 2**31 - 1
 """Beyond any video; JSON and the database hold 64 bits, callers may send more."""
+
+MOST_NAMES: Final = 100
+MOST_NAME_CHARS: Final = 100
+"""Of back ends and of features in one request: names that are not known come back in sentences of the answer."""
 
 ALLOWED: Final = {
     "tag_score": "a number from 0 to 1",
@@ -116,6 +130,9 @@ def validate(
 ) -> AnalyzeRequest:
     """The request as it is echoed: names in lowercase and each once; nothing that was left open is filled in.
 
+    Back ends and features that are not available here stay: the answer tells of them in `all.errors`, beside what the
+    others found. Only a request that names features and not a single known one is refused.
+
     Args:
         request: What was asked.
         offered: Features by back end, of this service.
@@ -123,25 +140,31 @@ def validate(
         ports: Where public hosts are asked.
 
     Raises:
-        BadRequest: nothing to analyse, or a name that does not exist here.
+        BadRequest: nothing to analyse, a role that does not exist, or no feature that exists.
     """
     if not request.url and not request.file:
         raise BadRequest(PARAMS_REQUIRED)
-    backends = _names("backend", request.backend, tuple(offered))
-    features = _names("feature", request.feature, FEATURES)
-    role = _names("role", [request.role], ROLES) or [DEFAULT_ROLE]
+    backends, features = _names("backend", request.backend), _names("feature", request.feature)
+    known = {*FEATURES, *(feature for features_ in offered.values() for feature in features_)}
+    if features and known.isdisjoint(features):
+        raise _unknown("feature", features[0], FEATURES)
+    role = request.role.strip().lower() or DEFAULT_ROLE
+    if role not in ROLES:
+        raise _unknown("role", role, ROLES)
     if any(refuse_url(url, allow_private=allow_private, ports=ports) for url in request.url):
         raise BadRequest(INVALID_URLS)
-    plain = {"backend": backends, "feature": features, "role": role[0], "prompt": request.prompt or None}
+    plain = {"backend": backends, "feature": features, "role": role, "prompt": request.prompt or None}
     return request.model_copy(update=plain)
 
 
-def _names(field: str, given: Sequence[str], allowed: Sequence[str]) -> list[str]:
-    names = list(dict.fromkeys(name.strip().lower() for name in given if name.strip()))
-    for name in names:
-        if name not in allowed:
-            raise BadRequest(f"{field} {name!r} does not exist; allowed: {', '.join(allowed)}.")
-    return names
+def _names(field: str, given: Sequence[str]) -> list[str]:
+    if len(given) > MOST_NAMES or any(len(name) > MOST_NAME_CHARS for name in given):
+        raise BadRequest(f"{field} must be at most {MOST_NAMES} names of at most {MOST_NAME_CHARS} characters each.")
+    return list(dict.fromkeys(name.strip().lower() for name in given if name.strip()))
+
+
+def _unknown(field: str, name: str, allowed: Sequence[str]) -> BadRequest:
+    return BadRequest(f"{field} {name!r} does not exist; allowed: {', '.join(allowed)}.")
 
 
 def read_uploads(request: AnalyzeRequest) -> tuple[bytes, ...]:

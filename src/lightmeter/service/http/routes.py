@@ -89,6 +89,7 @@ def application(
     app.router.add_get("/api/fetch", endpoints.get_fetch, allow_head=False)  # HEAD must cost nothing
     app.router.add_get("/api/response/{request_id}", endpoints.response)
     app.router.add_get("/api/credits", endpoints.credits)
+    app.router.add_get("/api/backends", endpoints.backends)
     app.router.add_get("/healthz", probes.health)
     app.router.add_get("/readyz", probes.ready)
     app.router.add_get("/metrics", probes.metrics)
@@ -206,6 +207,10 @@ class _Endpoints:
 
     async def credits(self, request: web.Request) -> web.Response:
         return _json(await self._handlers.credits(await self._account(request)))
+
+    async def backends(self, request: web.Request) -> web.Response:
+        await self._account(request)
+        return _json(self._handlers.backends())
 
 
 class _Probes:

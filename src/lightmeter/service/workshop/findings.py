@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lightmeter.errors import BackendError
-from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.service.assets.darkroom import Pictures
 from lightmeter.service.assets.frames import sum_up
@@ -66,27 +65,38 @@ def merged(parts: Sequence[Entries]) -> Entries:
     return whole
 
 
-def as_json(name: str, shape: Shape, frames: Sequence[Entries], request: AnalyzeRequest) -> dict[str, Any]:
-    """An asset as it goes on the wire; `kind`, `width`, `height`, `duration` and `frames` are our extension."""
+def as_json(
+    name: str, shape: Shape, frames: Sequence[Entries], tag_score: float, asked: frozenset[str]
+) -> dict[str, Any]:
+    """An asset as it goes on the wire; `kind`, `width`, `height`, `duration` and `frames` are our extension.
+
+    Args:
+        name: Its URL or file name.
+        shape: Its kind, measures and times.
+        frames: What was found in each picture.
+        tag_score: Least score of a tag that is answered.
+        asked: Features whose parts are there, empty where nothing was found.
+    """
     whole = frames[0] if shape.times_s is None else sum_up(frames)
     facts: dict[str, Any] = {"kind": shape.kind, "width": shape.width, "height": shape.height}
-    asset = {"name": name, **_entries(whole, request), **facts}
+    asset = {"name": name, **_entries(whole, tag_score, asked), **facts}
     if shape.times_s is not None:
-        asset["duration"] = shape.duration_s
+        if shape.duration_s is not None:
+            asset["duration"] = shape.duration_s
         asset["frames"] = [
-            {"index": index, "time": time_s, **_entries(entries, request)}
+            {"index": index, "time": time_s, **_entries(entries, tag_score, asked)}
             for index, (time_s, entries) in enumerate(zip(shape.times_s, frames, strict=True))
         ]
     return asset
 
 
-def _entries(entries: Entries, request: AnalyzeRequest) -> dict[str, Any]:
+def _entries(entries: Entries, tag_score: float, asked: frozenset[str]) -> dict[str, Any]:
     """Entries as JSON; tags below the score asked for are left out, parts not asked for are absent or empty."""
-    written = {**NOTHING, **entries.model_dump(exclude_none=True)}
-    least = request.tag_score
+    empty: dict[str, Any] = {feature: [] for feature in FACE_TEXT_BRAND if feature in asked}
+    written = {**NOTHING, **empty, **entries.model_dump(exclude_none=True)}
     written["tags"] = {
         name: kept
         for name, tags in written["tags"].items()
-        if (kept := [tag for tag in tags if tag.get("score", 1.0) >= least])
+        if (kept := [tag for tag in tags if tag.get("score", 1.0) >= tag_score])
     }
     return written

@@ -25,7 +25,7 @@ from lightmeter.service.workshop.company import Company
 from lightmeter.service.workshop.pressure import Busy, Place
 from lightmeter.service.workshop.worker import Desk, Order, Worker
 
-__all__ = ["Runner", "Running", "Terms", "active", "kinds_of"]
+__all__ = ["Runner", "Running", "Terms", "active", "kinds_of", "unserved"]
 
 log = logging.getLogger("lightmeter.service")
 
@@ -109,6 +109,8 @@ class Runner:
         pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in kinds_of(request, uploads))
         return Order(
             request=active(request, self.terms.offered),
+            asked=frozenset(request.feature or FEATURES),
+            unserved=unserved(request, self.terms.offered),
             uploads=uploads,
             digests=tuple(digests),
             names=(*request.url, *request.file_name),
@@ -240,6 +242,26 @@ def active(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]]) -> An
     backends = [name for name in request.backend or offered if offered.get(name, frozenset()) & features]
     wanted = sorted(feature for feature in features if any(feature in offered[name] for name in backends))
     return request.model_copy(update={"backend": backends, "feature": wanted})
+
+
+def unserved(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
+    """What a request names and gets nothing for, a sentence each: back ends that are not here, features nobody serves.
+
+    With no features named, all that the back ends offer is asked for, and nothing is missing.
+    """
+    sentences = [
+        f"Back end {name} is not available at this service." for name in request.backend if name not in offered
+    ]
+    available = frozenset().union(*offered.values())
+    served = active(request, offered).feature
+    for feature in request.feature:
+        if feature not in FEATURES and feature not in available:
+            sentences.append(f"Feature {feature} does not exist.")
+        elif feature not in available:
+            sentences.append(f"No available back end serves {feature}.")
+        elif feature not in served:
+            sentences.append(f"None of the back ends asked for serves {feature}.")
+    return tuple(sentences)
 
 
 def kinds_of(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:

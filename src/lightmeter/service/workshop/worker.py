@@ -78,6 +78,8 @@ class Order:
         held_pictures: How many pictures of each asset were held for when the order was taken.
         most_frames: How many are captured of a video, at most.
         digests: SHA-256 of each upload; none, if that is not known.
+        asked: Features that were asked for, whether anybody serves them or not: their parts are in every asset.
+        unserved: Sentences on what was asked for by name and nobody serves, for `all.errors`.
     """
 
     request: AnalyzeRequest
@@ -86,6 +88,8 @@ class Order:
     held_pictures: tuple[int, ...]
     most_frames: int
     digests: tuple[bytes, ...] = ()
+    asked: frozenset[str] = frozenset()
+    unserved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +223,7 @@ class Worker:
         assets = map(_Asset, sources, order.names, order.held_pictures, digests)
         looked = await _together([self._one(errand, asset) for asset in assets])
         found = [one.asset for one in looked if one.asset is not None]
-        errors = [error for one in looked for error in one.errors]
-        if not request.backend:
-            errors.append("No back end that was asked for offers any of the features that were asked for.")
+        errors = [*order.unserved, *(error for one in looked for error in one.errors)]
         charged = [(one.answered, one.pictures) for one in looked if one.asset is not None]
         paid = self._tariff.charge(charged, request.feature, request.prompt)
         return Done(orjson.dumps({"assets": found, "errors": errors}), paid)
@@ -346,7 +348,8 @@ class Worker:
         for backend in found:
             self._metrics.looked_at(backend, errand.questions[backend].features, count)
         frames = [merged([entries[index] for entries in found.values()]) for index in range(count)]
-        return _Looked(as_json(name, seen.shape, frames, errand.order.request), tuple(found), count, errors)
+        asset = as_json(name, seen.shape, frames, errand.order.request.tag_score, errand.order.asked)
+        return _Looked(asset, tuple(found), count, errors)
 
 
 async def _together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

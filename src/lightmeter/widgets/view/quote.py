@@ -20,8 +20,8 @@ class Group:
 
     Attributes:
         kind: image, video, or None when not known.
-        seconds: Whole seconds a video lasts, rounded down; None when not known. Captures are whole seconds apart,
-            so fractions change no count of frames.
+        seconds: Seconds a video lasts, rounded up to a whole number (`sampling.WHOLE_SECONDS_SQL`); None when not
+            known. Captures are whole seconds apart, so fractions change no count of frames.
         rows: How many there are.
     """
 

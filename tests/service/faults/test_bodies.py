@@ -1,0 +1,122 @@
+"""Bodies are spoilt as told, and in no other way."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.service.faults.bodies import SPOILT, odd
+from lightmeter.service.faults.kinds import ODD_VALUES, Fault, Kind, Lane
+
+ENTRY = {"name": "cat", "score": 0.5, "source": "palette"}
+ASSETS = [{"name": f"http://a.example/{n}.png", "tags": {"cat": [ENTRY]}} for n in range(3)]
+BODY = {
+    "request_id": "1",
+    "status": "completed",
+    "credits_paid": 3,
+    "credits": 7,
+    "all": {
+        "assets": [{"name": f"http://a.example/{n}.png", "tags": {"cat": [ENTRY]}} for n in range(3)],
+        "errors": [],
+    },
+}
+EMPTY = {**BODY, "all": {"assets": [], "errors": []}}
+
+seeds = st.integers(0, 2**32)
+
+
+def spoilt(kind: Kind, seed: int = 0, body=BODY, **more) -> dict:
+    """The body with one fault."""
+    fault = Fault(kind, 1, 1, frozenset({Lane.SUBMIT}), **more)
+    return SPOILT[kind](body, Random(seed), fault)  # noqa: S311 (reproducible, no secret)
+
+
+@given(seeds, st.sampled_from(["temporary", "redirect", "none", "keep"]))
+def test_shuffled_assets_are_all_there(seed, names):
+    """Whatever becomes of their names, the facts are the same; none but kept names can be matched."""
+    sent = [asset["name"] for asset in BODY["all"]["assets"]]
+    assets = spoilt(Kind.SHUFFLE, seed, names=names)["all"]["assets"]
+    assert [asset["tags"] for asset in assets] == [{"cat": [ENTRY]}] * 3
+    answered = [asset.get("name") for asset in assets]
+    if names == "keep":
+        assert sorted(answered) == sent
+    elif names == "none":
+        assert answered == [None] * 3
+    else:
+        assert len(set(answered)) == 3
+        assert not any(name.endswith(address) or address.endswith(name) for name in answered for address in sent)
+
+
+@given(seeds)
+def test_one_asset_more(seed):
+    """The others are as they were, in their order; of nothing there is no more."""
+    assets = spoilt(Kind.EXTRA, seed)["all"]["assets"]
+    known = [asset for asset in assets if asset["name"].startswith("http://a.example/")]
+    assert (len(assets), known) == (4, BODY["all"]["assets"])
+    assert spoilt(Kind.EXTRA, seed, EMPTY) == EMPTY
+
+
+def test_assets_by_name_lose_none():
+    """Two of one name, and those without one, are kept by their number."""
+    assets = [{"name": "a", "n": 0}, {"name": "a", "n": 1}, {"n": 2}]
+    answered = spoilt(Kind.ASSETS_OBJECT, body={**BODY, "all": {"assets": assets, "errors": []}})
+    assert answered["all"] == {"assets": {"a": assets[0], "1": assets[1], "2": assets[2]}, "errors": []}
+
+
+def test_money_is_text_or_not_there_or_failed():
+    """Everything else is as it was."""
+    rest = {name: value for name, value in BODY.items() if name not in {"credits", "credits_paid"}}
+    assert spoilt(Kind.TEXT_CREDITS) == {**rest, "credits_paid": "3", "credits": "7"}
+    assert spoilt(Kind.NO_CREDITS) == rest
+    failed = spoilt(Kind.FAIL_CHARGED)
+    assert (failed.pop("status"), failed.pop("error")) == ("failed", "Request failed: the job broke.")
+    assert failed == {"request_id": "1"}
+
+
+@pytest.mark.parametrize("body", [BODY, EMPTY], ids=["assets", "none"])
+@pytest.mark.parametrize("kind", ODD_VALUES)
+def test_each_odd_value_is_refused_or_changes_what_is_read(kind, body):
+    """A strict reader (UTF-8, no constants, unique keys, nothing behind the object) takes none of them."""
+    with pytest.raises((ValueError, AssertionError)):
+        strictly(odd(body, kind))
+    assert strictly(json.dumps(body).encode()) == body
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        ("nan", b'"score":NaN'),
+        ("infinity", b'"score":-Infinity'),
+        ("digits", b'"score":' + b"9" * 400 + b","),
+        ("surrogate", rb'"source":"palette\ud800"'),
+        ("byte", b'"source":"palette\xff"'),
+    ],
+)
+def test_odd_values_stand_where_facts_are_read(kind, part):
+    """Once, in the first entry; a body without entries has them in a field that nobody knows."""
+    text = odd(BODY, kind)
+    assert text.count(part) == 1
+    assert text.count(b'"score":0.5') + text.count(b'"source":"palette"') == 5
+    assert part.partition(b":")[2].strip(b'",').removeprefix(b"palette") in odd(EMPTY, kind)
+
+
+def strictly(text: bytes):
+    """What the strictest of readers makes of it."""
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    def unique(pairs):
+        assert len(dict(pairs)) == len(pairs)
+        return dict(pairs)
+
+    def number(digits):
+        return refuse(digits) if len(digits) > 30 else int(digits)
+
+    read = json.loads(text.decode("utf-8"), parse_constant=refuse, parse_int=number, object_pairs_hook=unique)
+    json.dumps(read, ensure_ascii=False).encode("utf-8")
+    return read

@@ -1,0 +1,115 @@
+"""What is asked for and not available is told beside the answers of the others; GET /api/backends says what is."""
+
+from __future__ import annotations
+
+import pytest
+
+from lightmeter.models.vocabulary import FEATURES
+from lightmeter.pricing.rates import default_rates
+
+NO_DESCRIPTIONS = "No available back end serves descriptions."
+NO_GEMINI = "Back end gemini is not available at this service."
+
+
+async def test_a_feature_that_nobody_serves_is_told_beside_the_others(caller, encoded):
+    """Colours are answered and charged, and descriptions are a sentence."""
+    body = (await caller.ask(file=encoded(), feature=["colors", "descriptions"])).body
+    (asset,) = body["all"]["assets"]
+    assert (bool(asset["colors"]), asset["descriptions"]) == (True, [])
+    assert (body["all"]["errors"], body["credits_paid"]) == ([NO_DESCRIPTIONS], 1)
+
+
+async def test_a_back_end_that_is_not_available_is_told_beside_the_others(caller, encoded):
+    """The known one answers and is charged, the unknown one is a sentence; both are echoed."""
+    body = (await caller.ask(file=encoded(), backend=["Gemini", "palette"])).body
+    assert body["all"]["assets"][0]["colors"]
+    assert (body["all"]["errors"], body["credits_paid"]) == ([NO_GEMINI], 1)
+    assert body["backends"] == ["gemini", "palette"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "errors"),
+    [
+        ({"backend": "gemini"}, [NO_GEMINI]),
+        ({"backend": ["gemini"], "feature": ["descriptions"]}, [NO_GEMINI, NO_DESCRIPTIONS]),
+        ({"backend": ["gemini"], "feature": ["colors"]}, [NO_GEMINI, "None of the back ends asked for serves colors."]),
+        ({"feature": "descriptions"}, [NO_DESCRIPTIONS]),
+        ({"feature": ["faces", "auras"]}, ["No available back end serves faces.", "Feature auras does not exist."]),
+    ],
+    ids=str,
+)
+async def test_with_nothing_available_the_asset_is_empty_and_free(caller, encoded, fields, errors):
+    """200, the asset with its measures and no entries, a sentence for each name, and no charge."""
+    answered = await caller.ask(file=encoded(), file_name="a.png", **fields)
+    body = answered.body
+    (asset,) = body["all"]["assets"]
+    assert (answered.status, body["credits_paid"], await caller.balance()) == (200, 0, 1000)
+    assert (asset["name"], asset["width"], asset["height"]) == ("a.png", 64, 48)
+    assert [asset[name] for name in ("tags", "colors", "nsfw", "descriptions")] == [{}, {}, [], []]
+    assert body["all"]["errors"] == errors
+
+
+@pytest.mark.parametrize("feature", ["faces", "texts", "brands"])
+async def test_parts_that_were_asked_for_are_there_and_empty(caller, encoded, feature):
+    """A client that asked for a part finds its key; one that did not, finds none."""
+    asset = (await caller.ask(file=encoded(), feature=["colors", feature])).body["all"]["assets"][0]
+    assert {name: asset[name] for name in ("faces", "texts", "brands") if name in asset} == {feature: []}
+
+
+async def test_no_feature_named_asks_for_all_and_misses_none(caller, encoded):
+    """Empty means all that is offered: every part is there, and nothing is told to be missing."""
+    for fields in ({}, {"feature": []}, {"feature": ""}):
+        body = (await caller.ask(file=encoded(), **fields)).body
+        assert body["all"]["assets"][0].keys() >= set(FEATURES)
+        assert body["all"]["errors"] == []
+
+
+async def test_polled_answers_tell_it_once(starting, calling, site, encoded, database):
+    """Not for each asset or frame, whichever database keeps the request; every asset and frame has its empty part."""
+    caller = await calling(await starting(database=database))
+    asked = {"backend": ["palette", "gemini"], "feature": ["colors", "faces", "descriptions"]}
+    several = await caller.ask(file=[encoded(1), encoded(2)], **asked)
+    video = await caller.ask(url=site.url("video/tiny.avi"), **asked)
+    for acknowledged, count in ((several, 2), (video, 1)):
+        done = await caller.finished(acknowledged)
+        told = [NO_GEMINI, "No available back end serves faces.", NO_DESCRIPTIONS]
+        assert (done["all"]["errors"], len(done["all"]["assets"])) == (told, count)
+        pictures = [each for asset in done["all"]["assets"] for each in (asset, *asset.get("frames", ()))]
+        assert all(picture["faces"] == [] and picture["colors"] for picture in pictures)
+
+
+async def test_a_request_for_nothing_available_is_polled_for_too(starting, calling, encoded, database):
+    """Several assets and no back end for them: completed, free, with each asset and one sentence."""
+    caller = await calling(await starting(database=database))
+    done = await caller.finished(await caller.ask(file=[encoded(1), encoded(2)], backend="gemini"))
+    assert (done["status"], done["credits_paid"], len(done["all"]["assets"])) == ("completed", 0, 2)
+    assert done["all"]["errors"] == [NO_GEMINI]
+
+
+async def test_back_ends_are_told_with_prices_and_reasons(caller):
+    """Those of this service first, then all others that are known, each with a reason."""
+    first, *others = (await caller.send("GET", "/api/backends")).body["backends"]
+    assert first == {
+        "name": "palette",
+        "features": {"colors": 0.2},
+        "default": True,
+        "local": True,
+        "available": True,
+        "reason": None,
+    }
+    assert [offer["name"] for offer in others] == sorted(set(default_rates().rates) - {"palette"})
+    assert all(not offer["available"] and not offer["default"] and offer["reason"] for offer in others)
+    told = {offer["name"]: offer for offer in others}
+    assert (told["clarifai"]["features"], told["clarifai"]["local"]) == ({"nsfw": 0.15, "tags": 0.15}, False)
+    assert "provider" in told["clarifai"]["reason"]
+    assert "--backends" in told["imagenet"]["reason"]
+
+
+async def test_what_is_told_to_be_available_is_what_answers(calling, full_service, encoded):
+    """Each available back end answers by its name, for the price that is told, rounded up."""
+    caller = await calling(full_service)
+    offers = (await caller.send("GET", "/api/backends")).body["backends"]
+    available = [offer["name"] for offer in offers if offer["available"]]
+    assert available == ["imagenet", "opennsfw", "palette"] == [offer["name"] for offer in offers[:3]]
+    body = (await caller.ask(file=encoded(), backend=available)).body
+    assert (body["all"]["errors"], body["credits_paid"]) == ([], 1)

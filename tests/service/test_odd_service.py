@@ -1,0 +1,44 @@
+"""The odd services of `lightmeter.testing`, for tests of those who use the toolkit."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+
+import pytest
+import requests
+
+from lightmeter.errors import SettingsError
+from lightmeter.testing import odd_service, tiny_png
+
+
+def asked(base_url: str, key: str) -> dict:
+    """The answer to one picture."""
+    body = {"file": base64.b64encode(tiny_png()).decode()}
+    headers = {"X-API-Key": f"Token {key}"}
+    return requests.post(f"{base_url}/api/fetch", json=body, headers=headers, timeout=30).json()
+
+
+def test_an_odd_service_is_there_for_a_block(monkeypatch, tmp_path):
+    """It listens on loopback, lets the key in, and misbehaves as told; then its port and its folder are gone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with odd_service("prices=10", key="mine", credits=5) as base_url:
+        assert base_url.startswith("http://127.0.0.1:")
+        answered = asked(base_url, "mine")
+        assert (answered["credits_paid"], answered["credits"]) == (2, 3)
+        assert asked(base_url, "another")["error"] == "Access denied."
+    with pytest.raises(requests.ConnectionError):
+        asked(base_url, "mine")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_at_once_have_books_of_their_own():
+    """Two services, two balances; without a fault it is an orderly one."""
+    with odd_service(credits=5) as one, odd_service("text-credits", credits=9) as other:
+        assert (asked(one, "rehearsal")["credits"], asked(other, "rehearsal")["credits"]) == (4, "8")
+
+
+def test_a_fault_that_is_none_is_refused():
+    """Before anything is started."""
+    with pytest.raises(SettingsError, match="--fault odd"), odd_service("odd"):
+        pytest.fail("it started")
