@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +166,24 @@ class KeyLedger:
                     (self._me[0], former),
                 )
                 self._db.execute("DELETE FROM runs WHERE account = ?", (former,))
+
+    def succeed(self, former: Collection[str], period: str, totals_: RunTotals) -> None:
+        """Take the place of a run in the same folder that goes on under this run's id, with these totals.
+
+        Args:
+            former: The ids it had.
+            period: The current one.
+            totals_: Of this run; what the former one spent and its journal does not know is held in them.
+        """
+        account, run_id = self._me
+        with self._translated(), self._transaction():
+            now = self.latest(period)
+            for one in former:
+                self._db.execute(
+                    "UPDATE OR IGNORE runs SET run_id = ?, paid = ?, held = ? "
+                    "WHERE account = ? AND period = ? AND run_id = ? AND folder = ?",
+                    (run_id, totals_.paid, totals_.held, account, now, one, self._folder),
+                )
 
     def _put(self, period: str, totals_: RunTotals, cap: int | None) -> bool:
         account, run_id = self._me

@@ -249,6 +249,8 @@ class Journal:
             raise
         self._queue: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
+        self.after_commit: Callable[[apsw.Connection], None] | None = None
+        """Called by the writer after each commit, before anybody is told of it."""
         self._thread = threading.Thread(target=self._serve, name="lightmeter-journal", daemon=True)
         self._thread.start()
 
@@ -322,6 +324,8 @@ class Journal:
             db.execute("BEGIN IMMEDIATE")
             outcomes.extend(self._apply_all(waiting))
             db.execute("COMMIT")
+            if self.after_commit is not None:
+                self.after_commit(db)
         except apsw.Error as error:
             if db.in_transaction:  # a full disk has rolled it back already
                 with suppress(apsw.Error):  # whatever it says, those who wait must be told

@@ -18,6 +18,7 @@ from lightmeter.journal.items import totals
 from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of, former_account_of
 from lightmeter.journal.store import reading
 from lightmeter.pipeline.embedded import Endpoint
+from lightmeter.pipeline.rollback import FORMER_RUNS
 from lightmeter.settings import Settings
 
 __all__ = ["KeyBudget", "key_budget", "period_of"]
@@ -87,6 +88,7 @@ def key_budget(settings: Settings, where: Endpoint, run_id: str, out: Path, cloc
     length, path = settings.key_budget_period, settings.state_dir / FILE_NAME
     with reading(out) as db:
         now = RunTotals(*totals(db))
+        former = [former_id for former_id, _ in json.loads(get_meta(db).get(FORMER_RUNS, "[]"))]
     ledger = KeyLedger(path, account_of(key), run_id, out)
     try:
         period = period_of(clock.now(), length)
@@ -97,6 +99,7 @@ def key_budget(settings: Settings, where: Endpoint, run_id: str, out: Path, cloc
                 "wrong then, remove %s.",
                 *(period, counted, counted, path),
             )
+        ledger.succeed(former, period, now)
         ledger.put(period, now)
         yield KeyBudget(ledger, settings.key_budget, length, clock, now)
     finally:

@@ -223,7 +223,7 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
         ((lost,),) = db.execute("SELECT count(*) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
     standing = Standing(counts, paid, held, began, session.header.options.budget, lost=lost)
     engine = Engine(session, standing, prices, rows, pay_again)
-    await engine.reconciler.open_window(balance)
+    await engine.reconciler.look_at_start(balance)
     polling = asyncio.create_task(engine.collector.serve())
     polling.add_done_callback(engine.polling_ended)
     try:
