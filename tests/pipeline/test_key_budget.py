@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 import sys
 import textwrap
 from contextlib import closing
@@ -169,3 +170,22 @@ def test_a_new_period_is_a_new_budget(tmp_path, charges_at_once, monkeypatch):
         assert not asyncio.run(budget.hold(6))
         clock.at = APRIL
         assert asyncio.run(budget.hold(40))
+
+
+async def test_a_run_that_goes_on_with_an_older_journal_counts_once(tmp_path, charges_at_once, monkeypatch):
+    """Under its new id it takes the place of the former one: what was spent is neither forgotten nor counted twice."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
+    service = Hostile(lambda *_: "well")
+    out = tmp_path / "out"
+    options = {**OPTIONS, "batch_size": 1}
+    async with listening(service) as base_url:
+        urls = [f"http://pictures.example/{number}.jpg" for number in range(60)]
+        await lm.run(await lm.plan(urls, base_url=base_url, budget=10, **options), out)
+        shutil.copytree(out, tmp_path / "backup")
+        await lm.resume(out, budget=30)
+        shutil.rmtree(out)
+        (tmp_path / "backup").rename(out)
+        run = await lm.resume(out, budget=100, accept_journal=True)
+    assert len(service.charged) == 40
+    assert (run.summary().paid, run.summary().held) == (20, 20)
+    assert [reason.reason for reason in run.reasons()] == ["key_budget"]

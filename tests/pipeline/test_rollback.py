@@ -58,14 +58,19 @@ async def part_of_a_run(base_url: str, out: Path, budget: int, **options):
     return await lm.run(await plan_of(base_url, budget=budget, **options), out)
 
 
-async def killed_run(base_url: str, out: Path, at_least: int, service: Hostile) -> None:
-    """A run in a process of its own, killed with -9 once so many pictures were charged."""
+async def killed_run(base_url: str, out: Path, at_least: int, service: Slow) -> None:
+    """A run in a process of its own, killed with -9 once so many requests came."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", RUN, base_url, str(out), "2")
-    while len(service.charged) < at_least and process.returncode is None:
-        await asyncio.sleep(0.002)
+    service.comes(at_least)
+    await service.came.wait()
     os.kill(process.pid, signal.SIGKILL)
     await process.wait()
     assert len(service.charged) < ROWS
+
+
+def lose_log(out: Path) -> None:
+    """Take away the write-ahead log that a killed process left beside its journal."""
+    Path(f"{journal_path(out)}-wal").unlink()
 
 
 def twice(service: Hostile) -> dict[str, int]:
@@ -77,14 +82,20 @@ def state_folder() -> Path:
 
 
 class Slow(Hostile):
-    """Takes its time, and remembers idempotency keys."""
+    """Takes its time, remembers idempotency keys, and says when so many requests came."""
 
     def __init__(self) -> None:
         super().__init__(well)
         self.keys: list[str] = []
+        self.comes(0)
+
+    def comes(self, awaited: int) -> None:
+        self.awaited, self.came = awaited, asyncio.Event()
 
     async def fetch(self, request):
         self.keys.append(request.headers.get("Idempotency-Key", ""))
+        if len(self.keys) > self.awaited:
+            self.came.set()
         await asyncio.sleep(0.01)
         return await super().fetch(request)
 
@@ -104,7 +115,7 @@ async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(tmp_path):
     service = Slow()
     async with listening(service) as base_url:
         await killed_run(base_url, tmp_path / "out", 20, service)
-        Path(f"{journal_path(tmp_path / 'out')}-wal").unlink()
+        lose_log(tmp_path / "out")
         posts, run_id = service.posts, read_header(tmp_path / "out").run_id
         for _ in range(2):
             with pytest.raises(JournalConflict, match="older than its run") as caught:
@@ -150,7 +161,7 @@ async def test_of_two_copies_only_one_goes_on_as_the_run(tmp_path):
     async with listening(service) as base_url:
         await part_of_a_run(base_url, one, budget=10)
         shutil.copytree(one, two)
-        with pytest.raises(JournalConflict, match="copy of the run in .*one"):
+        with pytest.raises(JournalConflict, match=r"copy of the run in .*one"):
             await lm.resume(two, budget=20)
         await lm.resume(one, budget=20)
         assert len(service.charged) == 20
@@ -323,7 +334,7 @@ async def test_the_mark_costs_no_flush_for_each_request(tmp_path, monkeypatch):
         real = getattr(os, name)
 
         def noted(file: int, real=real) -> None:
-            if "/journals/" in os.readlink(f"/proc/self/fd/{file}"):
+            if "/journals/" in str(Path(f"/proc/self/fd/{file}").readlink()):
                 flushed.append(str(file))
             real(file)
 
