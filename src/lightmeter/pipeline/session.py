@@ -52,6 +52,7 @@ class Header:
         planned_at: When, as ISO text.
         balance_before: Credits of the account before the first request, once known.
         balance_after: Credits after the last look, once known.
+        former_runs: Ids that the run had before, oldest first, each with the last submission that was sent under it.
     """
 
     run_id: str
@@ -65,7 +66,6 @@ class Header:
     balance_after: int | None
     seconds: float
     former_runs: tuple[tuple[str, int], ...] = ()
-    """Ids that the run had before, oldest first, each with the last submission that was sent under it."""
 
     @property
     def run_ids(self) -> tuple[str, ...]:
