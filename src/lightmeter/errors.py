@@ -18,6 +18,7 @@
     ├── BudgetReached            exit 3   the next request could exceed the cap
     ├── JournalError             exit 2   the run's memory cannot be used
     │   ├── JournalLocked                 another process is running this folder
+    │   ├── JournalConflict               older than its run, or a copy of it: it would pay again
     │   ├── JournalVersion                written by a newer lightmeter
     │   └── InvalidTransition             a life cycle was asked for a step it does not have
     ├── TablesError              exit 2   the tables cannot be written: the disk is full, or read-only
@@ -45,6 +46,7 @@ __all__ = [
     "ForbiddenAddress",
     "Interrupted",
     "InvalidTransition",
+    "JournalConflict",
     "JournalError",
     "JournalLocked",
     "JournalVersion",
@@ -167,6 +169,10 @@ class JournalError(LightmeterError):
 
 class JournalLocked(JournalError):
     """Another process is running this folder."""
+
+
+class JournalConflict(JournalError):
+    """The journal is not the latest state of its run: it went back in time, or it is a copy. It would pay again."""
 
 
 class JournalVersion(JournalError):

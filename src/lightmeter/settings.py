@@ -54,7 +54,10 @@ class Settings(BaseSettings):
     )
     state_dir: Path = Field(
         default_factory=lambda: user_state_path("lightmeter"),
-        description="Where what must not be lost is kept: the ledger of a key's budget, the pace that processes share.",
+        description=(
+            "Where what must not be lost is kept: the ledger of a key's budget, how far each run's journal has come, "
+            "the pace that processes share."
+        ),
     )
     key_budget: int | None = Field(
         default=None, ge=0, description="Most credits that all runs of one key on this machine may spend in a period."

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import JournalError
-from lightmeter.journal.changes import hold_and_send
+from lightmeter.journal.changes import hold_and_send, put_meta
 from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of
 from lightmeter.journal.store import Journal
 
-ACCOUNT = account_of("http://service.example", "key")
+ACCOUNT = account_of("key")
 MARCH = "2026-03"
 
 SPENDER = textwrap.dedent("""
@@ -67,19 +67,23 @@ def test_many_processes_together_stay_within_the_budget(tmp_path):
 
 def test_what_a_killed_run_held_is_found_in_its_journal(tmp_path):
     """Its ledger says more than it can have spent; whoever needs the room looks into the journal it left."""
-    folder = tmp_path / "run0"
+    folder = tmp_path / "run48"
     with Journal(folder) as journal:
+        journal.submit(put_meta({"run_id": "run48"})).result()
         journal.submit(hold_and_send([], 3, None, 1.0)).result()
-    process = spend(tmp_path / "keys.sqlite", "run0", 60, "stay")
+    process = spend(tmp_path / "keys.sqlite", "run48", 60, "stay")  # one that ends with much held
     paid, held = json.loads(process.stdout.readline())
-    assert paid + held > 10
+    assert held > 3
+    with Journal(folder) as journal:
+        journal.submit(lambda db: db.execute("UPDATE money SET paid = ?", (paid,))).result()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run1", tmp_path / "run1")
-    assert not mine.put(MARCH, RunTotals(0, 50), 60)
+    free = 60 - paid - 3
+    assert not mine.put(MARCH, RunTotals(0, free), 60)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    assert mine.put(MARCH, RunTotals(0, 50), 60)
-    assert mine.spent(MARCH) == 50 + 3
-    assert not mine.put(MARCH, RunTotals(0, 58), 60)
+    assert mine.put(MARCH, RunTotals(0, free), 60)
+    assert mine.spent(MARCH) == 60
+    assert not mine.put(MARCH, RunTotals(0, free + 1), 60)
     mine.close()
 
 
@@ -104,17 +108,55 @@ def test_a_new_period_starts_with_what_is_still_held(tmp_path):
     ledger.close()
 
 
-def test_other_keys_and_other_services_have_budgets_of_their_own(tmp_path):
-    """The budget is that of one key at one address, and its name does not give the key away."""
-    names = {account_of(url, key) for url in ("http://a", "http://b") for key in ("k1", "k2")}
-    assert len(names) == 4
+def test_other_keys_have_budgets_of_their_own(tmp_path):
+    """The budget is that of one key, and its name does not give the key away."""
+    names = {account_of(key) for key in ("k1", "k2")}
+    assert len(names) == 2
     assert not any("k1" in name for name in names)
-    one = KeyLedger(tmp_path / "keys.sqlite", account_of("http://a", "k1"), "run", tmp_path)
-    two = KeyLedger(tmp_path / "keys.sqlite", account_of("http://a", "k2"), "run", tmp_path)
+    one = KeyLedger(tmp_path / "keys.sqlite", account_of("k1"), "run", tmp_path)
+    two = KeyLedger(tmp_path / "keys.sqlite", account_of("k2"), "run", tmp_path)
     assert one.put(MARCH, RunTotals(0, 60), 60)
     assert two.put(MARCH, RunTotals(0, 60), 60)
     one.close()
     two.close()
+
+
+def ended_in(folder: Path, run_id: str, paid: int) -> None:
+    """The journal of a run that has paid so much and holds nothing."""
+    with Journal(folder) as journal:
+        journal.submit(put_meta({"run_id": run_id})).result()
+        journal.submit(lambda db: db.execute("UPDATE money SET paid = ?", (paid,))).result()
+
+
+@pytest.mark.parametrize("aside", [True, False], ids=["set aside", "gone"])
+def test_a_run_is_never_taken_for_the_next_one_in_its_folder(tmp_path, aside):
+    """The journal in its folder may be another run's: its own one is looked for where runs are set aside."""
+    folder = tmp_path / "out"
+    ended_in(folder, "second", 2)
+    if aside:
+        ended_in(folder / "runs" / "first", "first", 30)
+    first = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "first", folder)
+    first.put(MARCH, RunTotals(0, 35))
+    first.put(MARCH, RunTotals(30, 5))
+    first.close()
+    mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path / "mine")
+    assert mine.put(MARCH, RunTotals(0, 10 if aside else 5), 40)
+    assert not mine.put(MARCH, RunTotals(0, 11 if aside else 6), 40)
+    mine.close()
+
+
+def test_a_journal_that_is_older_than_it_was_gives_nothing_back(tmp_path):
+    """Of a run that the ledger has seen pay more than its journal says, what the ledger says stays counted."""
+    ended_in(tmp_path / "restored", "restored", 3)
+    restored = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "restored", tmp_path / "restored")
+    restored.put(MARCH, RunTotals(0, 0))
+    restored.put(MARCH, RunTotals(30, 0))
+    restored.put(MARCH, RunTotals(3, 0))
+    restored.close()
+    mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path / "mine")
+    assert not mine.put(MARCH, RunTotals(0, 11), 40)
+    assert mine.put(MARCH, RunTotals(0, 10), 40)
+    mine.close()
 
 
 def test_a_ledger_that_cannot_be_used_is_a_clear_error(tmp_path):

@@ -9,7 +9,15 @@ import click
 
 from lightmeter.models.vocabulary import FEATURES, ROLES
 
-__all__ = ["analysis_options", "given", "json_option", "pace_options", "spending_options", "with_options"]
+__all__ = [
+    "accept_journal_option",
+    "analysis_options",
+    "given",
+    "json_option",
+    "pace_options",
+    "spending_options",
+    "with_options",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,6 +77,12 @@ pace_options = with_options(
 spending_options = with_options(
     click.option("--budget", metavar="CREDITS", type=int, help="Hard cap: never more than this is spent."),
     click.option("--yes", is_flag=True, help="Do not ask before spending."),
+)
+
+accept_journal_option = click.option(
+    "--accept-journal",
+    is_flag=True,
+    help="Go on with a journal that is older than its run, or a copy: what it does not know is paid again.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lightmeter.cli.drive import drive
-from lightmeter.cli.options import given, json_option, pace_options
+from lightmeter.cli.options import accept_journal_option, given, json_option, pace_options
 from lightmeter.cli.run import accounted_for, finish
 from lightmeter.pipeline.api import resuming
 
@@ -25,6 +25,7 @@ __all__ = ["command"]
     type=click.IntRange(min=0),
     help="Send again what is in doubt, for so many credits at most, and perhaps pay for it twice (0).",
 )
+@accept_journal_option
 @pace_options
 @json_option
 def command(folder: Path, as_json: bool, **options: Any) -> int:
@@ -36,6 +37,10 @@ def command(folder: Path, as_json: bool, **options: Any) -> int:
     A request whose answer was lost is sent again by itself only where the balance proves that it was not charged.
     What stays in doubt is sent again with --pay-again; what it may have cost already stays held, so that the
     budget holds whatever became of it.
+
+    A journal that lost its log, was restored from a backup or was copied does not know all that was paid. Where
+    this machine has seen it further, or the balance tells, nothing is sent until you put the newer one back, or say
+    --accept-journal: the run then goes on from what it knows, under a new run id.
 
     \b
     Examples:

@@ -11,7 +11,14 @@ from typing import Any
 import click
 
 from lightmeter.cli.drive import drive
-from lightmeter.cli.options import analysis_options, given, json_option, pace_options, spending_options
+from lightmeter.cli.options import (
+    accept_journal_option,
+    analysis_options,
+    given,
+    json_option,
+    pace_options,
+    spending_options,
+)
 from lightmeter.cli.show import print_json, show_plan, show_summary
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.journal.store import journal_path
@@ -36,12 +43,14 @@ TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame
 @analysis_options
 @spending_options
 @pace_options
+@accept_journal_option
 @json_option
 def command(
     manifest: str | None,
     plan_file: Path | None,
     out: Path,
     yes: bool,
+    accept_journal: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -64,7 +73,8 @@ def command(
         if _holds(out, agreed, manifest):
             changes = changed_options(out, wanted, None if agreed is not None else given(options))
             click.echo(f"{out} already holds this run: going on with it.", err=True)
-            return finish(drive(lambda stop: resuming(out, stop=stop, **changes)), as_json=as_json)
+            how = {"accept_journal": accept_journal, **changes}
+            return finish(drive(lambda stop: resuming(out, stop=stop, **how)), as_json=as_json)
         plan: Plan = agreed or drive(lambda _: planning(str(manifest), wanted, read_settings()), at_once=True)
         show_plan(plan, err=as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(f"Spend up to {_most(plan)} credits?", err=True):

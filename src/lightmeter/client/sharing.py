@@ -18,6 +18,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from lightmeter.atomic import write_bytes
+from lightmeter.client.address import same_address
 
 __all__ = ["KEPT_S", "KeyShare", "key_share"]
 
@@ -105,12 +106,13 @@ def _numbers(value: Any) -> dict[str, float]:
 
 @contextmanager
 def key_share(folder: Path, base_url: str, api_key: str) -> Iterator[KeyShare]:
-    """A place among those that use `api_key` at `base_url`; the key itself is written nowhere.
+    """A place among those that use `api_key` at `base_url`, however that is spelled; the key is written nowhere.
 
     Raises:
         OSError: the folder cannot be written.
+        SettingsError: the address cannot be used.
     """
-    name = hashlib.blake2b(f"{base_url}\n{api_key}".encode(), digest_size=12).hexdigest()
+    name = hashlib.blake2b(f"{same_address(base_url)}\n{api_key}".encode(), digest_size=12).hexdigest()
     own = folder / "pace" / name
     own.mkdir(parents=True, exist_ok=True)
     share = KeyShare(own)

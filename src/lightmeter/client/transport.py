@@ -17,6 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 from pydantic import SecretStr
 from yarl import URL
 
+from lightmeter.client.address import normal_base_url
 from lightmeter.client.line import Exchange, Line, Timeouts
 from lightmeter.client.raw import RawAnswer
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
@@ -30,25 +31,6 @@ ENVIRONMENT: Final = "environment"
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """Largest answer that is read: some 6 KB an asset are usual, so this is thousands of assets in one answer."""
-
-
-def normal_base_url(base_url: str) -> str:
-    """The address of a service without its trailing slash: scheme, host, port, and a path if it has one.
-
-    Raises:
-        SettingsError: not http or https, no host, or with a user name, a query or a fragment inside.
-    """
-    try:
-        url = URL(base_url.strip())
-    except ValueError as error:
-        raise SettingsError(f"The base URL {base_url!r} is not a URL: {error}.") from error
-    if url.scheme not in {"http", "https"} or not url.host:
-        raise SettingsError(f"The base URL {base_url!r} does not start with http:// or https:// and a host.")
-    if url.user is not None or url.password is not None:
-        raise SettingsError("The base URL holds a user name or a password; the key is given by itself.")
-    if url.query_string or url.fragment:
-        raise SettingsError(f"The base URL {base_url!r} holds a query or a fragment.")
-    return str(url).rstrip("/")
 
 
 class Transport:

@@ -289,6 +289,8 @@ class Journal:
         self.disk_is_full = False
         self._queue: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
+        self.after_commit: Callable[[apsw.Connection], None] | None = None
+        """Called by the writer after each commit, before anybody is told of it."""
         self._thread = threading.Thread(target=self._serve, name="lightmeter-journal", daemon=True)
         self._thread.start()
 
@@ -379,6 +381,8 @@ class Journal:
             db.execute("BEGIN IMMEDIATE")
             outcomes = list(self._apply_all(waiting))
             db.execute("COMMIT")
+            if self.after_commit is not None:
+                self.after_commit(db)
         except apsw.Error:
             if db.in_transaction:  # a full disk has rolled it back already
                 with suppress(apsw.Error):  # whatever it says, those who wait must be told

@@ -55,7 +55,7 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
     raise AssertionError("planning ends with a plan")
 
 
-async def run(plan: Plan, out: Path | str, *, consent: bool = False) -> Run:
+async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False) -> Run:
     """Do what was planned and write the tables; goes on with the run that `out` already holds.
 
     Args:
@@ -63,15 +63,17 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False) -> Run:
         out: The output folder.
         consent: Allows what is refused otherwise against a service that is not embedded: no back end named, no
             frame limit.
+        accept_journal: As for `resume`, where the folder already holds this run.
 
     Returns:
         The run, also when the budget or the credits stopped it: see its `stopped_by`.
 
     Raises:
         UsageError: consent is needed, or the folder holds another run.
+        JournalConflict: the folder holds this run in an older state, or a copy of it.
         AccessDenied, Unreachable: before anything was sent.
     """
-    return await _last(running(plan, out, consent=consent))
+    return await _last(running(plan, out, consent=consent, accept_journal=accept_journal))
 
 
 async def begin(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> Summary:
@@ -106,20 +108,23 @@ async def begin_plan(path: Path | str, out: Path | str) -> Summary:
     return summarize(folder)
 
 
-async def resume(out: Path | str, *, pay_again: int = 0, **changes: Any) -> Run:
+async def resume(out: Path | str, *, pay_again: int = 0, accept_journal: bool = False, **changes: Any) -> Run:
     """Go on after a stop, a crash or a raised budget.
 
     Args:
         out: The folder of the run.
         pay_again: Most credits that may be spent to send again what is in doubt, and so perhaps be paid twice.
+        accept_journal: Go on with a journal that is older than its run (its log was lost, a backup was restored) or a
+            copy of one, as a run with a new id: what it does not know of is paid again.
         changes: What may change between runs: budget, max_at_risk, batch_size, max_concurrency, careful,
             sole_spender, upload, table_format, base_url.
 
     Raises:
+        JournalConflict: the journal is older than its run, or a copy, and that is not accepted.
         JournalError: there is no run there, or another process is running it.
         SettingsError: a change would ask another question for the rows that are left, such as other features.
     """
-    return await _last(resuming(out, pay_again=pay_again, **changes))
+    return await _last(resuming(out, pay_again=pay_again, accept_journal=accept_journal, **changes))
 
 
 @overload
@@ -140,7 +145,12 @@ def open(folder: Path | str) -> Run | Tables:  # noqa: A001 (likewise)
 
 
 async def running(
-    plan: Plan, out: Path | str, *, consent: bool = False, stop: asyncio.Event | None = None
+    plan: Plan,
+    out: Path | str,
+    *,
+    consent: bool = False,
+    accept_journal: bool = False,
+    stop: asyncio.Event | None = None,
 ) -> AsyncGenerator[Progress | Run]:
     """As `run`, yielding progress, and the run last.
 
@@ -151,7 +161,7 @@ async def running(
     folder = Path(out)
     await asyncio.to_thread(adopt, plan, folder)
     changes = changed_options(folder, plan.options)
-    async with aclosing(resuming(folder, stop=stop, **changes)) as steps:
+    async with aclosing(resuming(folder, stop=stop, accept_journal=accept_journal, **changes)) as steps:
         async for step in steps:
             yield step
 
@@ -163,6 +173,7 @@ async def resuming(
     rows: Rows = ALL_ROWS,
     tables: bool = True,
     pay_again: int = 0,
+    accept_journal: bool = False,
     **changes: Any,
 ) -> AsyncGenerator[Progress | Run]:
     """As `resume`, yielding progress, and the run last; `rows` and `tables` cut it into the shards of a flow."""
@@ -171,7 +182,7 @@ async def resuming(
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
         changed_options(folder, options)  # refuses another question: half of the rows have answers to this one
-    async with aclosing(_work(folder, options, stop, _Share(rows, pay_again), settings)) as steps:
+    async with aclosing(_work(folder, options, stop, _Share(rows, pay_again, accept_journal), settings)) as steps:
         async for step in steps:
             if isinstance(step, Run):
                 await asyncio.to_thread(_keep, folder, options, settings)
@@ -182,10 +193,11 @@ async def resuming(
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What one start may do: these rows, and so many credits for what is in doubt."""
+    """What one start may do: these rows, so many credits for what is in doubt, and whatever state the journal has."""
 
     rows: Rows
     pay_again: int
+    accept_journal: bool
 
 
 def _keep(folder: Path, options: Options, settings: Settings) -> None:
@@ -196,7 +208,7 @@ async def _work(
     folder: Path, options: Options, stop: asyncio.Event | None, share: _Share, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
     async with (
-        open_session(folder, settings, options) as session,
+        open_session(folder, settings, options, accept_journal=share.accept_journal) as session,
         open_engine(session, share.rows, pay_again=share.pay_again) as engine,
     ):
         work = asyncio.create_task(_all_of_it(engine))

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
+from lightmeter.client.address import spellings_of
 from lightmeter.clock import Clock, utc_from_timestamp
+from lightmeter.errors import JournalError
+from lightmeter.journal.changes import get_meta
 from lightmeter.journal.items import totals
-from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of
+from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of, former_account_of
 from lightmeter.journal.store import reading
 from lightmeter.pipeline.embedded import Endpoint
+from lightmeter.pipeline.rollback import FORMER_RUNS
 from lightmeter.settings import Settings
 
 __all__ = ["KeyBudget", "key_budget", "period_of"]
 
 FILE_NAME: Final = "key-budgets.sqlite"
+
+_log: Final = logging.getLogger(__name__)
 
 Period = Literal["day", "week", "month"]
 
@@ -77,11 +85,40 @@ def key_budget(settings: Settings, where: Endpoint, run_id: str, out: Path, cloc
         yield None
         return
     key = where.api_key.get_secret_value() if where.api_key else ""
+    length, path = settings.key_budget_period, settings.state_dir / FILE_NAME
     with reading(out) as db:
         now = RunTotals(*totals(db))
-    ledger = KeyLedger(settings.state_dir / FILE_NAME, account_of(where.base_url.rstrip("/"), key), run_id, out)
+        former = [former_id for former_id, _ in json.loads(get_meta(db).get(FORMER_RUNS, "[]"))]
+    ledger = KeyLedger(path, account_of(key), run_id, out)
     try:
-        ledger.put(period_of(clock.now(), settings.key_budget_period), now)
-        yield KeyBudget(ledger, settings.key_budget, settings.key_budget_period, clock, now)
+        period = period_of(clock.now(), length)
+        ledger.take_over(period, lambda account, folder: _is_former(account, key, [where.base_url, *_used_in(folder)]))
+        if (counted := ledger.latest(period)) != period:
+            _log.warning(
+                "The clock says %s, and the key was used in %s already: the budget of %s goes on. If the clock was "
+                "wrong then, remove %s.",
+                *(period, counted, counted, path),
+            )
+        ledger.succeed(former, period, now)
+        ledger.put(period, now)
+        yield KeyBudget(ledger, settings.key_budget, length, clock, now)
     finally:
         ledger.close()
+
+
+def _is_former(account: str, key: str, addresses: list[str]) -> bool:
+    """Whether an older version named the account of this key so, at one of these addresses however spelled."""
+    return any(former_account_of(one, key) == account for address in addresses for one in spellings_of(address))
+
+
+def _used_in(folder: Path) -> Iterator[str]:
+    """The addresses that the run in a folder is known to have used."""
+    try:
+        with reading(folder) as db:
+            meta = get_meta(db)
+    except JournalError:
+        return
+    for name in ("options", "pace"):
+        said = json.loads(meta.get(name, "{}")).get("base_url")
+        if isinstance(said, str):
+            yield said

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Final
 
+from lightmeter.client.address import same_address
 from lightmeter.client.pace import Pace
 from lightmeter.client.sharing import KeyShare, key_share
 from lightmeter.journal.changes import get_meta, put_meta
@@ -61,7 +62,8 @@ def _kept(session: Session) -> Mapping[str, float]:
     with reading(session.out) as db:
         kept = get_meta(db).get(_META)
     said = json.loads(kept) if kept else {}
-    return said["state"] if said.get("base_url") == session.endpoint.base_url else {}
+    there = said.get("base_url")
+    return said["state"] if there and same_address(there) == same_address(session.endpoint.base_url) else {}
 
 
 async def _look(session: Session, pace: Pace, share: KeyShare) -> None:

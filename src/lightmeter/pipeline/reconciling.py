@@ -29,6 +29,7 @@ from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import Submitted, submissions_in
 from lightmeter.pipeline.bookkeeping import Books, Sent, sent_name
 from lightmeter.pipeline.proving import prove, unprovable
+from lightmeter.pipeline.rollback import balance_gap, look_at_gap
 from lightmeter.pipeline.sending import Sender
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.standing import Standing
@@ -99,6 +100,23 @@ class Reconciler:
             except (MediaTooLarge, UsageError):  # its file is gone: it stays in doubt
                 continue
 
+    async def look_at_start(self, balance: int) -> None:
+        """Judge the balance that a run starts with, and let the proofs to come count from it.
+
+        Raises:
+            JournalConflict: it is lower than the journal explains, so the journal must have gone back.
+        """
+        session = self._session
+        if not session.endpoint.embedded:
+            accounts = [self._account_under(run_id) for run_id in session.header.run_ids]
+            with reading(session.out) as db:
+                gap = balance_gap(db, balance) if get_meta(db).get(_ACCOUNT) in accounts else 0
+            at, sole = session.clock.now(), session.header.options.sole_spender
+            held = await look_at_gap(session.journal, session.check, gap, at, sole_spender=sole)
+            self._standing.held += held
+        await self.look_at_balance()
+        await self.open_window(balance)
+
     async def open_window(self, balance: int) -> None:
         """Let the proofs to come count from this balance, unless something from before may still be charged."""
         with reading(self._session.out) as db:
@@ -110,9 +128,12 @@ class Reconciler:
     @property
     def _account(self) -> str:
         """Tells one key from another, and nothing else: balances of two accounts prove nothing together."""
+        return self._account_under(self._session.header.run_id)
+
+    def _account_under(self, run_id: str) -> str:
         key = self._session.endpoint.api_key
         secret = "" if key is None else key.get_secret_value()
-        return hashlib.sha256(f"{self._session.header.run_id}\0{secret}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{run_id}\0{secret}".encode()).hexdigest()[:16]
 
     async def look_at_balance(self) -> None:
         """Read what the balance says of requests that were refused for being too fast, or failed with no charge named.

@@ -19,11 +19,11 @@ import apsw
 import orjson
 
 from lightmeter import __version__
+from lightmeter.client.address import same_address
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.planned import EarlierAnswer, Reused, reuse
 from lightmeter.journal.raw import unpack
 from lightmeter.journal.store import Journal, reading
-from lightmeter.manifest.canonical import canonical_url
 from lightmeter.pipeline.answers import Answers, Asset, KeptAsset
 from lightmeter.pipeline.embedded import is_embedded
 from lightmeter.pipeline.options import ASKED, Options
@@ -59,7 +59,7 @@ def question_of(options: Options, settings: Settings) -> str | None:
     if is_embedded(options, settings):
         service = f"embedded {__version__}"
     elif options.backends:
-        service = canonical_url(options.base_url or settings.base_url or "").rstrip("/")
+        service = same_address(options.base_url or settings.base_url or "")
     else:
         return None
     asked = {name: getattr(options, name) for name in ASKED}

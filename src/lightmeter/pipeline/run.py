@@ -243,8 +243,7 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
             "were written down before are not relied on."
         )
     engine = Engine(session, standing, prices, rows, pay_again)
-    await engine.reconciler.look_at_balance()
-    await engine.reconciler.open_window(balance)
+    await engine.reconciler.look_at_start(balance)
     polling = asyncio.create_task(engine.collector.serve())
     polling.add_done_callback(engine.polling_ended)
     try:

@@ -102,7 +102,7 @@ class Sender:
         standing.in_flight += 1
         ticket = self._pace.on_sent(clock.monotonic())
         began = clock.monotonic()
-        key = f"{self._session.header.run_id}-{sent.submission_id}"
+        key = self._session.header.idempotency_key(sent.submission_id)
         try:
             raw = await self._session.client.send_request(request, idempotency_key=key)
         except Unreachable as error:

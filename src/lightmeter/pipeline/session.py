@@ -22,6 +22,7 @@ from lightmeter.pipeline.embedded import Endpoint, endpoint
 from lightmeter.pipeline.keybudget import KeyBudget, key_budget
 from lightmeter.pipeline.options import ASKED, Options
 from lightmeter.pipeline.plan import Plan, fresh_run_id
+from lightmeter.pipeline.rollback import FORMER_RUNS, Check, watermarked
 from lightmeter.settings import Settings
 
 __all__ = [
@@ -54,6 +55,7 @@ class Header:
         balance_after: Credits after the last look, once known.
         seconds: For how long processes worked on it.
         notes: What the user was told about the run, a sentence each.
+        former_runs: Ids that the run had before, oldest first, each with the last submission that was sent under it.
     """
 
     run_id: str
@@ -67,6 +69,17 @@ class Header:
     balance_after: int | None
     seconds: float
     notes: tuple[str, ...] = ()
+    former_runs: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """All ids that the run ever had."""
+        return (*(run_id for run_id, _ in self.former_runs), self.run_id)
+
+    def idempotency_key(self, submission_id: int) -> str:
+        """What a submission is sent under, each time: it holds the id that the run had at the first time."""
+        under = (run_id for run_id, last in self.former_runs if submission_id <= last)
+        return f"{next(under, self.run_id)}-{submission_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +97,7 @@ class Session:
         charges_final_s: Seconds after it was sent in which a request without an answer may still be charged.
         key: The budget of the key over all runs of this machine, if there is one.
         state_dir: Where processes of this machine share the pace of a key; None: they do not.
+        check: Whether the journal is known to be the run's latest state.
     """
 
     out: Path
@@ -96,6 +110,7 @@ class Session:
     charges_final_s: float
     key: KeyBudget | None = None
     state_dir: Path | None = None
+    check: Check = "unknown"
 
 
 def read_header(out: Path) -> Header:
@@ -119,6 +134,7 @@ def read_header(out: Path) -> Header:
             balance_after=_number(meta.get("balance_after")),
             seconds=float(meta.get("seconds", "0")),
             notes=tuple(json.loads(meta.get("notes", "[]"))),
+            former_runs=tuple((run_id, last) for run_id, last in json.loads(meta.get(FORMER_RUNS, "[]"))),
         )
     except (KeyError, ValueError) as error:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error
@@ -206,29 +222,54 @@ def holds_run_of(out: Path, source: ManifestSource) -> bool:
 
 @asynccontextmanager
 async def open_session(
-    out: Path, settings: Settings, options: Options | None = None, clock: MachineClock | None = None
+    out: Path,
+    settings: Settings,
+    options: Options | None = None,
+    clock: MachineClock | None = None,
+    *,
+    accept_journal: bool = False,
 ) -> AsyncIterator[Session]:
-    """Open the run in `out`; `options` replaces what may change between runs (budget, pace, address).
+    """Open the run in `out`.
+
+    Args:
+        out: The folder of the run.
+        settings: The user's.
+        options: Replace what may change between runs (budget, pace, address).
+        clock: Time; None means the system's.
+        accept_journal: Go on with a journal that is older than its run, or a copy, as a run with a new id.
 
     Raises:
+        JournalConflict: the journal is older than its run, or a copy; nothing was sent.
         JournalError: there is no run there, another process is running it, or the ledger of the key cannot be used.
         SettingsError: a service is named and there is no key for it.
     """
     read_header(out)  # says so if there is no run, before a lock file is made
     with Journal(out) as journal:
-        if options is not None:
-            await journal.write(put_meta({"options": options.model_dump_json()}))
-        header = read_header(out)
-        run_clock, first = await _begin(journal, out, clock or SystemClock())
-        connections = header.options.max_concurrency + 16
+        machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
+            check = stack.enter_context(watermarked(journal, settings.state_dir, machine, accept=accept_journal))
+            if options is not None:
+                await journal.write(put_meta({"options": options.model_dump_json()}))
+            header = read_header(out)
+            run_clock, first = await _begin(journal, out, machine)
+            connections = header.options.max_concurrency + 16
             where = await stack.enter_async_context(endpoint(header.options, settings, out))
             key = stack.enter_context(key_budget(settings, where, header.run_id, out, run_clock))
             client = Client(where.base_url, where.api_key, connections=connections, proxy=_proxy(settings, where))
             await stack.enter_async_context(client)
             state_dir = settings.state_dir
             yield Session(
-                out, journal, header, where, client, run_clock, first, settings.charges_final_s, key, state_dir
+                out=out,
+                journal=journal,
+                header=header,
+                endpoint=where,
+                client=client,
+                clock=run_clock,
+                first_submission=first,
+                charges_final_s=settings.charges_final_s,
+                key=key,
+                state_dir=state_dir,
+                check=check,
             )
 
 

@@ -1,0 +1,73 @@
+"""One service has one name, however its address is spelled; another service has another."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.client.address import normal_base_url, same_address, spellings_of
+from lightmeter.client.sharing import key_share
+from lightmeter.errors import SettingsError
+from lightmeter.manifest.canonical import canonical_url
+
+ONE = [
+    ["http://localhost:8080", "HTTP://LOCALHOST:8080/", "http://127.0.0.1:8080", "http://[::1]:8080//"],
+    ["http://localhost.", "http://localhost:80", "http://[0:0:0:0:0:0:0:1]/", " http://127.0.0.1 "],
+    ["https://api.example", "https://API.Example:443/", "https://api.example./", "https://api.example/x/.."],
+    ["https://api.example/v1", "https://api.example/a/../v1/", "https://api.example/%761"],
+]
+
+
+@pytest.mark.parametrize("spellings", ONE)
+def test_all_spellings_of_an_address_are_one(spellings):
+    """Capitals, slashes, a default port, dots, escapes, and this machine's names."""
+    assert len({same_address(one) for one in spellings}) == 1
+
+
+def test_other_services_are_others():
+    """Another scheme, host, port or path is another service."""
+    addresses = [group[0] for group in ONE]
+    addresses += ["http://api.example", "https://api.example:8443", "http://127.0.0.2:8080", "http://localhost:8081"]
+    assert len({same_address(one) for one in addresses}) == len(addresses)
+
+
+@given(
+    st.sampled_from(["http", "https", "HTTP"]),
+    st.from_regex(r"[a-zA-Z][a-zA-Z0-9]{0,8}(\.[a-z]{2,5})?|127\.0\.0\.1|localhost|\[::1\]", fullmatch=True),
+    st.one_of(st.none(), st.integers(1, 65535)),
+    st.sampled_from(["", "/", "/v1", "/v1/", "/a/../v2"]),
+)
+def test_every_spelling_that_is_tried_is_the_same_address(scheme, host, port, path):
+    """A name is its own name, and what older versions may have written down leads to the same one."""
+    given_ = f"{scheme}://{host}{'' if port is None else f':{port}'}{path}"
+    name = same_address(given_)
+    assert same_address(name) == name
+    assert {same_address(one) for one in spellings_of(given_)} == {name}
+    assert {given_.rstrip("/"), normal_base_url(given_)} <= set(spellings_of(given_))
+
+
+@pytest.mark.parametrize(
+    "address", ["https://api.example:443/v1/", "http://Service.example:8080", "https://xn--bcher-kva.de"]
+)
+def test_answers_that_are_kept_are_still_found(address):
+    """The name of a service on another machine is what kept answers have always been found by."""
+    assert same_address(address) == canonical_url(address).rstrip("/")
+
+
+def test_an_address_that_cannot_be_used_is_said():
+    """Whatever is wrong with it."""
+    for wrong in ("ftp://x", "http://", "http://user:secret@x", "http://x?a=b", "http://a..b"):
+        with pytest.raises(SettingsError):
+            same_address(wrong)
+
+
+def test_processes_with_two_spellings_share_a_pace(tmp_path):
+    """A limit belongs to a key at a service: who calls it by another name hears of it."""
+    with (
+        key_share(tmp_path, "http://localhost:80/", "key") as one,
+        key_share(tmp_path, "http://127.0.0.1", "key") as two,
+    ):
+        one.look({"rate": 3.0})
+        assert two.look({}) == [{"rate": 3.0}]
+    assert len(list((tmp_path / "pace").iterdir())) == 1
