@@ -9,6 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 __all__ = [
     "Answer",
     "Asset",
+    "BackendOffer",
+    "Backends",
     "Brand",
     "Color",
     "Credits",
@@ -178,6 +180,32 @@ class Credits(Wire):
     """Answer of GET /api/credits; one credit is one cent."""
 
     credits: int
+
+
+class BackendOffer(Wire):
+    """A back end that a service offers.
+
+    Attributes:
+        name: What a request calls it.
+        features: Feature → credits for each image or video frame, 0 or more, before any rounding.
+        default: Whether a request that names no back end uses it.
+        local: Whether it runs on the service's own machine, with no provider behind it.
+        available: Whether it can be asked now.
+        reason: Why it cannot.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    features: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+    default: bool = False
+    local: bool = False
+    available: bool = True
+    reason: str | None = None
+
+
+class Backends(Wire):
+    """Answer of GET /api/backends, which not every service has."""
+
+    backends: list[BackendOffer]
 
 
 class ErrorBody(Wire):
