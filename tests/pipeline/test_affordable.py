@@ -50,7 +50,9 @@ def test_rows_are_counted_until_the_amount_is_used_up(pictures, per_image_milli,
     together = [request_price(per_image_milli, (frames,), Rounding.REQUEST) for frames in least]
     assert found.high == sum(price <= amount for price in together)
     each = [
-        inf if more is None and per_image_milli else request_price(per_image_milli, (low + (more or 0),), Rounding.IMAGE)
+        inf
+        if more is None and per_image_milli
+        else request_price(per_image_milli, (low + (more or 0),), Rounding.IMAGE)
         for low, more in pictures
     ]
     assert found.low == sum(price <= amount for price in accumulate(each))

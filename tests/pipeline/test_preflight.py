@@ -266,7 +266,7 @@ async def test_a_plan_that_would_be_served_nothing_fails(serving):
 
 
 async def test_a_feature_that_nobody_offers_is_advice(serving):
-    """A plan that is served in part is a plan; it says what comes back empty, and names no back end that is not there."""
+    """A plan that is served in part says what comes back empty, and names no back end that is not there."""
     async with serving(backends=OFFERS) as service:
         plan = await planned(service, backends=["quick"], features=["tags", "descriptions", "faces"])
     told = [sentence for sentence in plan.advice if "costs and returns nothing" in sentence]

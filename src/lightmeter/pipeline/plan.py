@@ -18,7 +18,7 @@ import apsw
 
 from lightmeter import __version__
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
-from lightmeter.errors import UsageError
+from lightmeter.errors import SettingsError, UsageError
 from lightmeter.journal.changes import get_meta, put_meta
 from lightmeter.journal.items import count_by_status, pending_frames, reasons
 from lightmeter.journal.planned import forget_reused, planned_rows, set_frames
@@ -177,7 +177,8 @@ class Plan:
             raise UsageError("This plan was made without looking at its rows.", hint="Plan the manifest anew.")
         settings = read_settings()
         if not _asks_otherwise(self.options, options):
-            return replace(self, options=options, needs_consent=_consent_needed(options, settings))
+            needed = _consent_needed(options, settings, self.service)
+            return replace(self, options=options, needs_consent=needed)
         return _replanned(self, options, settings, SystemClock())
 
     def must_not_need_consent(self) -> None:
@@ -231,9 +232,12 @@ def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNO
     """
     must_be_offered(options, settings, service)
     rates, prompt_chars = rates_for(options, settings, service), len(options.prompt or "")
+    try:
+        active = pairs(rates, options.backends, options.features)
+    except SettingsError as error:
+        raise SettingsError(str(error), hint=" ".join(filter(None, (error.hint, service.note)))) from error
     prices = {
-        f"{backend} {feature}": per_image(rates, [backend], [feature], prompt_chars)
-        for backend, feature in pairs(rates, options.backends, options.features)
+        f"{backend} {feature}": per_image(rates, [backend], [feature], prompt_chars) for backend, feature in active
     }
     if not prices and (is_embedded(options, settings) or service.backends is not None):
         raise nothing_offered(options, settings, rates)
@@ -278,7 +282,7 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
         options=options,
         base_url=options.base_url or settings.base_url,
         advice=tuple(advice(rates, named, options.features)),
-        needs_consent=_consent_needed(options, settings),
+        needs_consent=_consent_needed(options, settings, service),
         service=service,
         folder=scratch.path,
         kept=scratch,
@@ -293,11 +297,14 @@ def _reused_frames(db: apsw.Connection) -> FrameRange:
     return FrameRange(low, None if unbounded else high)
 
 
-def _consent_needed(options: Options, settings: Settings) -> tuple[str, ...]:
+def _consent_needed(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> tuple[str, ...]:
     if is_embedded(options, settings):
         return ()
     needed = []
-    if not options.backends:
+    if not options.backends and service.defaults:
+        names = ", ".join(service.defaults)
+        needed.append(f"No back end is named: the service uses its defaults, which may change: now {names}.")
+    elif not options.backends:
         needed.append("No back end is named: the account's own defaults, and their price, are not known here.")
     if options.max_frames == 0:
         needed.append("max-frames 0 captures every frame a video has, without a limit.")

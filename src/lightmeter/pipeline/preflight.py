@@ -71,12 +71,17 @@ class ServiceInfo:
             return cls()
         return cls(backends=tuple(Backends.model_validate(saved).backends))
 
+    @property
+    def defaults(self) -> tuple[str, ...]:
+        """The back ends that it uses when none is named; empty when not known."""
+        offers = self.backends or ()
+        return tuple(offer.name.lower() for offer in offers if offer.default and offer.available)
+
     def rates(self, table: RateTable) -> RateTable:
         """The prices of the back ends that can be asked, or `table` where they are not known."""
         if self.backends is None:
             return table
         able = [offer for offer in self.backends if offer.available]
-        names = tuple(offer.name.lower() for offer in able)
         return replace(
             table,
             rates={
@@ -84,7 +89,7 @@ class ServiceInfo:
                 for offer in able
             },
             # A service that marks no default has not said which it uses: all of them is the upper price.
-            defaults=tuple(offer.name.lower() for offer in able if offer.default) or names,
+            defaults=self.defaults or tuple(offer.name.lower() for offer in able),
             local=tuple(offer.name.lower() for offer in able if offer.local),
         )
 
@@ -125,7 +130,7 @@ async def preflight(
         except (SettingsError, Unreachable) as error:
             if required:
                 raise
-            return ServiceInfo(note=f"{error} Balance and back ends are not known.")
+            return ServiceInfo(note=f"{str(error).rstrip('.')}. Balance and back ends are not known.")
         note = None if balance is not None else f"{base_url} asks to slow down: the balance is not known."
         return ServiceInfo(balance, await client.backends(), note)
 
@@ -223,6 +228,6 @@ def _instead(wanted: Sequence[str], rates: RateTable, *, embedded: bool) -> Iter
             yield f"{feature}: {able}."
     if not found:
         offered = sorted({feature for name in names for feature in rates.rates[name]})
-        yield f"It has {', '.join(offered) or 'no feature'}."
+        yield f"The service offers {', '.join(offered) or 'no feature'}."
         if embedded:
             yield "For more, name a service with --base-url."
