@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -13,10 +17,10 @@ from lightmeter.service.app import ServiceConfig, start
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory, cache):
-    """A real service with two accounts: one rich, one with two credits."""
+    """A real service with accounts: one rich, two with two credits each, one with none."""
     portal = Portal("test-service")
     database = f"sqlite:///{tmp_path_factory.mktemp('service') / 'service.db'}"
-    accounts = {"rich": 1000, "poor": 2, "poor2": 2}
+    accounts = {"rich": 1000, "poor": 2, "poor2": 2, "empty": 0}
     config = ServiceConfig(database=database, accounts=accounts, allow_private=True, backends=("palette",))
     running = portal.run(start(config))
     yield running.base_url
@@ -69,6 +73,77 @@ def test_no_key_is_2(command, manifest, remote, tmp_path):
     assert "LIGHTMETER_API_KEY" in missing.err
     assert "planning" not in missing.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def on_terminal(environment):
+    """Run `lightmeter …` on a terminal and give one answer when asked; returns the exit code and all that it showed."""
+
+    def run(answer, *arguments, **more):
+        ours, its = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lightmeter", *map(str, arguments)],
+            env={**environment, **more, "COLUMNS": "200", "TERM": "dumb"},
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            start_new_session=True,
+        )
+        os.close(its)
+        shown = b""
+        while True:
+            try:
+                read = os.read(ours, 4096)
+            except OSError:  # Linux: the other side is closed
+                break
+            if not read:  # macOS says the same so
+                break
+            asked = b"[y/N]" in shown
+            shown += read
+            if b"[y/N]" in shown and not asked:
+                os.write(ours, answer.encode() + b"\n")
+        os.close(ours)
+        return process.wait(timeout=60), shown.decode()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("rich", ("credits: enough for all 4 rows to send", "Spend up to 4 credits?")),
+        ("poor2", ("balance 2 credits: pays for 2 to 4 of 4 rows", "Spend up to 2 credits?")),
+        ("empty", ("balance 0 credits: pays for 0 of 4 rows", "The account has no credits")),
+    ],
+)
+def test_a_person_sees_the_balance_before_being_asked(on_terminal, manifest, remote, tmp_path, key, told):
+    """On a terminal `run` says what the balance pays for, then asks; a no leaves no folder, and says what it cost."""
+    options = (*remote[:4], "--features", "colors")
+    code, shown = on_terminal("n", "run", manifest, "--out", tmp_path / "out", *options, LIGHTMETER_API_KEY=key)
+    assert code == 130
+    assert shown.index(told[0]) < shown.index(told[1]) < shown.index("nothing was spent")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_account_without_credits_is_3(command, manifest, remote, tmp_path):
+    """Who has nothing gets a plan that says so, and a run that stops before any row is paid for."""
+    broke = command("run", manifest, "--out", tmp_path / "out", *remote, LIGHTMETER_API_KEY="empty")
+    assert broke.code == 3
+    assert "balance 0 credits: pays for 0 of 4 rows" in broke.err
+    assert (broke.json["over_budget"], broke.json["credits"]["paid"]) == (4, 0)
+
+
+def test_a_saved_plan_needs_a_key_that_is_accepted(command, manifest, remote, tmp_path):
+    """`run --plan` asks the service anew; without a key that it accepts there is no folder."""
+    saved = tmp_path / "plan.json"
+    assert command("plan", manifest, *remote[:4], "--save", saved).code == 0  # made without a key
+    denied = command("run", "--plan", saved, "--out", tmp_path / "out", "--yes", LIGHTMETER_API_KEY="wrong")
+    assert denied.code == 4
+    assert command("run", "--plan", saved, "--out", tmp_path / "out", "--yes").code == 2
+    assert not (tmp_path / "out").exists()
+    done = command("run", "--plan", saved, "--out", tmp_path / "out", "--yes", LIGHTMETER_API_KEY="rich")
+    assert done.code == 0, done.err
+    assert "enough for all 4 rows" in done.out
 
 
 def test_a_plan_without_a_key_says_what_it_did_not_ask(command, manifest, service):

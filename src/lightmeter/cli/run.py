@@ -14,7 +14,7 @@ import click
 from lightmeter.cli.drive import drive
 from lightmeter.cli.options import analysis_options, given, json_option, pace_options, spending_options
 from lightmeter.cli.show import print_json, show_plan, show_summary
-from lightmeter.errors import LightmeterError, UsageError
+from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.store import journal_path
 from lightmeter.pipeline.api import resuming, running
 from lightmeter.pipeline.options import Options, make_options
@@ -69,8 +69,9 @@ def command(
             return finish(drive(lambda stop: resuming(out, stop=stop, **changes)), as_json=as_json)
         plan = _ready(manifest, agreed, wanted, consent=yes)
         show_plan(plan, err=as_json)
-        if not yes and sys.stdin.isatty() and not click.confirm(f"Spend up to {_most(plan)} credits?", err=True):
-            raise click.Abort
+        if not yes and sys.stdin.isatty() and not click.confirm(_question(plan), err=True):
+            click.echo("Not started: nothing was spent.", err=True)
+            return Interrupted.exit_code
         return finish(drive(lambda stop: running(plan, out, consent=yes, stop=stop)), as_json=as_json)
 
 
@@ -114,9 +115,13 @@ def _ready(manifest: str | None, agreed: Plan | None, wanted: Options, *, consen
     return made
 
 
-def _most(plan: Plan) -> str:
+def _question(plan: Plan) -> str:
+    """What a person is asked before anything is spent."""
     known = [most for most in (plan.credits.high, plan.options.budget, plan.balance) if most is not None]
-    return str(min(known)) if known else "an unknown number of"
+    if plan.balance == 0 and plan.credits.high != 0:
+        return "The account has no credits, so nothing will be analysed. Start the run all the same?"
+    most = min(known) if known else None
+    return f"Spend up to {'an unknown number of' if most is None else most} credit{'' if most == 1 else 's'}?"
 
 
 def finish(run: Run, *, as_json: bool) -> int:
