@@ -208,6 +208,16 @@ async def test_a_service_that_hangs_is_given_up():
         server.close()
 
 
+@pytest.mark.parametrize("required", [True, False])
+async def test_a_service_that_asks_to_slow_down_is_not_waited_for(serving, required):
+    """A plea to come back later is no failure, also of a run, which asks again; it does not hold up the plan."""
+    async with serving(credits_answer=(429, "{}")) as service:
+        options, little = make_options(base_url=service.base_url), Timeouts(0.2, 0.2, 0.2)
+        info = await preflight(options, read_settings(), required=required, timeouts=little)
+    assert info.balance is None
+    assert "asks to slow down" in info.note
+
+
 async def test_an_unreachable_service_is_a_note_in_a_plan(serving):
     """A plan can be made while the service is away; it says that it knows neither balance nor back ends."""
     async with serving() as service:

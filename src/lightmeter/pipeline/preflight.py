@@ -6,6 +6,7 @@ a back end that the service does not have.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -126,13 +127,23 @@ async def preflight(
         return ServiceInfo(note="No key is set (LIGHTMETER_API_KEY): balance and back ends were not asked.")
     async with Client(base_url, key, timeouts=timeouts, proxy=settings.proxy) as client:
         try:
-            balance = await ask_balance(client)
+            balance = await _balance_soon(client, 2 * timeouts.total_s)
         except (SettingsError, Unreachable) as error:
             if required:
                 raise
             return ServiceInfo(note=f"{str(error).rstrip('.')}. Balance and back ends are not known.")
-        note = None if balance is not None else f"{base_url} asks to slow down: the balance is not known."
-        return ServiceInfo(balance, await client.backends(), note)
+        if balance is None:
+            return ServiceInfo(note=f"{base_url} asks to slow down: balance and back ends are not known.")
+        return ServiceInfo(balance, await client.backends())
+
+
+async def _balance_soon(client: Client, longest_s: float) -> int | None:
+    """As `ask_balance`; None also where the pauses that the service asks for would take longer than this."""
+    try:
+        async with asyncio.timeout(longest_s):
+            return await ask_balance(client)
+    except TimeoutError:
+        return None
 
 
 def required_key(base_url: str, settings: Settings) -> SecretStr:
