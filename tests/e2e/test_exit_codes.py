@@ -43,7 +43,7 @@ def manifest(tmp_path, data_server):
 
 
 def test_a_wrong_key_is_4_before_any_row_is_looked_at(command, manifest, remote, service, tmp_path):
-    """Access denied stops `plan` and `run` before they plan: nothing is fetched, and there is no folder."""
+    """Access denied stops `plan` and `run` before they plan: nothing is fetched, and no journal is made."""
     for verb in (("run", manifest, "--out", tmp_path / "out", *remote), ("plan", manifest, "--base-url", service)):
         denied = command(*verb, LIGHTMETER_API_KEY="wrong")
         assert denied.code == 4
@@ -51,7 +51,7 @@ def test_a_wrong_key_is_4_before_any_row_is_looked_at(command, manifest, remote,
         assert "LIGHTMETER_API_KEY" in denied.err
         assert "planning" not in denied.err
         assert "Traceback" not in denied.err
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
 def test_a_key_that_was_revoked_is_4_and_the_rows_wait(command, manifest, remote, tmp_path):
@@ -72,7 +72,7 @@ def test_no_key_is_2(command, manifest, remote, tmp_path):
     assert missing.code == 2
     assert "LIGHTMETER_API_KEY" in missing.err
     assert "planning" not in missing.err
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
 @pytest.fixture
@@ -117,12 +117,12 @@ def on_terminal(environment):
     ],
 )
 def test_a_person_sees_the_balance_before_being_asked(on_terminal, manifest, remote, tmp_path, key, told):
-    """On a terminal `run` says what the balance pays for, then asks; a no leaves no folder, and says what it cost."""
+    """On a terminal `run` says what the balance pays for, then asks; a no leaves no journal, and says what it cost."""
     options = (*remote[:4], "--features", "colors")
     code, shown = on_terminal("n", "run", manifest, "--out", tmp_path / "out", *options, LIGHTMETER_API_KEY=key)
     assert code == 130
     assert shown.index(told[0]) < shown.index(told[1]) < shown.index("nothing was spent")
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
 def test_an_account_without_credits_is_3(command, manifest, remote, tmp_path):
@@ -134,13 +134,13 @@ def test_an_account_without_credits_is_3(command, manifest, remote, tmp_path):
 
 
 def test_a_saved_plan_needs_a_key_that_is_accepted(command, manifest, remote, tmp_path):
-    """`run --plan` asks the service anew; without a key that it accepts there is no folder."""
+    """`run --plan` asks the service anew; without a key that it accepts no journal is made."""
     saved = tmp_path / "plan.json"
     assert command("plan", manifest, *remote[:4], "--save", saved).code == 0  # made without a key
     denied = command("run", "--plan", saved, "--out", tmp_path / "out", "--yes", LIGHTMETER_API_KEY="wrong")
     assert denied.code == 4
     assert command("run", "--plan", saved, "--out", tmp_path / "out", "--yes").code == 2
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
     done = command("run", "--plan", saved, "--out", tmp_path / "out", "--yes", LIGHTMETER_API_KEY="rich")
     assert done.code == 0, done.err
     assert "enough for all 4 rows" in done.out
@@ -174,7 +174,7 @@ def test_an_unreachable_service_is_2_before_any_row_is_looked_at(command, manife
     assert unreachable.code == 2
     assert "cannot be reached" in unreachable.err
     assert "planning" not in unreachable.err
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
     planned = command("plan", manifest, *away, LIGHTMETER_API_KEY="rich")
     assert planned.code == 0, planned.err
     assert "cannot be reached" in planned.out

@@ -143,7 +143,7 @@ async def test_a_plan_needs_no_key_and_says_what_it_did_not_ask(serving, monkeyp
 
 @pytest.mark.parametrize("key", [None, "wrong"])
 async def test_a_flow_fails_before_it_plans(serving, monkeypatch, tmp_path, key):
-    """What is to be spent on needs a key that is accepted: no row is looked at, and no folder is made."""
+    """What is to be spent on needs a key that is accepted: no row is looked at, and no journal is made."""
     monkeypatch.delenv("LIGHTMETER_API_KEY")
     if key is not None:
         monkeypatch.setenv("LIGHTMETER_API_KEY", key)
@@ -151,7 +151,7 @@ async def test_a_flow_fails_before_it_plans(serving, monkeypatch, tmp_path, key)
         with pytest.raises(SettingsError if key is None else AccessDenied):
             await begin(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
         assert service.looked_at == []
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
 async def test_hidden_defaults_are_refused_before_a_row_is_looked_at(serving, tmp_path):
@@ -299,7 +299,7 @@ async def test_prices_of_the_service_are_those_of_the_plan(serving, tmp_path):
         with pytest.raises(SettingsError, match="no back end 'quick'"):
             await begin_plan(path, tmp_path / "out")
         assert service.fetched == 0
-        assert not (tmp_path / "out").exists()
+        assert not (tmp_path / "out" / "journal.sqlite").exists()
         service.backends = None  # not known any more: what was agreed to stays
         run = await lm.run(lm.load_plan(path), tmp_path / "out")
     assert run.summary().counts["ok"] == 4
@@ -329,7 +329,7 @@ async def test_a_service_that_does_not_list_its_back_ends_is_planned_as_ever(ser
 
 
 async def test_a_saved_plan_asks_again_before_it_is_adopted(serving, tmp_path, monkeypatch):
-    """A key that was revoked since stops a saved plan before there is a folder; its balance is that of today."""
+    """A key that was revoked since stops a saved plan before there is a journal; its balance is that of now."""
     async with serving(balance=2) as service:
         path = (await planned(service)).save(tmp_path / "plan.json")
         loaded = lm.load_plan(path)
@@ -339,8 +339,8 @@ async def test_a_saved_plan_asks_again_before_it_is_adopted(serving, tmp_path, m
             await begin_plan(path, tmp_path / "flow")
         with pytest.raises(AccessDenied):
             await lm.run(loaded, tmp_path / "python")
-        assert not (tmp_path / "flow").exists()
-        assert not (tmp_path / "python").exists()
+        assert not (tmp_path / "flow" / "journal.sqlite").exists()
+        assert not (tmp_path / "python" / "journal.sqlite").exists()
 
 
 async def test_other_options_for_the_same_rows_are_checked_too(serving):
