@@ -230,6 +230,26 @@ async def test_what_is_no_balance(serving, status, body, error):
     assert caught.value.http_status == status
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "names"),
+    [
+        (200, {"backends": [{"name": "a", "features": {"tags": 0.15}, "model": "m"}]}, ["a"]),
+        (404, {"error": "Not found."}, None),
+        (404, {"backends": [{"name": "a", "features": {}}]}, None),
+        (200, b"<!doctype html>", None),
+        (200, {"backends": [{"name": "a", "features": {"tags": "cheap"}}]}, None),
+        (200, b'{"backends": [{"name": "a", "features": {"tags": 1e999}}]}', None),
+        (200, {"backends": []}, None),
+    ],
+)
+async def test_back_ends_are_listed_where_the_service_does(serving, status, body, names):
+    """The list is read with its prices; whatever else comes means that it is not known, and is no error."""
+    async with serving(saying(http(status, body))) as heard, Client(heard.base_url, "key") as client:
+        offers = await client.backends()
+    assert heard.requests[0].startswith(b"GET /api/backends HTTP/1.1")
+    assert (None if offers is None else [offer.name for offer in offers]) == names
+
+
 async def test_key_checks_ask_for_nothing(serving):
     """An empty request, refused as such, shows that the key is known; a denial that it is not."""
     refused, denied = {"error": "File/URL params are required."}, {"error": "Access denied."}

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -13,10 +17,10 @@ from lightmeter.service.app import ServiceConfig, start
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory, cache):
-    """A real service with two accounts: one rich, one with two credits."""
+    """A real service with accounts: one rich, two with two credits each, one with none."""
     portal = Portal("test-service")
     database = f"sqlite:///{tmp_path_factory.mktemp('service') / 'service.db'}"
-    accounts = {"rich": 1000, "poor": 2}
+    accounts = {"rich": 1000, "poor": 2, "poor2": 2, "empty": 0}
     config = ServiceConfig(database=database, accounts=accounts, allow_private=True, backends=("palette",))
     running = portal.run(start(config))
     yield running.base_url
@@ -38,13 +42,26 @@ def manifest(tmp_path, data_server):
     return path
 
 
-def test_a_wrong_key_is_4_and_the_rows_wait(command, manifest, remote, tmp_path):
-    """Access denied stops before anything is sent; with the right key the same run goes on."""
-    denied = command("run", manifest, "--out", tmp_path / "out", *remote, LIGHTMETER_API_KEY="wrong")
+def test_a_wrong_key_is_4_before_any_row_is_looked_at(command, manifest, remote, service, tmp_path):
+    """Access denied stops `plan` and `run` before they plan: nothing is fetched, and no journal is made."""
+    for verb in (("run", manifest, "--out", tmp_path / "out", *remote), ("plan", manifest, "--base-url", service)):
+        denied = command(*verb, LIGHTMETER_API_KEY="wrong")
+        assert denied.code == 4
+        assert "Access denied." in denied.err
+        assert "LIGHTMETER_API_KEY" in denied.err
+        assert "planning" not in denied.err
+        assert "Traceback" not in denied.err
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
+
+
+def test_a_key_that_was_revoked_is_4_and_the_rows_wait(command, manifest, remote, tmp_path):
+    """A run that was begun keeps its rows; with the right key it goes on."""
+    begun = command("run", manifest, "--out", tmp_path / "out", *remote, "--budget", 0, LIGHTMETER_API_KEY="rich")
+    assert (begun.code, begun.json["over_budget"]) == (3, 4)
+    denied = command("resume", tmp_path / "out", "--budget", 9, "--json", LIGHTMETER_API_KEY="wrong")
     assert denied.code == 4
     assert "Access denied." in denied.err
-    assert "LIGHTMETER_API_KEY" in denied.err
-    assert denied.json["pending"] == 4
+    assert denied.json["over_budget"] == 4
     resumed = command("resume", tmp_path / "out", "--json", LIGHTMETER_API_KEY="rich")
     assert (resumed.code, resumed.json["ok"]) == (0, 4)
 
@@ -54,15 +71,125 @@ def test_no_key_is_2(command, manifest, remote, tmp_path):
     missing = command("run", manifest, "--out", tmp_path / "out", *remote)
     assert missing.code == 2
     assert "LIGHTMETER_API_KEY" in missing.err
+    assert "planning" not in missing.err
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
-def test_an_unreachable_service_is_2_and_the_rows_wait(command, manifest, remote, service, tmp_path):
-    """Nothing was sent and nothing is lost: the run goes on when the address is right."""
-    away = ("--base-url", "http://127.0.0.1:9", *remote[2:])
-    unreachable = command("run", manifest, "--out", tmp_path / "out", *away, LIGHTMETER_API_KEY="rich")
+@pytest.fixture
+def on_terminal(environment):
+    """Run `lightmeter …` on a terminal and give one answer when asked; returns the exit code and all that it showed."""
+
+    def run(answer, *arguments, **more):
+        ours, its = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lightmeter", *map(str, arguments)],
+            env={**environment, **more, "COLUMNS": "200", "TERM": "dumb"},
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            start_new_session=True,
+        )
+        os.close(its)
+        shown = b""
+        while True:
+            try:
+                read = os.read(ours, 4096)
+            except OSError:  # Linux: the other side is closed
+                break
+            if not read:  # macOS says the same so
+                break
+            asked = b"[y/N]" in shown
+            shown += read
+            if b"[y/N]" in shown and not asked:
+                os.write(ours, answer.encode() + b"\n")
+        os.close(ours)
+        return process.wait(timeout=60), shown.decode()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("rich", ("credits: enough for all 4 rows to send", "Spend up to 4 credits?")),
+        ("poor2", ("balance 2 credits: pays for 2 to 4 of 4 rows", "Spend up to 2 credits?")),
+        ("empty", ("balance 0 credits: pays for 0 of 4 rows", "The account has no credits")),
+    ],
+)
+def test_a_person_sees_the_balance_before_being_asked(on_terminal, manifest, remote, tmp_path, key, told):
+    """On a terminal `run` says what the balance pays for, then asks; a no leaves no journal, and says what it cost."""
+    options = (*remote[:4], "--features", "colors")
+    code, shown = on_terminal("n", "run", manifest, "--out", tmp_path / "out", *options, LIGHTMETER_API_KEY=key)
+    assert code == 130
+    assert shown.index(told[0]) < shown.index(told[1]) < shown.index("nothing was spent")
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
+
+
+def test_an_account_without_credits_is_3(command, manifest, remote, tmp_path):
+    """Who has nothing gets a plan that says so, and a run that stops before any row is paid for."""
+    broke = command("run", manifest, "--out", tmp_path / "out", *remote, LIGHTMETER_API_KEY="empty")
+    assert broke.code == 3
+    assert "balance 0 credits: pays for 0 of 4 rows" in broke.err
+    assert (broke.json["over_budget"], broke.json["credits"]["paid"]) == (4, 0)
+
+
+def test_a_saved_plan_needs_a_key_that_is_accepted(command, manifest, remote, tmp_path):
+    """`run --plan` asks the service anew; without a key that it accepts no journal is made."""
+    saved = tmp_path / "plan.json"
+    assert command("plan", manifest, *remote[:4], "--save", saved).code == 0  # made without a key
+    denied = command("run", "--plan", saved, "--out", tmp_path / "out", "--yes", LIGHTMETER_API_KEY="wrong")
+    assert denied.code == 4
+    assert command("run", "--plan", saved, "--out", tmp_path / "out", "--yes").code == 2
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
+    done = command("run", "--plan", saved, "--out", tmp_path / "out", "--yes", LIGHTMETER_API_KEY="rich")
+    assert done.code == 0, done.err
+    assert "enough for all 4 rows" in done.out
+
+
+def test_a_plan_without_a_key_says_what_it_did_not_ask(command, manifest, service):
+    """`plan` works without a key: it prices the rows, and says that balance and back ends were not asked."""
+    planned = command("plan", manifest, "--base-url", service, "--backends", "palette", "--json")
+    assert planned.code == 0, planned.err
+    assert "No key is set" in planned.err
+    assert planned.json["balance"] is None
+    assert planned.json["counts"]["pending"] == 4
+
+
+def test_a_plan_says_what_the_balance_pays_for(command, manifest, service):
+    """What two credits, and a budget of one, pay for is a range where rounding is not known: as lines and as JSON."""
+    asked = ("--base-url", service, "--backends", "palette", "--features", "colors", "--budget", 1)
+    planned = command("plan", manifest, *asked, LIGHTMETER_API_KEY="poor2")
+    assert planned.code == 0, planned.err
+    assert "balance 2 credits: pays for 2 to 4 of 4 rows" in planned.out
+    assert "budget 1 credit: pays for 1 to 4 of 4 rows" in planned.out
+    told = command("plan", manifest, *asked, "--json", LIGHTMETER_API_KEY="poor2")
+    assert told.json["balance"] == 2
+    assert told.json["affordable_rows"]["balance"] == {"low": 2, "high": 4}
+
+
+def test_an_unreachable_service_is_2_before_any_row_is_looked_at(command, manifest, remote, tmp_path):
+    """A run does not plan for a service that is away; a plan does, and says so."""
+    away = ("--base-url", "http://127.0.0.1:9", *remote[2:4])
+    unreachable = command("run", manifest, "--out", tmp_path / "out", *away, "--yes", LIGHTMETER_API_KEY="rich")
     assert unreachable.code == 2
     assert "cannot be reached" in unreachable.err
-    assert unreachable.json["pending"] == 4
+    assert "planning" not in unreachable.err
+    assert not (tmp_path / "out" / "journal.sqlite").exists()
+    planned = command("plan", manifest, *away, LIGHTMETER_API_KEY="rich")
+    assert planned.code == 0, planned.err
+    assert "cannot be reached" in planned.out
+    assert command("credits", "--base-url", "http://127.0.0.1:9", LIGHTMETER_API_KEY="rich").code == 2
+
+
+def test_a_service_that_went_away_is_2_and_the_rows_wait(command, manifest, remote, service, tmp_path):
+    """Nothing was sent and nothing is lost: the run goes on when the address is right."""
+    begun = command("run", manifest, "--out", tmp_path / "out", *remote, "--budget", 0, LIGHTMETER_API_KEY="rich")
+    assert begun.code == 3
+    away = ("--base-url", "http://127.0.0.1:9", "--budget", 9, "--json")
+    unreachable = command("resume", tmp_path / "out", *away, LIGHTMETER_API_KEY="rich")
+    assert unreachable.code == 2
+    assert "cannot be reached" in unreachable.err
+    assert unreachable.json["over_budget"] == 4
     resumed = command("resume", tmp_path / "out", "--base-url", service, "--json", LIGHTMETER_API_KEY="rich")
     assert (resumed.code, resumed.json["ok"]) == (0, 4)
 
@@ -83,6 +210,7 @@ def test_hidden_defaults_need_consent(command, manifest, service, tmp_path):
     )
     assert refused.code == 2
     assert "No back end is named" in refused.err
+    assert "planning" not in refused.err
     assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 

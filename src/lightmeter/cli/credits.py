@@ -9,7 +9,8 @@ import click
 from lightmeter.cli.options import json_option
 from lightmeter.cli.show import print_json
 from lightmeter.client.client import Client
-from lightmeter.errors import SettingsError
+from lightmeter.errors import SettingsError, Unreachable
+from lightmeter.pipeline.preflight import PATIENCE, ask_balance, required_key
 from lightmeter.settings import read_settings
 
 __all__ = ["command"]
@@ -24,12 +25,14 @@ def command(base_url: str | None, as_json: bool) -> int:
     where = base_url or settings.base_url
     if where is None:
         raise SettingsError("No service is named.", hint="Use --base-url URL, or set LIGHTMETER_BASE_URL.")
-    if settings.api_key is None:
-        raise SettingsError(f"There is no key for {where}.", hint="Set LIGHTMETER_API_KEY to the key of your account.")
+    key = required_key(where, settings)
 
     async def ask() -> int:
-        async with Client(where, settings.api_key) as client:
-            return await client.credits()
+        async with Client(where, key, timeouts=PATIENCE, proxy=settings.proxy) as client:
+            balance = await ask_balance(client)
+        if balance is None:
+            raise Unreachable(f"{where} asks to slow down.", hint="Ask again later.")
+        return balance
 
     balance = asyncio.run(ask())
     if as_json:

@@ -27,6 +27,9 @@ __all__ = ["command"]
 def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:
     """Read MANIFEST, check every row, and say what analysing it would cost. Spends nothing.
 
+    A named service is asked first for the balance and its back ends, which is free. Without a key, or while
+    the service cannot be reached, the plan says so and goes on without them; a wrong key is an error.
+
     MANIFEST is CSV, TSV, JSONL, Parquet or text (one address a line), also .gz; a path, s3://…, or - for
     standard input. Its column `url` or `path` says what to analyse; `id` and `kind` are optional; all other
     columns travel unchanged into the assets table.

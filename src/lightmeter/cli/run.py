@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,14 +21,14 @@ from lightmeter.cli.options import (
     spending_options,
 )
 from lightmeter.cli.show import print_json, show_plan, show_summary
-from lightmeter.errors import LightmeterError, UsageError
+from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.store import journal_path
 from lightmeter.pipeline.api import resuming, running
-from lightmeter.pipeline.options import make_options
-from lightmeter.pipeline.plan import Plan
-from lightmeter.pipeline.planning import load_plan, planning
+from lightmeter.pipeline.options import Options, make_options
+from lightmeter.pipeline.plan import Plan, must_be_explicit
+from lightmeter.pipeline.planning import ask_again, load_plan, planning
 from lightmeter.pipeline.result import Run, summarize
-from lightmeter.pipeline.session import changed_options, holds_run_of, read_header
+from lightmeter.pipeline.session import changed_options, holds_plan, holds_run_of
 from lightmeter.settings import read_settings
 
 __all__ = ["TRY_NEXT", "accounted_for", "command", "finish"]
@@ -57,7 +58,8 @@ def command(
     """Plan MANIFEST, ask, spend, and write the tables into --out.
 
     On a terminal the plan is shown and you are asked before anything is spent, unless --yes. Without a
-    terminal nothing is asked, and --yes or --budget must be given. A folder that already holds this run goes
+    terminal nothing is asked, and --yes or --budget must be given. The service is asked for the balance and its
+    back ends first, before any row is looked at. A folder that already holds this run goes
     on where it stopped. Ctrl-C loses nothing: go on with `lightmeter resume DIR`.
 
     \b
@@ -75,10 +77,11 @@ def command(
             click.echo(f"{out} already holds this run: going on with it.", err=True)
             how = {"accept_journal": accept_journal, **changes}
             return finish(drive(lambda stop: resuming(out, stop=stop, **how)), as_json=as_json)
-        plan: Plan = agreed or drive(lambda _: planning(str(manifest), wanted, read_settings()), at_once=True)
+        plan = _ready(manifest, agreed, wanted, consent=yes)
         show_plan(plan, err=as_json)
-        if not yes and sys.stdin.isatty() and not click.confirm(f"Spend up to {_most(plan)} credits?", err=True):
-            raise click.Abort
+        if not yes and sys.stdin.isatty() and not click.confirm(_question(plan), err=True):
+            click.echo("Not started: nothing was spent.", err=True)
+            return Interrupted.exit_code
         return finish(drive(lambda stop: running(plan, out, consent=yes, stop=stop)), as_json=as_json)
 
 
@@ -108,12 +111,27 @@ def _holds(out: Path, agreed: Plan | None, manifest: str | None) -> bool:
     """Whether the folder already holds a run of this manifest."""
     if agreed is None:
         return holds_run_of(out, str(manifest))
-    return journal_path(out).exists() and read_header(out).manifest_sha256 == agreed.manifest_sha256
+    return holds_plan(out, agreed)
 
 
-def _most(plan: Plan) -> str:
-    known = [most for most in (plan.credits.high, plan.options.budget) if most is not None]
-    return str(min(known)) if known else "an unknown number of"
+def _ready(manifest: str | None, agreed: Plan | None, wanted: Options, *, consent: bool) -> Plan:
+    """A plan that can be run at once: its key, balance and back ends were asked for first."""
+    settings = read_settings()
+    if not consent:
+        must_be_explicit(wanted, settings)
+    if agreed is not None:
+        return asyncio.run(ask_again(agreed, settings))
+    made: Plan = drive(lambda _: planning(str(manifest), wanted, settings, to_spend=True), at_once=True)
+    return made
+
+
+def _question(plan: Plan) -> str:
+    """What a person is asked before anything is spent."""
+    known = [most for most in (plan.credits.high, plan.options.budget, plan.balance) if most is not None]
+    if plan.balance == 0 and plan.credits.high != 0:
+        return "The account has no credits, so nothing will be analysed. Start the run all the same?"
+    most = min(known) if known else None
+    return f"Spend up to {'an unknown number of' if most is None else most} credit{'' if most == 1 else 's'}?"
 
 
 def finish(run: Run, *, as_json: bool) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -114,6 +115,10 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows, {plan.counts['pending']} to send to {where}")
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
     console.print(f"credits: [bold]{plan.credits}[/]{cap}")
+    for sentence in plan.payments:
+        console.print(sentence)
+    if plan.service.note is not None:
+        console.print(f"[yellow]note[/] {escape(plan.service.note)}", soft_wrap=True)
     if plan.counts["ok"]:
         console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
     _show_reasons(console, list(plan.reasons))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
@@ -35,13 +36,14 @@ from lightmeter.errors import (
 )
 from lightmeter.facts.json_object import read_object
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Answer, Credits
+from lightmeter.models.response import Answer, BackendOffer, Backends, Credits
 
 __all__ = ["AnalyzeOptions", "Client", "error_for"]
 
 _FETCH: Final = "/api/fetch"
 _RESPONSE: Final = "/api/response/"
 _CREDITS: Final = "/api/credits"
+_BACKENDS: Final = "/api/backends"
 _IDEMPOTENCY_HEADER: Final = "Idempotency-Key"
 
 _CREDITS_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
@@ -180,6 +182,25 @@ class Client:
             hint="Is the base URL that of the service?",
             http_status=raw.status,
         )
+
+    async def backends(self) -> tuple[BackendOffer, ...] | None:
+        """The back ends that the service offers to this account, with their prices; free.
+
+        Returns:
+            None where the service does not say: it has no such endpoint, refuses, names none, answers something that
+            cannot be read, or does not answer. The contract does not ask for this endpoint, so none of it is an error.
+        """
+        try:
+            raw = await self._transport.send("GET", _BACKENDS)
+        except (Unreachable, OutcomeUnknown):
+            return None
+        data = read_object(raw.body)
+        if raw.status != HTTPStatus.OK or data is None or data.get("error"):
+            return None
+        try:
+            return tuple(Backends.model_validate(data).backends) or None
+        except ValidationError:
+            return None
 
     async def check_key(self) -> None:
         """Raise unless the key is accepted, by a request that asks for nothing and so costs nothing.

@@ -183,27 +183,27 @@ class Credits(Wire):
 
 
 class BackendOffer(Wire):
-    """One back end, as GET /api/backends tells of it.
+    """A back end that a service offers.
 
     Attributes:
-        name: As `backend` of a request and `source` of entries name it.
-        features: Price of each feature in credits, for one image or frame, before rounding.
-        default: Whether a request that names no back end is done by it.
+        name: What a request calls it.
+        features: Feature → credits for each image or video frame, 0 or more, before any rounding.
+        default: Whether a request that names no back end uses it.
         local: Whether it runs on the service's own machine, with no provider behind it.
-        available: Whether requests can name it.
-        reason: Why it is not available; None if it is.
+        available: Whether it can be asked now.
+        reason: Why it cannot.
     """
 
-    name: str
-    features: dict[str, float]
-    default: bool
-    local: bool
-    available: bool
-    reason: str | None
+    name: Annotated[str, Field(min_length=1)]
+    features: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+    default: bool = False
+    local: bool = False
+    available: bool = True
+    reason: str | None = None
 
 
 class Backends(Wire):
-    """Answer of GET /api/backends, our extension: available back ends first. Other services answer 404."""
+    """Answer of GET /api/backends, which not every service has."""
 
     backends: list[BackendOffer]
 

@@ -14,8 +14,8 @@ from lightmeter.errors import Interrupted
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.pipeline.export import export
 from lightmeter.pipeline.options import Options, PlanOptions, make_options
-from lightmeter.pipeline.plan import Plan
-from lightmeter.pipeline.planning import load_plan, planning
+from lightmeter.pipeline.plan import Plan, must_be_explicit
+from lightmeter.pipeline.planning import ask_again, load_plan, planning
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.result import Run, Summary, Tables, summarize
 from lightmeter.pipeline.reuse import keep_answers
@@ -23,6 +23,7 @@ from lightmeter.pipeline.run import ALL_ROWS, Engine, Rows, open_engine
 from lightmeter.pipeline.session import (
     adopt,
     changed_options,
+    holds_plan,
     holds_run_of,
     open_session,
     read_header,
@@ -45,10 +46,14 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
 
     Raises:
         ManifestError: the manifest cannot be read at all.
-        SettingsError: an option is wrong; the message names it.
+        SettingsError: an option is wrong; the message names it. Or the service lacks a back end.
+        AccessDenied: the service does not accept the key. Without a key, the plan says that it did not ask.
     """
-    settings = read_settings()
-    async with aclosing(planning(source, make_options(**options), settings)) as steps:
+    return await _planned(source, make_options(**options), to_spend=False)
+
+
+async def _planned(source: ManifestSource, options: Options, *, to_spend: bool) -> Plan:
+    async with aclosing(planning(source, options, read_settings(), to_spend=to_spend)) as steps:
         async for step in steps:
             if isinstance(step, Plan):
                 return step
@@ -80,15 +85,17 @@ async def begin(source: ManifestSource, out: Path | str, **options: Unpack[PlanO
     """Plan into a folder without spending, or take up the run of this manifest that it holds; for flows.
 
     Raises:
-        As `plan`; SettingsError also if the folder holds another run, or if consent is needed.
+        As `plan`; SettingsError also if there is no key, the folder holds another run, or consent is needed;
+        Unreachable: the service cannot be reached. Key and service are looked at before the first row.
     """
     folder = Path(out)
     if await asyncio.to_thread(holds_run_of, folder, source):
         changes = changed_options(folder, make_options(**options))
         await store_options(folder, read_header(folder).options.model_copy(update=changes))
     else:
-        made = await plan(source, **options)
-        made.must_not_need_consent()
+        wanted = make_options(**options)
+        must_be_explicit(wanted, read_settings())
+        made = await _planned(source, wanted, to_spend=True)
         await asyncio.to_thread(adopt, made, folder)
     return summarize(folder)
 
@@ -97,11 +104,14 @@ async def begin_plan(path: Path | str, out: Path | str) -> Summary:
     """As `begin`, with a plan file: its rows as they were planned, or the run of this plan that the folder holds.
 
     Raises:
-        As `load_plan`; SettingsError also if the folder holds another run; UsageError if consent is needed.
+        As `load_plan`, and, unless the folder holds the run, as `ask_again`; SettingsError also if the folder holds
+        another run; UsageError if consent is needed.
     """
     made = await asyncio.to_thread(load_plan, path)
     made.must_not_need_consent()
     folder = Path(out)
+    if not holds_plan(folder, made):
+        made = await ask_again(made)
     await asyncio.to_thread(adopt, made, folder)
     changes = changed_options(folder, made.options)
     await store_options(folder, read_header(folder).options.model_copy(update=changes))
@@ -159,6 +169,8 @@ async def running(
     if not consent:
         plan.must_not_need_consent()
     folder = Path(out)
+    if plan.base_url is not None and plan.balance is None and not holds_plan(folder, plan):
+        plan = await ask_again(plan)
     await asyncio.to_thread(adopt, plan, folder)
     changes = changed_options(folder, plan.options)
     async with aclosing(resuming(folder, stop=stop, accept_journal=accept_journal, **changes)) as steps:

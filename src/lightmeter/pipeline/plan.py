@@ -10,6 +10,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Unpack, cast
 
@@ -24,16 +25,19 @@ from lightmeter.journal.planned import forget_reused, planned_rows, set_frames
 from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
 from lightmeter.media.facts import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.pipeline.affordable import RowRange, affordable_rows, payment_sentence
 from lightmeter.pipeline.embedded import EMBEDDED_BACKENDS, is_embedded
+from lightmeter.pipeline.markup import esc
 from lightmeter.pipeline.options import ASKED, Options, PlanOptions, make_options
 from lightmeter.pipeline.planfile import PLAN_VERSION, write_saved
+from lightmeter.pipeline.preflight import ServiceInfo, must_be_offered, nothing_offered
 from lightmeter.pipeline.reuse import reuse_answers
 from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
 from lightmeter.pricing.rates import RateTable, default_rates, pairs, per_image
 from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 
-__all__ = ["Plan", "Reason", "fresh_run_id", "plan_in", "price_of", "rates_for"]
+__all__ = ["Plan", "Reason", "fresh_run_id", "must_be_explicit", "plan_in", "price_of", "rates_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Plan:
         base_url: The service, or None for the embedded one.
         advice: What adding or dropping a back end or feature would change.
         needs_consent: What a run would do silently and therefore refuses without a yes.
+        service: What the service said of the balance and its back ends, before the rows were looked at.
         folder: Where its rows are, as long as the plan is there.
         kept: What the folder lives as long as: plans that differ in their budget alone share it.
     """
@@ -81,8 +86,44 @@ class Plan:
     base_url: str | None
     advice: tuple[str, ...]
     needs_consent: tuple[str, ...]
+    service: ServiceInfo = field(repr=False, compare=False)
     folder: Path = field(repr=False, compare=False)
     kept: object = field(repr=False, compare=False)
+
+    @property
+    def balance(self) -> int | None:
+        """Credits of the account when the plan was made; None when not known, and for the embedded service."""
+        return self.service.balance
+
+    @cached_property
+    def affordable_rows(self) -> RowRange | None:
+        """How many rows the balance pays for, from the first row on; None when the balance is not known."""
+        return self._rows_for(self.balance)
+
+    @cached_property
+    def budget_rows(self) -> RowRange | None:
+        """How many rows the budget pays for, from the first row on; None without a budget."""
+        return self._rows_for(self.options.budget)
+
+    @property
+    def payments(self) -> tuple[str, ...]:
+        """What the balance and the budget pay for: one line for each that is known, without a full stop."""
+        amounts = (("balance", self.balance, self.affordable_rows), ("budget", self.options.budget, self.budget_rows))
+        rows = self.counts["pending"]
+        return tuple(
+            payment_sentence(name, amount, paid, rows)
+            for name, amount, paid in amounts
+            if amount is not None and paid is not None
+        )
+
+    def _rows_for(self, credits_: int | None) -> RowRange | None:
+        if credits_ is None:
+            return None
+        rows = self.counts["pending"]
+        if self.credits.high is not None and self.credits.high <= credits_:
+            return RowRange(rows, rows)
+        with reading(self.folder) as db:
+            return affordable_rows(db, self.price_per_image_milli, credits_)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values, without its rows: what `plan --json` prints and `plan.json` begins with."""
@@ -97,7 +138,13 @@ class Plan:
             "credits": {"low": self.credits.low, "high": self.credits.high, "budget": self.options.budget},
             "saved": {"cache": {"low": self.saved.low, "high": self.saved.high}},
             "price_per_image_millicredits": self.price_per_image_milli,
+            "balance": self.balance,
+            "affordable_rows": {
+                "balance": None if self.affordable_rows is None else asdict(self.affordable_rows),
+                "budget": None if self.budget_rows is None else asdict(self.budget_rows),
+            },
             "base_url": self.base_url,
+            "service": self.service.to_dict(),
             "options": self.options.model_dump(mode="json"),
             "advice": list(self.advice),
             "needs_consent": list(self.needs_consent),
@@ -123,7 +170,7 @@ class Plan:
         Where more than the budget and the pace changes, a copy of the rows is made: some seconds for a million.
 
         Raises:
-            SettingsError: an option is wrong; the message names it.
+            SettingsError: an option is wrong; the message names it. Or the service has no such back end.
             UsageError: pre-checks are wanted that this plan was made without.
         """
         options = make_options(**{**self.options.model_dump(), **changes})
@@ -131,7 +178,8 @@ class Plan:
             raise UsageError("This plan was made without looking at its rows.", hint="Plan the manifest anew.")
         settings = read_settings()
         if not _asks_otherwise(self.options, options):
-            return replace(self, options=options, needs_consent=_consent_needed(options, settings))
+            needed = _consent_needed(options, settings, self.service)
+            return replace(self, options=options, needs_consent=needed)
         return _replanned(self, options, settings, SystemClock())
 
     def must_not_need_consent(self) -> None:
@@ -140,8 +188,7 @@ class Plan:
         Raises:
             UsageError: something would, as `needs_consent` says.
         """
-        if self.needs_consent:
-            raise UsageError(" ".join(self.needs_consent), hint="Name back ends and a frame limit, or say yes: --yes")
+        _refuse(self.needs_consent)
 
     def __str__(self) -> str:
         lines = [f"{self.manifest}: {self.rows} rows, {self.counts['pending']} to send, {self.credits}"]
@@ -150,35 +197,51 @@ class Plan:
         lines += [
             f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in self.reasons
         ]
-        if self.options.budget is not None:
-            lines.append(f"  budget {self.options.budget} credits (hard cap)")
+        lines += [f"  {sentence}" for sentence in self.payments]
+        if self.service.note is not None:
+            lines.append(f"  note: {self.service.note}")
         lines += [f"  advice: {sentence}" for sentence in self.advice]
         lines += [f"  needs your yes: {sentence}" for sentence in self.needs_consent]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        first, *more = str(self).splitlines()
+        return f"<div><b>{esc(first)}</b><ul>{''.join(f'<li>{esc(line.strip())}</li>' for line in more)}</ul></div>"
 
-def rates_for(options: Options, settings: Settings) -> RateTable:
-    """The price table a run with these options is planned with: the embedded service has its own defaults."""
+
+_UNKNOWN: Final = ServiceInfo()
+
+
+def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> RateTable:
+    """The price table a run with these options is planned with.
+
+    The embedded service has its own defaults. A service that lists its back ends names their prices too, which are
+    newer than those of the shipped table.
+    """
     rates = default_rates()
-    return rates.with_defaults(EMBEDDED_BACKENDS) if is_embedded(options, settings) else rates
+    if is_embedded(options, settings):
+        return rates.with_defaults(EMBEDDED_BACKENDS)
+    return service.rates(rates)
 
 
-def price_of(options: Options, settings: Settings) -> dict[str, str]:
+def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
     """What the journal keeps of prices: millicredits a picture, and of each back end and feature in it.
 
     Raises:
-        SettingsError: an option cannot be priced, or the embedded service has nothing of what is asked for.
+        SettingsError: an option cannot be priced, or the service has nothing of what is asked for: a back end that is
+            named, or all that the chosen back ends are asked for.
     """
-    rates, prompt_chars = rates_for(options, settings), len(options.prompt or "")
+    must_be_offered(options, settings, service)
+    rates, prompt_chars = rates_for(options, settings, service), len(options.prompt or "")
+    try:
+        active = pairs(rates, options.backends, options.features)
+    except SettingsError as error:
+        raise SettingsError(str(error), hint=" ".join(filter(None, (error.hint, service.note)))) from error
     prices = {
-        f"{backend} {feature}": per_image(rates, [backend], [feature], prompt_chars)
-        for backend, feature in pairs(rates, options.backends, options.features)
+        f"{backend} {feature}": per_image(rates, [backend], [feature], prompt_chars) for backend, feature in active
     }
-    if is_embedded(options, settings) and not prices:
-        raise SettingsError(
-            f"The embedded service offers none of: {', '.join(options.features)}.",
-            hint="It has colors, tags and nsfw; for more, name a service with --base-url.",
-        )
+    if not prices and (is_embedded(options, settings) or service.backends is not None):
+        raise nothing_offered(options, settings, rates)
     return {"price_per_image_milli": str(sum(prices.values())), "prices": json.dumps(prices)}
 
 
@@ -187,8 +250,14 @@ def fresh_run_id(clock: Clock) -> str:
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def plan_in(scratch: Scratch, options: Options, settings: Settings) -> Plan:
+def plan_in(scratch: Scratch, options: Options, settings: Settings, service: ServiceInfo) -> Plan:
     """The plan whose rows are the journal in `scratch`, which goes when the plan does.
+
+    Args:
+        scratch: The folder.
+        options: What is asked for.
+        settings: The user's.
+        service: What the service said.
 
     Raises:
         JournalError: there is no journal.
@@ -198,7 +267,7 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings) -> Plan:
         low, high = pending_frames(db)
         why = tuple(Reason(*row) for row in reasons(db))
         reused = _reused_frames(db)
-    price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings)
+    price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
     # The embedded service's defaults are ours and no secret: they are as good as named.
     named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
     return Plan(
@@ -214,7 +283,8 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings) -> Plan:
         options=options,
         base_url=options.base_url or settings.base_url,
         advice=tuple(advice(rates, named, options.features)),
-        needs_consent=_consent_needed(options, settings),
+        needs_consent=_consent_needed(options, settings, service),
+        service=service,
         folder=scratch.path,
         kept=scratch,
     )
@@ -228,15 +298,32 @@ def _reused_frames(db: apsw.Connection) -> FrameRange:
     return FrameRange(low, None if unbounded else high)
 
 
-def _consent_needed(options: Options, settings: Settings) -> tuple[str, ...]:
+def _consent_needed(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> tuple[str, ...]:
     if is_embedded(options, settings):
         return ()
     needed = []
-    if not options.backends:
+    if not options.backends and service.defaults:
+        names = ", ".join(service.defaults)
+        needed.append(f"No back end is named: the service uses its defaults, which may change: now {names}.")
+    elif not options.backends:
         needed.append("No back end is named: the account's own defaults, and their price, are not known here.")
     if options.max_frames == 0:
         needed.append("max-frames 0 captures every frame a video has, without a limit.")
     return tuple(needed)
+
+
+def must_be_explicit(options: Options, settings: Settings) -> None:
+    """Check that a run with these options would spend nothing silently: known before any row is looked at.
+
+    Raises:
+        UsageError: it would, as `Plan.needs_consent` says.
+    """
+    _refuse(_consent_needed(options, settings))
+
+
+def _refuse(needed: Sequence[str]) -> None:
+    if needed:
+        raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or say yes: --yes")
 
 
 _LENGTHS: Final = f"""
@@ -246,7 +333,9 @@ SELECT DISTINCT kind, {WHOLE_SECONDS_SQL} FROM items WHERE status NOT IN ('skipp
 
 def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
     """A copy of the plan's rows, counted, priced and looked up as `options` ask."""
-    prices = price_of(options, settings)
+    same = plan.base_url == (options.base_url or settings.base_url)
+    service = plan.service if same else ServiceInfo()
+    prices = price_of(options, settings, service)
     scratch = Scratch()
     try:
         folder = scratch.path
@@ -258,7 +347,7 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
             meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
             journal.submit(put_meta(meta)).result()
             reuse_answers(journal, options, settings, clock.now())
-        return plan_in(scratch, options, settings)
+        return plan_in(scratch, options, settings, service)
     except BaseException:
         scratch.remove()
         raise

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,7 @@ from lightmeter.media.facts import kind_from_name
 from lightmeter.pipeline.options import Options, make_options
 from lightmeter.pipeline.plan import Plan, fresh_run_id, plan_in, price_of
 from lightmeter.pipeline.planfile import SavedPlan, read_saved
+from lightmeter.pipeline.preflight import ServiceInfo, preflight
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.reuse import answers_of, reuse_answers
 from lightmeter.prechecks.check import Checked, Checker
@@ -35,7 +37,7 @@ from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.delta import need_deltalake
 
-__all__ = ["load_plan", "planning"]
+__all__ = ["ask_again", "load_plan", "planning"]
 
 CHUNK: Final = 256
 """Rows read, checked and written together."""
@@ -46,19 +48,36 @@ _PLAN_AGAIN: Final = "Plan again: lightmeter plan MANIFEST --save FILE"
 
 
 async def planning(
-    source: ManifestSource, options: Options, settings: Settings, clock: Clock | None = None
+    source: ManifestSource,
+    options: Options,
+    settings: Settings,
+    clock: Clock | None = None,
+    *,
+    to_spend: bool = False,
 ) -> AsyncGenerator[Progress | Plan]:
-    """Plan; yields progress while it reads, and the plan last.
+    """Plan; yields progress while it reads, and the plan last. A named service is asked before the first row is read.
+
+    Args:
+        source: The manifest.
+        options: What is asked for.
+        settings: The user's.
+        clock: Time; the machine's when not given.
+        to_spend: Whether a run follows at once: then a missing key, or a service that cannot be reached, is an error.
+            Otherwise it is a note in the plan.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
-        SettingsError: an option cannot be priced.
+        AccessDenied: the service does not accept the key.
+        Unreachable: only with `to_spend`.
+        SettingsError: an option cannot be priced, or the service has no such back end; with `to_spend` also: there is
+            no key, or what answers there is no such service.
         UsageError: Delta tables are wanted and their writer is missing: better said before than after spending.
     """
     clock = clock or SystemClock()
     _must_be_writable(options)
-    prices = price_of(options, settings)
     reader = ManifestReader(source)
+    service = await preflight(options, settings, required=to_spend)
+    prices = price_of(options, settings, service)
     scratch = Scratch()
     began = clock.monotonic()
     try:
@@ -79,7 +98,7 @@ async def planning(
             }
             await journal.write(put_meta(meta))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
-        plan = plan_in(scratch, options, settings)
+        plan = plan_in(scratch, options, settings, service)
     except BaseException:
         scratch.remove()
         raise
@@ -200,7 +219,8 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         options = _same_service(saved, make_options(**saved.head["options"]), settings)
         _must_be_writable(options)
         _same_manifest(saved)
-        meta = _same_prices(saved, price_of(options, settings))
+        service = ServiceInfo.from_dict(saved.head.get("service"))
+        meta = _same_prices(saved, price_of(options, settings, service))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is no plan file: {error!r}.", hint=_PLAN_AGAIN) from error
     scratch = Scratch()
@@ -208,10 +228,31 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         with Journal(scratch.path) as journal:
             _restore(saved, journal, settings)
             journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()
-        return plan_in(scratch, options, settings)
+        return plan_in(scratch, options, settings, service)
     except BaseException:
         scratch.remove()
         raise
+
+
+async def ask_again(plan: Plan, settings: Settings | None = None) -> Plan:
+    """The plan with what its service says now of key, balance and back ends; its rows and prices stay as agreed to.
+
+    Args:
+        plan: Such as one that was saved, or made while the service could not be reached.
+        settings: The user's; read when not given.
+
+    Raises:
+        AccessDenied, Unreachable: as `preflight`, where required.
+        SettingsError: there is no key, or the service no longer has a back end of the plan.
+        PlanChanged: the service names other prices than those that were planned.
+    """
+    settings = settings or read_settings()
+    options = plan.options.model_copy(update={"base_url": plan.base_url})
+    now = await preflight(options, settings, required=True)
+    if now.backends is None:
+        return replace(plan, service=replace(plan.service, balance=now.balance, note=now.note))
+    _must_cost(plan.price_per_image_milli, price_of(options, settings, now), "the service")
+    return replace(plan, service=now)
 
 
 def _restore(saved: SavedPlan, journal: Journal, settings: Settings) -> None:
@@ -255,11 +296,7 @@ def _same_manifest(saved: SavedPlan) -> None:
 def _same_prices(saved: SavedPlan, prices: dict[str, str]) -> dict[str, str]:
     """What the journal keeps of the plan as a whole."""
     head: dict[str, Any] = saved.head
-    planned, now = head["price_per_image_millicredits"], int(prices["price_per_image_milli"])
-    if planned != now:
-        raise PlanChanged(
-            f"A picture was planned at {planned} millicredits, and the price table now says {now}.", hint=_PLAN_AGAIN
-        )
+    _must_cost(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]
     where = {} if manifest["path"] is None else {"manifest_path": manifest["path"]}
     return {
@@ -272,3 +309,11 @@ def _same_prices(saved: SavedPlan, prices: dict[str, str]) -> dict[str, str]:
         **prices,
         **where,
     }
+
+
+def _must_cost(planned: int, prices: dict[str, str], who: str) -> None:
+    now = int(prices["price_per_image_milli"])
+    if planned != now:
+        raise PlanChanged(
+            f"A picture was planned at {planned} millicredits, and {who} now says {now}.", hint=_PLAN_AGAIN
+        )

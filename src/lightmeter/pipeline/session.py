@@ -30,6 +30,7 @@ __all__ = [
     "Session",
     "adopt",
     "changed_options",
+    "holds_plan",
     "holds_run_of",
     "open_session",
     "read_header",
@@ -218,6 +219,11 @@ def holds_run_of(out: Path, source: ManifestSource) -> bool:
     reader = ManifestReader(source)
     deque(reader, maxlen=0)  # the hash is known once all of it was read
     return read_header(out).manifest_sha256 == reader.sha256
+
+
+def holds_plan(out: Path, plan: Plan) -> bool:
+    """Whether `out` already holds a run of the manifest that was planned, so that there is nothing to adopt."""
+    return journal_path(out).exists() and read_header(out).manifest_sha256 == plan.manifest_sha256
 
 
 @asynccontextmanager

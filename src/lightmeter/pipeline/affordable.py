@@ -1,0 +1,77 @@
+"""How many rows of a plan an amount of credits pays for, in the order of the manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import apsw
+
+from lightmeter.pricing.rates import MILLICREDITS, whole_credits
+
+__all__ = ["RowRange", "affordable_rows", "payment_sentence"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """How many rows: `low` at the upper price of each row, `high` at the lower price; 0 ≤ low ≤ high."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
+
+
+_ROWS: Final = "SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY seq"
+
+
+def affordable_rows(db: apsw.Connection, per_image_milli: int, credits_: int) -> RowRange:
+    """How many of the rows that wait are paid for by `credits_`, counted from the first row on.
+
+    The upper price of a row is that of its most pictures, each rounded up to whole credits. The lower price is that of
+    its fewest pictures, all rows rounded up together, as if one request held them: see `price_range`. A row without an
+    upper price ends the count of `low`.
+
+    Args:
+        db: The rows of the plan.
+        per_image_milli: Millicredits for one picture or video frame.
+        credits_: Whole credits, 0 or more.
+    """
+    dearest, budget = whole_credits(per_image_milli), credits_ * MILLICREDITS
+    low = high = spent_at_most = pictures_at_least = 0
+    low_open = True
+    for least, most in db.execute(_ROWS):
+        pictures_at_least += least
+        if pictures_at_least * per_image_milli > budget:
+            break
+        high += 1
+        if low_open:
+            spent_at_most, low_open = _spent(spent_at_most, most, dearest, credits_)
+            low += low_open
+    return RowRange(low, high)
+
+
+def _spent(so_far: int, pictures: int | None, dearest: int, credits_: int) -> tuple[int, bool]:
+    """Credits spent after one more row at its upper price, and whether there were enough."""
+    if pictures is None:
+        return so_far, dearest == 0
+    spent = so_far + pictures * dearest
+    return spent, spent <= credits_
+
+
+def payment_sentence(name: str, credits_: int, paid: RowRange, rows: int) -> str:
+    """What an amount pays for, in one line without a full stop.
+
+    Args:
+        name: What the amount is: `balance` or `budget`.
+        credits_: The amount.
+        paid: As from `affordable_rows`.
+        rows: Rows to send.
+    """
+    amount = f"{name} {credits_} credit{'' if credits_ == 1 else 's'}"
+    if rows == 0:
+        return f"{amount}: no row is to be sent"
+    if paid.low == rows:
+        return f"{amount}: enough for all {rows} rows to send" if rows > 1 else f"{amount}: enough for the row to send"
+    return f"{amount}: pays for {paid} of {rows} rows"

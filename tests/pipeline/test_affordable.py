@@ -1,0 +1,80 @@
+"""How many rows an amount pays for is what adding up their prices says."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from math import inf
+
+import apsw
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.journal.planned import PlannedRow, add_rows
+from lightmeter.journal.schema import SCHEMA
+from lightmeter.pipeline.affordable import RowRange, affordable_rows, payment_sentence
+from lightmeter.pricing.rates import Rounding, request_price
+
+PICTURES = st.lists(
+    st.tuples(st.integers(1, 5), st.one_of(st.none(), st.integers(0, 4))), max_size=12
+)  # at least, and how many more at most
+
+
+def rows_in(pictures):
+    """A plan's rows: pictures from `least` to `most`, None without a bound."""
+    db = apsw.Connection(":memory:")
+    db.execute(SCHEMA)
+    rows = [
+        PlannedRow(
+            seq=seq,
+            item_id=str(seq),
+            url=f"https://example.org/{seq}.jpg",
+            path=None,
+            identity=str(seq),
+            kind=None,
+            extra="{}",
+            own_id=True,
+            frames_low=least,
+            frames_high=None if more is None else least + more,
+        )
+        for seq, (least, more) in enumerate(pictures)
+    ]
+    add_rows(rows)(db)
+    return db
+
+
+@given(PICTURES, st.integers(0, 3000), st.integers(0, 40))
+def test_rows_are_counted_until_the_amount_is_used_up(pictures, per_image_milli, amount):
+    """The low count holds at the upper price of each row, the high count at the lower price of all together."""
+    found = affordable_rows(rows_in(pictures), per_image_milli, amount)
+    least = list(accumulate(low for low, _ in pictures))
+    together = [request_price(per_image_milli, (frames,), Rounding.REQUEST) for frames in least]
+    assert found.high == sum(price <= amount for price in together)
+    each = [
+        inf
+        if more is None and per_image_milli
+        else request_price(per_image_milli, (low + (more or 0),), Rounding.IMAGE)
+        for low, more in pictures
+    ]
+    assert found.low == sum(price <= amount for price in accumulate(each))
+    assert 0 <= found.low <= found.high <= len(pictures)
+
+
+def test_a_row_without_an_upper_price_ends_what_is_sure():
+    """A video of unknown length may cost anything: no row after it is sure to be paid for."""
+    db = rows_in([(1, 0), (1, None), (1, 0)])
+    assert affordable_rows(db, 1000, 3) == RowRange(1, 3)
+
+
+def test_rows_that_are_not_sent_cost_nothing():
+    """A duplicate and a bad row are not counted, and use up nothing."""
+    db = rows_in([(1, 0), (1, 0), (1, 0)])
+    db.execute("UPDATE items SET status = 'skipped' WHERE seq = 0")
+    assert affordable_rows(db, 1000, 1) == RowRange(1, 1)
+
+
+def test_the_sentence_says_what_is_paid_for():
+    """Balance and budget read alike: what they are, and for how many rows they last."""
+    assert payment_sentence("balance", 10, RowRange(10, 10), 39) == "balance 10 credits: pays for 10 of 39 rows"
+    assert payment_sentence("budget", 1, RowRange(0, 2), 39) == "budget 1 credit: pays for 0 to 2 of 39 rows"
+    assert payment_sentence("balance", 99, RowRange(39, 39), 39) == "balance 99 credits: enough for all 39 rows to send"
+    assert payment_sentence("balance", 0, RowRange(0, 0), 0) == "balance 0 credits: no row is to be sent"
