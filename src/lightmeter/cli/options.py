@@ -9,7 +9,15 @@ import click
 
 from lightmeter.models.vocabulary import FEATURES, ROLES
 
-__all__ = ["analysis_options", "given", "json_option", "pace_options", "spending_options", "with_options"]
+__all__ = [
+    "analysis_options",
+    "given",
+    "json_option",
+    "pace_options",
+    "reading_options",
+    "spending_options",
+    "with_options",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,6 +57,18 @@ analysis_options = with_options(
         "--upload",
         type=click.Choice(["never", "fallback", "always"]),
         help="Fetch pictures here and send their bytes: never, where the service cannot fetch them, always (never).",
+    ),
+)
+
+reading_options = with_options(
+    click.option("--url-column", metavar="NAME", help="The manifest's column of URLs or paths (url, else path)."),
+    click.option("--id-column", metavar="NAME", help="The manifest's column of unique ids (id)."),
+    click.option("--kind-column", metavar="NAME", help="The manifest's column that says image or video (kind)."),
+    click.option(
+        "--lenient",
+        is_flag=True,
+        default=None,
+        help="A record of CSV whose quote is not closed is a bad row, not an error.",
     ),
 )
 

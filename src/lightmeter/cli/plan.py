@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lightmeter.cli.drive import drive
-from lightmeter.cli.options import analysis_options, given, json_option, pace_options
+from lightmeter.cli.options import analysis_options, given, json_option, pace_options, reading_options
 from lightmeter.cli.show import print_json, show_plan
 from lightmeter.pipeline.options import make_options
 from lightmeter.pipeline.planning import planning
@@ -19,6 +19,7 @@ __all__ = ["command"]
 
 @click.command("plan")
 @click.argument("manifest")
+@reading_options
 @analysis_options
 @pace_options
 @click.option("--budget", metavar="CREDITS", type=int, help="The cap a run of this plan will have.")

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from lightmeter.cli.drive import drive
-from lightmeter.cli.options import analysis_options, given, json_option, pace_options, spending_options
+from lightmeter.cli.options import analysis_options, given, json_option, pace_options, reading_options, spending_options
 from lightmeter.cli.show import print_json, show_plan, show_summary
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.journal.store import journal_path
 from lightmeter.pipeline.api import resuming, running
-from lightmeter.pipeline.options import make_options
+from lightmeter.pipeline.options import Options, make_options
 from lightmeter.pipeline.plan import Plan
 from lightmeter.pipeline.planning import load_plan, planning
 from lightmeter.pipeline.result import Run, summarize
@@ -33,6 +33,7 @@ TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame
 @click.argument("manifest", required=False)
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Do exactly what this plan file says.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
+@reading_options
 @analysis_options
 @spending_options
 @pace_options
@@ -61,9 +62,10 @@ def command(
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
     with accounted_for(out, as_json=as_json):
-        if _holds(out, agreed, manifest):
+        if _holds(out, agreed, manifest, wanted):
             changes = changed_options(out, wanted, None if agreed is not None else given(options))
-            click.echo(f"{out} already holds this run: going on with it.", err=True)
+            rows = summarize(out).rows
+            click.echo(f"{out} already holds this run, of {rows} rows read: going on with it.", err=True)
             return finish(drive(lambda stop: resuming(out, stop=stop, **changes)), as_json=as_json)
         plan: Plan = agreed or drive(lambda _: planning(str(manifest), wanted, read_settings()), at_once=True)
         show_plan(plan, err=as_json)
@@ -94,10 +96,10 @@ def _agreed(manifest: str | None, plan_file: Path | None, options: dict[str, Any
     return load_plan(plan_file)
 
 
-def _holds(out: Path, agreed: Plan | None, manifest: str | None) -> bool:
+def _holds(out: Path, agreed: Plan | None, manifest: str | None, wanted: Options) -> bool:
     """Whether the folder already holds a run of this manifest."""
     if agreed is None:
-        return holds_run_of(out, str(manifest))
+        return holds_run_of(out, str(manifest), wanted)
     return journal_path(out).exists() and read_header(out).manifest_sha256 == agreed.manifest_sha256
 
 

@@ -103,7 +103,7 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     """The plan as a person reads it; `err` sends it to standard error."""
     console = _console(err=err)
     where = plan.base_url or "the embedded service"
-    console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows, {plan.counts['pending']} to send to {where}")
+    console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows read, {plan.counts['pending']} to send to {where}")
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
     console.print(f"credits: [bold]{plan.credits}[/]{cap}")
     if plan.counts["ok"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -14,7 +14,7 @@ from lightmeter.errors import ManifestError
 from lightmeter.manifest.formats import guess_format, jsonl_rows, table_rows, text_rows
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.memory import sequence_rows
-from lightmeter.manifest.rows import ItemMaker, Layout, RawRow, observe_types
+from lightmeter.manifest.rows import ItemMaker, Layout, RawRow, ReadOptions, missing_column, observe_types
 from lightmeter.manifest.sources import HashingReader, Lines, Location, open_raw, unpacked
 
 __all__ = ["ArrowStream", "ManifestReader", "ManifestSource"]
@@ -27,6 +27,8 @@ _FORMATS: Final = {
     ".txt": "text",
     ".parquet": "parquet",
 }
+_DEFAULTS: Final = ReadOptions()
+_ROWS_TO_SEE: Final = 1000  # a column that none of so many rows of JSON has is taken to be missing
 
 
 @runtime_checkable
@@ -50,14 +52,18 @@ class ManifestReader:
     Args:
         source: See `ManifestSource`.
         stdin: What `-` reads; the process's own standard input unless given.
+        options: Which columns mean something, and what becomes of a quote that is not closed.
 
     Attributes:
         name: What the manifest is called in messages and lineage.
     """
 
-    def __init__(self, source: ManifestSource, *, stdin: IO[bytes] | None = None) -> None:
+    def __init__(
+        self, source: ManifestSource, *, stdin: IO[bytes] | None = None, options: ReadOptions = _DEFAULTS
+    ) -> None:
         self._source = source
         self._stdin = stdin
+        self._options = options
         self._types: dict[str, str] = {}
         self._sha256: str | None = None
         self._location = Location(source) if isinstance(source, (str, Path)) else None
@@ -95,9 +101,9 @@ class ManifestReader:
         self._types.clear()
         self._sha256 = None
         if self._location is None:
-            maker, rows = ItemMaker(Path.cwd()), self._memory_rows()
+            maker, rows = ItemMaker(Path.cwd(), self._options), self._memory_rows()
         else:
-            maker, rows = ItemMaker(self._location.folder), self._stored_rows(self._location)
+            maker, rows = ItemMaker(self._location.folder, self._options), self._stored_rows(self._location)
         for seq, row in enumerate(rows):
             yield maker.make(seq, row)
 
@@ -111,7 +117,7 @@ class ManifestReader:
                 opened.seek(0)
                 from lightmeter.manifest.arrow import parquet_rows  # noqa: PLC0415 (Arrow only where needed)
 
-                yield from parquet_rows(opened, self.name, self._types)
+                yield from parquet_rows(opened, self.name, self._types, self._options)
             else:
                 yield from self._line_rows(Lines(unpacked(raw, location), self.name), form)
                 digest = raw.finish()
@@ -133,15 +139,15 @@ class ManifestReader:
         return form
 
     def _line_rows(self, lines: Lines, form: str | None) -> Iterator[RawRow]:
-        match form or guess_format(lines):
+        match form or guess_format(lines, self._options):
             case "csv":
-                return table_rows(lines, "csv", self._types)
+                return table_rows(lines, "csv", self._types, self._options)
             case "tsv":
-                return table_rows(lines, "tsv", self._types)
+                return table_rows(lines, "tsv", self._types, self._options)
             case "jsonl":
                 return self._observed(jsonl_rows(lines))
             case _:
-                return text_rows(lines)
+                return self._with_named_columns(text_rows(lines), ())
 
     def _memory_rows(self) -> Iterator[RawRow]:
         digest = sha256()
@@ -157,11 +163,37 @@ class ManifestReader:
 
         stream = open_stream(self._source)
         if stream is not None:
-            return stream_rows(stream, self.name, self._types)
+            return stream_rows(stream, self.name, self._types, self._options)
         # Columns that mix Python types are no Arrow columns; row by row they are no trouble.
         return self._observed(sequence_rows(cast("Any", self._source).to_dict("records")))
 
     def _observed(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
+        """Rows of which each may have columns of its own; their types are gathered."""
+        return self._with_named_columns(self._typed(rows))
+
+    def _typed(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
         for row in rows:
-            observe_types(self._types, Layout.of(row.cells).extra, row.cells)
+            observe_types(self._types, Layout.of(row.cells, self._options).extra, row.cells)
             yield row
+
+    def _with_named_columns(self, rows: Iterator[RawRow], columns: Collection[str] | None = None) -> Iterator[RawRow]:
+        """The rows, as long as each column that the user named is in one of the first `_ROWS_TO_SEE`.
+
+        Args:
+            rows: The rows.
+            columns: What columns there are; None: those that the rows have.
+
+        Raises:
+            ManifestError: A column that was named is in none of them.
+        """
+        seen: dict[str, None] = dict.fromkeys(columns or ())
+        looking = bool(self._options.named)
+        for count, row in enumerate(rows, start=1):
+            if looking:
+                seen.update(dict.fromkeys(row.cells) if columns is None else {})
+                looking = self._options.missing(seen) is not None
+                if looking and (columns is not None or count >= _ROWS_TO_SEE):
+                    break
+            yield row
+        if looking and (missing := self._options.missing(seen)) is not None:
+            raise missing_column(self.name, missing, seen)

@@ -10,7 +10,7 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -166,16 +166,22 @@ class Lines:
         """The first line that is not blank, without taking it away; empty when there is none."""
         for line in self:
             if line.strip():
-                self._pushed.append(line)
+                self.push_back([line])
                 return line
         return ""
 
-    def error(self, message: str, *, hint: str = "") -> ManifestError:
-        """An error that names the file and the current line."""
-        return ManifestError(f"{self.name}:{max(self.number, 1)}: {message}", hint=hint)
+    def push_back(self, lines: Sequence[str]) -> None:
+        """Give lines back, in their order: the last ones that were taken are the next to come."""
+        self._pushed.extend(reversed(lines))
+        self.number -= len(lines)
+
+    def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
+        """An error that names the file and a line, the current one unless `line` says another."""
+        return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
     def _next(self) -> str:
         if self._pushed:
+            self.number += 1
             return self._pushed.pop()
         raw = self._read()
         self.number += bool(raw)  # the end is no line

@@ -80,9 +80,9 @@ async def begin(source: ManifestSource, out: Path | str, **options: Unpack[PlanO
     Raises:
         As `plan`; SettingsError also if the folder holds another run, or if consent is needed.
     """
-    folder = Path(out)
-    if await asyncio.to_thread(holds_run_of, folder, source):
-        changes = changed_options(folder, make_options(**options))
+    folder, wanted = Path(out), make_options(**options)
+    if await asyncio.to_thread(holds_run_of, folder, source, wanted):
+        changes = changed_options(folder, wanted)
         await store_options(folder, read_header(folder).options.model_copy(update=changes))
     else:
         made = await plan(source, **options)

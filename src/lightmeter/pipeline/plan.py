@@ -89,7 +89,7 @@ class Plan:
             "plan_version": PLAN_VERSION,
             "lightmeter": __version__,
             "run_id": self.run_id,
-            "manifest": {"name": self.manifest, "sha256": self.manifest_sha256},
+            "manifest": {"name": self.manifest, "sha256": self.manifest_sha256, "rows_read": self.rows},
             "rows": self.rows,
             "counts": self.counts,
             "reasons": [asdict(reason) for reason in self.reasons],
@@ -143,7 +143,7 @@ class Plan:
             raise UsageError(" ".join(self.needs_consent), hint="Name back ends and a frame limit, or say yes: --yes")
 
     def __str__(self) -> str:
-        lines = [f"{self.manifest}: {self.rows} rows, {self.counts['pending']} to send, {self.credits}"]
+        lines = [f"{self.manifest}: {self.rows} rows read, {self.counts['pending']} to send, {self.credits}"]
         if self.counts["ok"]:
             lines.append(f"  {self.counts['ok']} rows are answered by earlier runs, which saves {self.saved}")
         lines += [

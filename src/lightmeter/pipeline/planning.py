@@ -58,7 +58,7 @@ async def planning(
     clock = clock or SystemClock()
     _must_be_writable(options)
     prices = price_of(options, settings)
-    reader = ManifestReader(source)
+    reader = ManifestReader(source, options=options.read_options)
     scratch = Scratch()
     began = clock.monotonic()
     try:

@@ -20,7 +20,7 @@ from lightmeter.journal.store import Journal, copy_journal, journal_path, readin
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
 from lightmeter.pipeline.embedded import Endpoint, endpoint
 from lightmeter.pipeline.keybudget import KeyBudget, key_budget
-from lightmeter.pipeline.options import ASKED, Options
+from lightmeter.pipeline.options import ASKED, READ, Options
 from lightmeter.pipeline.plan import Plan, fresh_run_id
 from lightmeter.settings import Settings
 
@@ -169,11 +169,11 @@ def changed_options(out: Path, now: Options, named: Collection[str] | None = Non
         named: Only these were said: the run keeps what was not, above all its budget. None means all were.
 
     Raises:
-        SettingsError: something differs that changes what is asked for.
+        SettingsError: something differs that changes what is asked for, or how the manifest is read.
     """
     before = read_header(out).options
     changed = {name: value for name, value in now if value != getattr(before, name)}
-    fixed = [name.replace("_", "-") for name in changed if name in ASKED]
+    fixed = [name.replace("_", "-") for name in changed if name in (*ASKED, *READ)]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
@@ -188,11 +188,11 @@ async def store_options(out: Path, options: Options) -> None:
         await journal.write(put_meta({"options": options.model_dump_json()}))
 
 
-def holds_run_of(out: Path, source: ManifestSource) -> bool:
+def holds_run_of(out: Path, source: ManifestSource, options: Options) -> bool:
     """Whether `out` already holds a run of this very manifest, so that there is nothing to plan anew."""
     if not journal_path(out).exists():
         return False
-    reader = ManifestReader(source)
+    reader = ManifestReader(source, options=options.read_options)
     deque(reader, maxlen=0)  # the hash is known once all of it was read
     return read_header(out).manifest_sha256 == reader.sha256
 
