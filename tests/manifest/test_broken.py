@@ -67,7 +67,27 @@ def test_a_bad_json_line_is_an_item_with_a_problem(tmp_path, row, problem):
     assert good.problem is None
 
 
+def test_a_bad_element_of_a_json_array_is_an_item_with_a_problem(tmp_path):
+    """What is neither an object nor a text says its place, and the others are read."""
+    path = tmp_path / "m.json"
+    path.write_text(f'[5, ["x"], {{"link": 1}}, null, "{URLS[0]}"]')
+    *bad, good = ManifestReader(path)
+    assert [item.problem for item in bad] == [
+        "element 0 of the array is neither an object nor a text",
+        "element 1 of the array is neither an object nor a text",
+        "neither a URL nor a path",
+        "element 3 of the array is neither an object nor a text",
+    ]
+    assert (good.url, good.problem) == (URLS[0], None)
+
+
 UNREADABLE = {
+    "broken.json": (b'[\n"https://example.com/a.jpg",\n]', ":2: this is broken JSON"),
+    "cut.json": (b'[{"url": "https://example.com/', ":1: this is broken JSON"),
+    "lines.json": (b'{"url": "x"}\n{"url": "y"}\n', ":2: this is broken JSON"),
+    "object.json": (b'{"url": "x"}', "this is no JSON array"),
+    "empty.json": (b"", ":1: this is broken JSON"),
+    "cut.json.gz": (gzip.compress(b"[]")[:-4], "the gzip is broken"),
     "missing.csv": (None, "no such file"),
     "empty.csv": (b"", ":1: it is empty"),
     "other.csv": (b"link,id\nhttps://example.com/,1\n", ":1: the header names no column"),
@@ -104,7 +124,15 @@ def test_an_unreadable_manifest_is_one_error_with_its_place(tmp_path, name):
     assert message in str(raised.value)
 
 
-def test_a_folder_is_no_manifest(tmp_path):
+def test_a_plan_file_is_no_manifest_and_says_so(tmp_path):
+    """Who plans a plan is told how to run it."""
+    (tmp_path / "plan.json").write_text('{"plan_version": 2}')
+    with pytest.raises(ManifestError, match="no JSON array") as raised:
+        list(ManifestReader(tmp_path / "plan.json"))
+    assert "run --plan" in raised.value.hint
+
+
+def test_an_empty_folder_is_no_manifest(tmp_path):
     """A folder named like a manifest is an error that says what to do instead."""
     (tmp_path / "m.csv").mkdir()
     with pytest.raises(ManifestError, match="folder") as raised:

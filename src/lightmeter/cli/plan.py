@@ -28,9 +28,11 @@ __all__ = ["command"]
 def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:
     """Read MANIFEST, check every row, and say what analysing it would cost. Spends nothing.
 
-    MANIFEST is CSV, TSV, JSONL, Parquet or text (one address a line), also .gz; a path, s3://…, or - for
-    standard input. Its column `url` or `path` says what to analyse; `id` and `kind` are optional; all other
-    columns travel unchanged into the assets table.
+    MANIFEST is CSV, TSV, JSONL, a JSON array, Parquet or text (one address a line), also .gz; a path, s3://… (or
+    gs://, az://, hf://), or - for standard input. Its column `url` or `path` says what to analyse; `id` and `kind` are
+    optional, and all four may have other names: --url-column and so on. All other columns travel unchanged into the
+    assets table. MANIFEST may also be a folder of pictures and videos, or of Parquet files, or a glob in quotes for
+    either, or one picture or video.
 
     A saved plan says what becomes of every row, why, and for how much; `run --plan` does exactly that, looks at
     no row again, and refuses if the manifest changed. With many rows a second file is written beside it.
@@ -38,7 +40,7 @@ def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> 
     \b
     Examples:
       lightmeter plan photos.csv --features tags,nsfw
-      lightmeter plan photos.csv --features tags --budget 500 --save plan.json
+      lightmeter plan 'photos/**/*.jpg' --features tags --budget 500 --save plan.json
       lightmeter run --plan plan.json --out out/
     """
     made = drive(lambda _: planning(manifest, make_options(**given(options)), read_settings()), at_once=True)

@@ -48,6 +48,8 @@ def command(
 ) -> int:
     """Plan MANIFEST, ask, spend, and write the tables into --out.
 
+    MANIFEST is a file of rows, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
+
     On a terminal the plan is shown and you are asked before anything is spent, unless --yes. Without a
     terminal nothing is asked, and --yes or --budget must be given. A folder that already holds this run goes
     on where it stopped. Ctrl-C loses nothing: go on with `lightmeter resume DIR`.

@@ -12,14 +12,17 @@ from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow import fs
 from pyarrow import types as kinds
 
 from lightmeter.errors import ManifestError
+from lightmeter.manifest.folders import FileSet
 from lightmeter.manifest.item import JSON
 from lightmeter.manifest.rows import Layout, RawRow, ReadOptions, missing_column
 
-__all__ = ["Columns", "open_stream", "parquet_rows", "stream_rows"]
+__all__ = ["Columns", "open_stream", "parquet_rows", "parquet_set_rows", "stream_rows"]
 
 _BATCH_ROWS: Final = 4096
 
@@ -52,6 +55,59 @@ def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOpt
             yield from columns.rows(file.iter_batches(batch_size=_BATCH_ROWS), types)
     except (pa.ArrowException, OSError) as error:
         raise ManifestError(f"{name}: it cannot be read as Parquet: {error}") from error
+
+
+def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
+    """Rows of Parquet files, one file after the other, a batch at a time; keys of hive partitions are columns.
+
+    A column has the type that holds the values of all files; where a file lacks it, it is null.
+
+    Args:
+        files: Which files.
+        name: What messages call them.
+        types: Filled with the types of the extra columns.
+        options: Which columns mean something.
+
+    Raises:
+        ManifestError: A file is no Parquet, two files disagree on a column's type, or the column of URLs or paths is
+            missing.
+    """
+    names = list(files.list_names())
+    schema = pa.schema([])
+    for part in names:
+        try:
+            with files.open(part) as opened:
+                schema = pa.unify_schemas([schema, pq.read_schema(opened)], promote_options="permissive")
+        except (pa.ArrowException, OSError) as error:
+            raise ManifestError(f"{name}: {part} cannot be read as Parquet with the others: {error}") from error
+    try:
+        dataset = _dataset(files, names, schema)
+        fragments = dataset.get_fragments()
+        batches = (
+            batch
+            for fragment in fragments
+            for batch in fragment.to_batches(
+                schema=dataset.schema, batch_size=_BATCH_ROWS, batch_readahead=1, fragment_readahead=1
+            )
+        )
+        yield from Columns(dataset.schema, name, options).rows(batches, types)
+    except (pa.ArrowException, OSError) as error:
+        raise ManifestError(f"{name}: it cannot be read as Parquet: {error}") from error
+
+
+def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
+    """The files as one table, with the keys of their folders as further columns."""
+    shared: dict[str, Any] = {
+        "source": [f"{files.base}/{name}" for name in names],
+        "filesystem": files.filesystem or fs.LocalFileSystem(),
+        "format": "parquet",
+        "partition_base_dir": files.base,
+    }
+    found: Any = ds.dataset(partitioning=ds.partitioning(flavor="hive"), **shared).partitioning
+    keys = found.schema if found is not None else pa.schema([])
+    whole = pa.unify_schemas([schema, keys], promote_options="permissive")
+    dataset: ds.Dataset = ds.dataset(schema=whole, partitioning=ds.partitioning(keys, flavor="hive"), **shared)
+    return dataset
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:

@@ -1,10 +1,11 @@
-"""The formats made of lines: CSV, TSV, JSON lines, and plain text with one URL a line.
+"""The formats made of text: CSV, TSV, JSON lines, a JSON array, and plain text with one URL a line.
 
 A line that cannot be used is a row with a problem; only a file that cannot be used at all raises.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 from collections import Counter
 from collections.abc import Iterator
@@ -19,16 +20,26 @@ from lightmeter.manifest.records import BrokenRecord, OpenQuote, RecordReader
 from lightmeter.manifest.rows import Layout, RawRow, ReadOptions, missing_column
 from lightmeter.manifest.sources import Lines
 
-__all__ = ["LineFormat", "guess_format", "jsonl_rows", "table_rows", "text_rows"]
+__all__ = ["MAX_JSON_BYTES", "LineFormat", "guess_format", "json_rows", "jsonl_rows", "table_rows", "text_rows"]
 
-LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "text"]
+LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "json", "text"]
+
+MAX_JSON_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of a JSON array, unpacked: it is read as a whole, and takes some ten times as much memory."""
 
 _DELIMITERS: Final = {"csv": (",", ";", "\t"), "tsv": ("\t",)}  # spreadsheets of many countries write `;`
 _SHOWN_CHARS: Final = 200
+_BLANK: Final = codecs.BOM_UTF8 + b" \t\r\n"
 
 
 def guess_format(lines: Lines, options: ReadOptions) -> LineFormat:
-    """The format of a stream without a name: JSON lines, a table whose header names the column of URLs, or text."""
+    """The format of a stream without a name.
+
+    A bracket begins a JSON array, a brace JSON lines; a header that names the column of URLs is that of a table; all
+    else is text.
+    """
+    if lines.head().lstrip(_BLANK).startswith(b"["):
+        return "json"
     first = lines.first()
     if first.lstrip().startswith("{"):
         return "jsonl"
@@ -58,6 +69,39 @@ def jsonl_rows(lines: Lines) -> Iterator[RawRow]:
             yield RawRow(row)
         else:
             yield RawRow({"url": text[:_SHOWN_CHARS]}, f"line {lines.number} is no JSON object")
+
+
+def json_rows(lines: Lines) -> Iterator[RawRow]:
+    """One JSON array of objects, or of texts that are URLs.
+
+    Raises:
+        ManifestError: It is no JSON array, is broken, or is longer than `MAX_JSON_BYTES`.
+    """
+    content = lines.rest(MAX_JSON_BYTES)
+    if len(content) > MAX_JSON_BYTES:
+        raise lines.error(
+            f"a JSON array is read as a whole, and this is longer than {MAX_JSON_BYTES // 1024**2} MiB",
+            hint="Write it as JSON lines, which are streamed: jq -c '.[]' FILE > FILE.jsonl",
+        )
+    try:
+        rows = orjson.loads(content.removeprefix(codecs.BOM_UTF8))
+    except orjson.JSONDecodeError as error:
+        hint = "If each line is a row of its own, name the file .jsonl."
+        raise lines.error(f"this is broken JSON: {error}", hint=hint, line=error.lineno) from None
+    if not isinstance(rows, list):
+        plan = isinstance(rows, dict) and "plan_version" in rows
+        raise lines.error(
+            "this is no JSON array of rows",
+            hint="It is a plan: lightmeter run --plan FILE" if plan else "Put the rows into brackets.",
+        )
+    for place, row in enumerate(rows):
+        if isinstance(row, dict):
+            yield RawRow(row)
+        elif isinstance(row, str):
+            yield RawRow({"url": row})
+        else:
+            shown = orjson.dumps(row).decode()[:_SHOWN_CHARS]
+            yield RawRow({"url": shown}, f"element {place} of the array is neither an object nor a text")
 
 
 def table_rows(

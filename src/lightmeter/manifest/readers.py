@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from os import PathLike
@@ -11,19 +12,21 @@ from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 import orjson
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest.formats import guess_format, jsonl_rows, table_rows, text_rows
+from lightmeter.manifest.folders import FileSet, file_set, stored_digest
+from lightmeter.manifest.formats import guess_format, json_rows, jsonl_rows, table_rows, text_rows
 from lightmeter.manifest.item import Item
-from lightmeter.manifest.memory import sequence_rows
+from lightmeter.manifest.memory import column_values, sequence_rows
 from lightmeter.manifest.rows import ItemMaker, Layout, RawRow, ReadOptions, missing_column, observe_types
-from lightmeter.manifest.sources import HashingReader, Lines, Location, open_raw, unpacked
+from lightmeter.manifest.sources import HashingReader, Lines, Location, cannot_open, open_raw, unpacked
 
-__all__ = ["ArrowStream", "ManifestReader", "ManifestSource"]
+__all__ = ["ArrowStream", "ManifestReader", "ManifestSource", "digest_of", "location_of"]
 
 _FORMATS: Final = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".json": "json",
     ".txt": "text",
     ".parquet": "parquet",
 }
@@ -40,14 +43,38 @@ class ArrowStream(Protocol):
         ...
 
 
+def location_of(source: object) -> Location | None:
+    """Where a manifest is stored; None for what is in memory."""
+    if isinstance(source, str | Path):
+        return Location(source)
+    return Location(Path(source)) if isinstance(source, PathLike) else None
+
+
+def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
+    """The `sha256` of a manifest, which is not read row by row where it is stored.
+
+    Raises:
+        ManifestError: It cannot be read.
+    """
+    location = location_of(source)
+    if location is not None and not location.is_stdin:
+        return stored_digest(location)
+    reader = ManifestReader(source, options=options)
+    deque(reader, maxlen=0)  # the digest is known once all of it was read
+    return reader.sha256
+
+
 ManifestSource: TypeAlias = "str | PathLike[str] | Sequence[str | PathLike[str] | Mapping[str, Any]] | ArrowStream"
-"""A file, a URI or `-` (standard input); a list of URLs, `Path`s or dicts; a DataFrame."""
+"""A file, a folder, a glob, a URI or `-` (standard input); a list of URLs, `Path`s or dicts; a DataFrame, a Series."""
 
 
 class ManifestReader:
     """Iterates over the items of a manifest; each iteration reads it anew (standard input only once).
 
-    Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.txt`, each also with `.gz`, and `.parquet`.
+    Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array), `.txt`, each also with `.gz`, and `.parquet`. A
+    folder or a glob is its media files, a row each with a path relative to the folder, or its Parquet files, one after
+    the other: the keys of folders such as `year=2024` are columns, and a row's path is relative to the folder that was
+    named. A media file is a manifest of one row.
 
     Args:
         source: See `ManifestSource`.
@@ -66,10 +93,8 @@ class ManifestReader:
         self._options = options
         self._types: dict[str, str] = {}
         self._sha256: str | None = None
-        self._location = Location(source) if isinstance(source, (str, Path)) else None
-        if self._location is None and isinstance(source, PathLike):
-            self._location = Location(Path(source))
-        self.name = self._location.text if self._location else type(source).__name__
+        self._location = location_of(source)
+        self.name = self._location.name if self._location else type(source).__name__
 
     @property
     def extra_types(self) -> dict[str, str]:
@@ -83,7 +108,9 @@ class ManifestReader:
 
     @property
     def sha256(self) -> str:
-        """Hex digest of the bytes as stored, or of the rows as JSON lines for what is in memory.
+        """Hex SHA-256 of the bytes as stored, or of the rows as JSON lines for what is in memory.
+
+        Of a folder or a glob as `FileSet.digest` says: of media the names, sizes and times of change.
 
         Raises:
             RuntimeError: The manifest has not been read to its end yet.
@@ -100,12 +127,37 @@ class ManifestReader:
         """
         self._types.clear()
         self._sha256 = None
-        if self._location is None:
-            maker, rows = ItemMaker(Path.cwd(), self._options), self._memory_rows()
-        else:
-            maker, rows = ItemMaker(self._location.folder, self._options), self._stored_rows(self._location)
+        folder, rows = self._folder_and_rows()
+        maker = ItemMaker(folder, self._options)
         for seq, row in enumerate(rows):
             yield maker.make(seq, row)
+
+    def _folder_and_rows(self) -> tuple[Path | None, Iterator[RawRow]]:
+        """What relative paths are relative to, and the rows."""
+        if self._location is None:
+            return Path.cwd(), self._memory_rows()
+        files = file_set(self._location)
+        if files is None:
+            return self._location.folder, self._stored_rows(self._location)
+        return None if files.filesystem else Path(files.base), self._rows_of_files(files, self._location)
+
+    def _rows_of_files(self, files: FileSet, location: Location) -> Iterator[RawRow]:
+        """Rows of a folder, a glob or a media file; the digest is set when the last has been given."""
+        try:
+            if files.kind == "media":
+                digest = sha256()
+                for row, seen in files.media_rows():
+                    digest.update(seen)
+                    yield from self._with_named_columns(iter([row]), ())
+                self._sha256 = digest.hexdigest()
+            else:
+                from lightmeter.manifest.arrow import parquet_set_rows  # noqa: PLC0415 (Arrow only where needed)
+
+                stored = files.digest()
+                yield from parquet_set_rows(files, self.name, self._types, self._options)
+                self._sha256 = stored
+        except OSError as error:
+            raise cannot_open(location, error) from error
 
     def _stored_rows(self, location: Location) -> Iterator[RawRow]:
         """Rows of a file or a stream; the digest is set when the last has been given."""
@@ -144,6 +196,8 @@ class ManifestReader:
                 return table_rows(lines, "csv", self._types, self._options)
             case "tsv":
                 return table_rows(lines, "tsv", self._types, self._options)
+            case "json":
+                return self._observed(json_rows(lines))
             case "jsonl":
                 return self._observed(jsonl_rows(lines))
             case _:
@@ -157,8 +211,9 @@ class ManifestReader:
         self._sha256 = digest.hexdigest()
 
     def _rows_of_source(self) -> Iterator[RawRow]:
-        if not isinstance(self._source, ArrowStream):
-            return self._observed(sequence_rows(cast("Sequence[Any]", self._source)))
+        values = column_values(self._source)
+        if values is not None or not isinstance(self._source, ArrowStream):
+            return self._observed(sequence_rows(cast("Sequence[Any]", self._source) if values is None else values))
         from lightmeter.manifest.arrow import open_stream, stream_rows  # noqa: PLC0415 (Arrow only where needed)
 
         stream = open_stream(self._source)

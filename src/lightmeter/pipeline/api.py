@@ -40,7 +40,8 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
     """Read a manifest, check it, and say what it would cost. Spends nothing.
 
     Args:
-        source: A path or `s3://` address of a manifest, a DataFrame, or a list of URLs.
+        source: A path or `s3://` address of a manifest; a folder or a glob of media or of Parquet files; a DataFrame, a
+            Series or a list of URLs, `Path`s or dicts.
         options: The fields of `lightmeter.pipeline.options.Options`.
 
     Raises:

@@ -20,9 +20,10 @@ from lightmeter.journal.changes import put_meta
 from lightmeter.journal.planned import PlannedFinding, PlannedRow, add_rows, restore_rows, reuse
 from lightmeter.journal.store import Journal
 from lightmeter.manifest.canonical import canonical_url
+from lightmeter.manifest.folders import stored_digest
 from lightmeter.manifest.item import Item
-from lightmeter.manifest.readers import ManifestReader, ManifestSource
-from lightmeter.manifest.sources import HashingReader, Location, open_raw
+from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
+from lightmeter.manifest.sources import Location
 from lightmeter.media.facts import kind_from_name
 from lightmeter.pipeline.options import Options, make_options
 from lightmeter.pipeline.plan import Plan, fresh_run_id, plan_in, price_of
@@ -93,12 +94,8 @@ def _must_be_writable(options: Options) -> None:
 
 def _where(source: ManifestSource) -> dict[str, str]:
     """Where the manifest can be found again; nothing for what is only in memory, or was read from standard input."""
-    if not isinstance(source, str | Path):
-        return {}
-    location = Location(source)
-    if location.is_stdin:
-        return {}
-    return {"manifest_path": location.text if location.path is None else str(location.path.absolute())}
+    location = location_of(source)
+    return {} if location is None or location.is_stdin else {"manifest_path": location.absolute}
 
 
 async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
@@ -246,9 +243,7 @@ def _same_manifest(saved: SavedPlan) -> None:
     beside = saved.path.parent / Path(name).name
     moved = "://" not in place and not Path(place).exists() and beside.exists()
     location = Location(beside if moved else place if "://" in place else Path(place))
-    with open_raw(location) as opened:
-        found = HashingReader(opened).finish()
-    if found != manifest["sha256"]:
+    if stored_digest(location) != manifest["sha256"]:
         raise PlanChanged(f"{name} changed since it was planned.", hint=_PLAN_AGAIN)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from lightmeter.journal.changes import get_meta, put_meta
 from lightmeter.journal.items import count_by_status
 from lightmeter.journal.proofs import open_submissions
 from lightmeter.journal.store import Journal, copy_journal, journal_path, reading, run_lock, set_aside
-from lightmeter.manifest.readers import ManifestReader, ManifestSource
+from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.pipeline.embedded import Endpoint, endpoint
 from lightmeter.pipeline.keybudget import KeyBudget, key_budget
 from lightmeter.pipeline.options import ASKED, READ, Options
@@ -192,9 +191,7 @@ def holds_run_of(out: Path, source: ManifestSource, options: Options) -> bool:
     """Whether `out` already holds a run of this very manifest, so that there is nothing to plan anew."""
     if not journal_path(out).exists():
         return False
-    reader = ManifestReader(source, options=options.read_options)
-    deque(reader, maxlen=0)  # the hash is known once all of it was read
-    return read_header(out).manifest_sha256 == reader.sha256
+    return read_header(out).manifest_sha256 == digest_of(source, options.read_options)
 
 
 @asynccontextmanager
