@@ -9,6 +9,7 @@ from lightmeter.cli import VERBS
 RUN_OPTIONS = (
     *("--base-url", "--features", "--backends", "--role", "--language", "--prompt", "--tag-score"),
     *(
+        "--prices",
         "--url-column",
         "--id-column",
         "--kind-column",

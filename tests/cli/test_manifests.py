@@ -75,3 +75,17 @@ def test_columns_are_named_on_the_command_line(command, tmp_path):
     assert told.code == 0, told.err
     saved = json.loads((tmp_path / "plan.json").read_text())
     assert (saved["options"]["url_column"], saved["listed"][0]["id"]) == ("image", "1")
+
+
+def test_a_price_file_is_an_option(command, tmp_path):
+    """--prices makes a back end priced that nobody listed; a broken file is exit code 2, with file and place."""
+    (tmp_path / "m.txt").write_text("https://example.org/a.jpg\n")
+    (tmp_path / "p.json").write_text('{"backends": {"mine": {"prices": {"tags": 2500}}}}')
+    asked = (*PLAN, "--backends", "mine", "--base-url", "https://api.example.com")
+    told = command("plan", tmp_path / "m.txt", *asked, "--prices", tmp_path / "p.json", "--json")
+    assert told.code == 0, told.err
+    assert told.json["price_per_image_millicredits"] == 2500
+    assert command("plan", tmp_path / "m.txt", *asked).code == 2
+    (tmp_path / "p.json").write_text('{"backends": {\n"mine": 5}}')
+    told = command("plan", tmp_path / "m.txt", *asked, LIGHTMETER_PRICES=str(tmp_path / "p.json"))
+    assert (told.code, f"{tmp_path / 'p.json'} is no price table: backends.mine is no table" in told.err) == (2, True)

@@ -45,6 +45,9 @@ analysis_options = with_options(
     click.option("--base-url", metavar="URL", help="The service; none: the embedded one (or LIGHTMETER_BASE_URL)."),
     click.option("--features", metavar="A,B", help=f"What to ask for; none: all. Of: {', '.join(FEATURES)}."),
     click.option("--backends", metavar="A,B", help="Who to ask; none: the service's defaults."),
+    click.option(
+        "--prices", metavar="FILE", help="Your own prices, JSON or TOML, over the shipped ones (or LIGHTMETER_PRICES)."
+    ),
     click.option("--role", metavar="NAME", help=f"Persona of descriptions: {', '.join(ROLES)}."),
     click.option("--language", metavar="NAME", help="Language of descriptions, by its English name."),
     click.option("--prompt", metavar="TEXT", help="Own prompt for descriptions, in place of the role's."),

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lightmeter.pipeline.plan import Plan, Reason
+from lightmeter.pipeline.plan import Plan, Reason, prices_named
 from lightmeter.pipeline.progress import Progress as Look
 from lightmeter.pipeline.result import Run, Summary
 
@@ -106,6 +106,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows read, {plan.counts['pending']} to send to {where}")
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
     console.print(f"credits: [bold]{plan.credits}[/]{cap}")
+    if plan.options.prices is not None:
+        console.print(prices_named(plan.options.prices))
     if plan.counts["ok"]:
         console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
     _show_reasons(console, list(plan.reasons))

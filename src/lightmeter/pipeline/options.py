@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Annotated, Any, Final, Literal, TypedDict
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
@@ -18,6 +19,7 @@ from lightmeter.models.vocabulary import (
     FEATURES,
     ROLES,
 )
+from lightmeter.pricing.rates import OwnPrices, own_prices
 
 __all__ = ["ASKED", "READ", "Options", "PlanOptions", "make_options"]
 
@@ -54,6 +56,7 @@ class PlanOptions(TypedDict, total=False):
     id_column: str | None
     kind_column: str | None
     lenient: bool
+    prices: OwnPrices | Mapping[str, Any] | PathLike[str] | str | None
 
 
 def _names(value: Any) -> Any:
@@ -96,6 +99,8 @@ class Options(BaseModel):
         id_column: Its column of ids; None means `id`.
         kind_column: Its column of kinds; None means `kind`.
         lenient: A record of CSV whose quote is not closed is a bad row; otherwise it is an error.
+        prices: The user's own prices, over the shipped table: given as a file or as what stands in one, kept as they
+            were then; None means those of the settings, if there are any.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -123,6 +128,7 @@ class Options(BaseModel):
     id_column: str | None = Field(default=None, min_length=1)
     kind_column: str | None = Field(default=None, min_length=1)
     lenient: bool = False
+    prices: Annotated[OwnPrices | None, BeforeValidator(own_prices)] = None
 
     @field_validator("features")
     @classmethod

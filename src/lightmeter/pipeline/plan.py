@@ -28,11 +28,11 @@ from lightmeter.pipeline.options import ASKED, Options, PlanOptions, make_option
 from lightmeter.pipeline.planfile import PLAN_VERSION, write_saved
 from lightmeter.pipeline.reuse import reuse_answers
 from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
-from lightmeter.pricing.rates import RateTable, default_rates, pairs, per_image
+from lightmeter.pricing.rates import OwnPrices, RateTable, default_rates, load_prices, pairs, per_image
 from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 
-__all__ = ["Plan", "Reason", "fresh_run_id", "plan_in", "price_of", "rates_for"]
+__all__ = ["Plan", "Reason", "fresh_run_id", "plan_in", "price_of", "prices_named", "rates_for", "with_prices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,8 @@ class Plan:
         lines += [
             f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in self.reasons
         ]
+        if self.options.prices is not None:
+            lines.append(f"  {prices_named(self.options.prices)}")
         if self.options.budget is not None:
             lines.append(f"  budget {self.options.budget} credits (hard cap)")
         lines += [f"  advice: {sentence}" for sentence in self.advice]
@@ -156,10 +158,40 @@ class Plan:
         return "\n".join(lines)
 
 
+def prices_named(own: OwnPrices) -> str:
+    """Whose prices a plan stands on, besides the shipped ones, as a person reads it."""
+    return f"own prices of {', '.join(own.rates)}" + (f": {own.path}" if own.path else "")
+
+
+def with_prices(options: Options, settings: Settings) -> Options:
+    """The options with the user's own prices in them, where the settings name a file and the options have none.
+
+    Raises:
+        SettingsError: the file holds no prices.
+    """
+    if options.prices is not None or settings.prices is None:
+        return options
+    return options.model_copy(update={"prices": load_prices(settings.prices)})
+
+
 def rates_for(options: Options, settings: Settings) -> RateTable:
-    """The price table a run with these options is planned with: the embedded service has its own defaults."""
-    rates = default_rates()
-    return rates.with_defaults(EMBEDDED_BACKENDS) if is_embedded(options, settings) else rates
+    """The price table a run with these options is planned with: the shipped one, with the user's prices over it.
+
+    The embedded service has its own defaults and charges by the shipped table: no price of its back ends is below that.
+
+    Raises:
+        SettingsError: the file that the settings name holds no prices.
+    """
+    shipped, own = default_rates(), with_prices(options, settings).prices
+    rates = shipped if own is None else shipped.with_own(own)
+    if not is_embedded(options, settings):
+        return rates
+    local = {
+        backend: {feature: max(price, rates.rates[backend].get(feature, 0)) for feature, price in prices.items()}
+        for backend, prices in shipped.rates.items()
+        if backend in EMBEDDED_BACKENDS
+    }
+    return rates.with_rates(local).with_defaults(EMBEDDED_BACKENDS)
 
 
 def price_of(options: Options, settings: Settings) -> dict[str, str]:
@@ -265,7 +297,7 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
 
 def _asks_otherwise(before: Options, now: Options) -> bool:
     """Whether rows could stand or cost otherwise, and not only the budget and the pace are others."""
-    return any(getattr(before, name) != getattr(now, name) for name in (*ASKED, "base_url", "reuse"))
+    return any(getattr(before, name) != getattr(now, name) for name in (*ASKED, "base_url", "reuse", "prices"))
 
 
 def _counts_frames_otherwise(before: Options, now: Options) -> bool:

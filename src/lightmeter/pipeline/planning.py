@@ -26,12 +26,13 @@ from lightmeter.manifest.readers import ManifestReader, ManifestSource, location
 from lightmeter.manifest.sources import Location
 from lightmeter.media.facts import kind_from_name
 from lightmeter.pipeline.options import Options, make_options
-from lightmeter.pipeline.plan import Plan, fresh_run_id, plan_in, price_of
+from lightmeter.pipeline.plan import Plan, fresh_run_id, plan_in, price_of, with_prices
 from lightmeter.pipeline.planfile import SavedPlan, read_saved
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.reuse import answers_of, reuse_answers
 from lightmeter.prechecks.check import Checked, Checker
 from lightmeter.pricing.estimate import frames_of
+from lightmeter.pricing.rates import load_prices
 from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.delta import need_deltalake
@@ -58,6 +59,7 @@ async def planning(
     """
     clock = clock or SystemClock()
     _must_be_writable(options)
+    options = with_prices(options, settings)
     prices = price_of(options, settings)
     reader = ManifestReader(source, options=options.read_options)
     scratch = Scratch()
@@ -197,6 +199,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         options = _same_service(saved, make_options(**saved.head["options"]), settings)
         _must_be_writable(options)
         _same_manifest(saved)
+        _same_price_file(options)
         meta = _same_prices(saved, price_of(options, settings))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is no plan file: {error!r}.", hint=_PLAN_AGAIN) from error
@@ -245,6 +248,15 @@ def _same_manifest(saved: SavedPlan) -> None:
     location = Location(beside if moved else place if "://" in place else Path(place))
     if stored_digest(location) != manifest["sha256"]:
         raise PlanChanged(f"{name} changed since it was planned.", hint=_PLAN_AGAIN)
+
+
+def _same_price_file(options: Options) -> None:
+    """The user's own prices are in the plan; where their file is still there, it must hold the same."""
+    own = options.prices
+    if own is None or own.path is None or not Path(own.path).exists():
+        return
+    if load_prices(Path(own.path)) != own:
+        raise PlanChanged(f"{own.path} changed since it was planned.", hint=_PLAN_AGAIN)
 
 
 def _same_prices(saved: SavedPlan, prices: dict[str, str]) -> dict[str, str]:

@@ -172,7 +172,9 @@ def changed_options(out: Path, now: Options, named: Collection[str] | None = Non
     """
     before = read_header(out).options
     changed = {name: value for name, value in now if value != getattr(before, name)}
-    fixed = [name.replace("_", "-") for name in changed if name in (*ASKED, *READ)]
+    if now.prices is None:  # the run keeps the prices that it was planned with
+        changed.pop("prices", None)
+    fixed = [name.replace("_", "-") for name in changed if name in (*ASKED, *READ, "prices")]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
