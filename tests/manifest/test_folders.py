@@ -302,3 +302,18 @@ def test_a_key_in_a_uri_is_not_told(tmp_path):
     location = Location("s3://KEY:SECRET@bucket/m.csv?region=eu-central-1&endpoint_override=x")
     assert (location.name, location.suffixes) == ("s3://bucket/m.csv", [".csv"])
     assert ManifestReader(location.text).name == "s3://bucket/m.csv"
+
+
+def test_keys_above_the_folder_named_are_no_columns(parts):
+    """Only what the folders below say of a row is a column of it."""
+    (item, *_) = ManifestReader(parts / "year=2023")
+    assert item.extra == {"n": 1}
+
+
+def test_a_part_whose_name_is_not_utf8_is_an_error(parts):
+    """Arrow cannot open it, and that is said."""
+    (parts / os.fsdecode(b"c\xff.parquet")).touch()
+    with pytest.raises(ManifestError, match="cannot be opened"):
+        list(ManifestReader(parts))
+    with pytest.raises(ManifestError, match="cannot be opened"):
+        digest_of(parts)

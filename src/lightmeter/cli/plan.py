@@ -30,7 +30,7 @@ def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> 
 
     MANIFEST is CSV, TSV, JSONL, a JSON array, Parquet or text (one address a line), also .gz; a path, s3://… (or
     gs://, az://, hf://), or - for standard input. Its column `url` or `path` says what to analyse; `id` and `kind` are
-    optional, and all four may have other names: --url-column and so on. All other columns travel unchanged into the
+    optional; --url-column, --id-column and --kind-column name other ones. All other columns travel unchanged into the
     assets table. MANIFEST may also be a folder of pictures and videos, or of Parquet files, or a glob in quotes for
     either, or one picture or video.
 

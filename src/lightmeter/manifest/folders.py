@@ -103,7 +103,7 @@ def stored_digest(location: Location) -> str:
             return files.digest()
         with open_raw(location) as opened:
             return HashingReader(opened).finish()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise cannot_open(location, error) from error
 
 

@@ -156,7 +156,7 @@ class ManifestReader:
                 stored = files.digest()
                 yield from parquet_set_rows(files, self.name, self._types, self._options)
                 self._sha256 = stored
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise cannot_open(location, error) from error
 
     def _stored_rows(self, location: Location) -> Iterator[RawRow]:

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 MAX_RECORD_CHARS: Final = 1024 * 1024
-"""Characters of a record of more than one line; `csv` itself takes 131,072 for one field."""
+"""Characters of a record beyond its first line; `csv` itself takes 131,072 for one field."""
 
 MEDIA_SUFFIXES: Final = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES, *MORE_VIDEO_SUFFIXES)
 """Suffixes that a name of a picture or a video ends in, in lower case."""
@@ -108,10 +108,8 @@ class RecordReader:
     def _supply(self) -> Iterator[str]:
         """Lines for the CSV reader, which asks for another one only at a record's start or inside a quoted field."""
         for line in self._lines:
-            inside = bool(self._taken)
             self._taken.append(line)
-            self._chars += len(line)
-            if inside and (reason := self._objection(line)):
+            if len(self._taken) > 1 and (reason := self._objection(line)):
                 self._not_closed = reason
                 return
             yield line
@@ -119,6 +117,7 @@ class RecordReader:
 
     def _objection(self, line: str) -> str | None:
         """Why a line inside a quoted field cannot be a part of it; None if it can."""
+        self._chars += len(line)
         if self._chars > MAX_RECORD_CHARS:
             return f"the record is longer than {MAX_RECORD_CHARS} characters"
         return f"line {self._lines.number} looks like a row" if self._looks_like_row(line) else None

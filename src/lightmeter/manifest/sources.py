@@ -32,6 +32,8 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _CHUNK_BYTES: Final = 1024 * 1024
 _ESCAPED: Final = re.compile(r"\[([*?[])\]")  # as glob.escape writes what is no pattern
 _PEEKED_BYTES: Final = 64
+_BROKEN_GZIP: Final = (gzip.BadGzipFile, EOFError, zlib.error)
+_UNREADABLE: Final = (*_BROKEN_GZIP, OSError)
 
 
 class Location:
@@ -252,16 +254,20 @@ class Lines:
 
     def head(self) -> bytes:
         """Some of the first bytes, before any line is taken; none are taken away."""
-        with self._named_errors():
+        try:
             return self._stream.peek(_PEEKED_BYTES)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
 
     def rest(self, most_bytes: int) -> bytes:
         """All bytes, before any line is taken, or the first `most_bytes` and some more."""
         chunks, size = [], 0
-        with self._named_errors():
+        try:
             while size <= most_bytes and (chunk := self._stream.read(_CHUNK_BYTES)):
                 chunks.append(chunk)
                 size += len(chunk)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
@@ -286,16 +292,13 @@ class Lines:
             ) from None
 
     def _read(self) -> bytes:
-        with self._named_errors():
-            return self._stream.readline(MAX_LINE_BYTES + 1)
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
         try:
-            yield
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            self.number += 1
-            raise self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.") from error
-        except OSError as error:
-            self.number += 1
-            raise self.error(f"it cannot be read on: {error}") from error
+            return self._stream.readline(MAX_LINE_BYTES + 1)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> ManifestError:
+        self.number += 1
+        if isinstance(error, _BROKEN_GZIP):
+            return self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.")
+        return self.error(f"it cannot be read on: {error}")
