@@ -80,7 +80,8 @@ async def analyze(
     """Analyse a manifest into Parquet tables.
 
     Args:
-        manifest: A path or `s3://` address of a manifest; or a plan file (`….json`), which is done exactly.
+        manifest: A path or `s3://` address of a manifest, a folder or a glob; or a plan file (`….json`), which is done
+            exactly.
         out: The output folder; one that already holds this run goes on.
         options: Fields of `lightmeter.pipeline.options.Options`: features, backends, budget, base_url, …
         shard_rows: Rows of one task.

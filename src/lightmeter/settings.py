@@ -65,6 +65,9 @@ class Settings(BaseSettings):
     key_budget_period: Literal["day", "week", "month"] = Field(
         default="month", description="The period of the key's budget, in UTC."
     )
+    prices: Path | None = Field(
+        default=None, description="A file of your own prices, JSON or TOML, over those that lightmeter ships."
+    )
     charges_final_s: float = Field(
         default=200.0,
         ge=0,

@@ -8,7 +8,19 @@ from lightmeter.cli import VERBS
 
 RUN_OPTIONS = (
     *("--base-url", "--features", "--backends", "--role", "--language", "--prompt", "--tag-score"),
-    *("--capture-interval", "--max-frames", "--budget", "--max-at-risk", "--batch-size", "--max-concurrency"),
+    *(
+        "--prices",
+        "--url-column",
+        "--id-column",
+        "--kind-column",
+        "--lenient",
+        "--capture-interval",
+        "--max-frames",
+        "--budget",
+        "--max-at-risk",
+        "--batch-size",
+        "--max-concurrency",
+    ),
     *("--no-precheck", "--no-reuse", "--upload", "--careful", "--sole-spender", "--format", "--json"),
 )
 

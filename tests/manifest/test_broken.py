@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+from itertools import product
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest import ManifestReader
+from lightmeter.manifest import ManifestReader, ReadOptions
 
 URLS = ["https://example.com/a.jpg", "https://example.com/b.mp4"]
 CSV = "url,note\n" + "".join(f"{url},x\n" for url in URLS)
@@ -66,20 +67,36 @@ def test_a_bad_json_line_is_an_item_with_a_problem(tmp_path, row, problem):
     assert good.problem is None
 
 
-def test_an_open_quote_swallows_no_row_silently(tmp_path):
-    """A quote that is never closed is a bad row with its lines, not a cell that quietly holds the rest."""
-    path = tmp_path / "m.csv"
-    path.write_text(f'url,note\n{URLS[0]},"open\n{URLS[1]},x\n', encoding="utf-8")
-    (bad,) = ManifestReader(path)
-    assert bad.problem.startswith("lines 2 to 3 cannot be taken apart")
+def test_a_bad_element_of_a_json_array_is_an_item_with_a_problem(tmp_path):
+    """What is neither an object nor a text says its place, and the others are read."""
+    path = tmp_path / "m.json"
+    path.write_text(f'[5, ["x"], {{"link": 1}}, null, "{URLS[0]}"]')
+    *bad, good = ManifestReader(path)
+    assert [item.problem for item in bad] == [
+        "element 0 of the array is neither an object nor a text",
+        "element 1 of the array is neither an object nor a text",
+        "neither a URL nor a path",
+        "element 3 of the array is neither an object nor a text",
+    ]
+    assert (good.url, good.problem) == (URLS[0], None)
 
 
 UNREADABLE = {
+    "broken.json": (b'[\n"https://example.com/a.jpg",\n]', ":2: this is broken JSON"),
+    "cut.json": (b'[{"url": "https://example.com/', ":1: this is broken JSON"),
+    "lines.json": (b'{"url": "x"}\n{"url": "y"}\n', ":2: this is broken JSON"),
+    "object.json": (b'{"url": "x"}', "this is no JSON array"),
+    "empty.json": (b"", ":1: this is broken JSON"),
+    "cut.json.gz": (gzip.compress(b"[]")[:-4], "the gzip is broken"),
     "missing.csv": (None, "no such file"),
     "empty.csv": (b"", ":1: it is empty"),
     "other.csv": (b"link,id\nhttps://example.com/,1\n", ":1: the header names no column"),
     "headerless.csv": (b"https://example.com/a.jpg,cat\n", ":1: the header names no column"),
     "twice.csv": (b"url,note,note\n", ":1: the column 'note' stands there twice"),
+    "open.csv": (
+        f'url,note\n{URLS[0]},"open\nx\n'.encode(),
+        ":2: a quote is opened here and not closed: the file ends",
+    ),
     "mac.csv": (b"id,url\r1,https://example.com/\r", ":1: its lines end in bare carriage returns"),
     "latin1.csv": ("url,note\nhttps://example.com/,é\n".encode("latin-1"), ":2: this is not UTF-8"),
     "utf16.csv": ("url\n".encode("utf-16"), ":1: this is not UTF-8"),
@@ -107,7 +124,15 @@ def test_an_unreadable_manifest_is_one_error_with_its_place(tmp_path, name):
     assert message in str(raised.value)
 
 
-def test_a_folder_is_no_manifest(tmp_path):
+def test_a_plan_file_is_no_manifest_and_says_so(tmp_path):
+    """Who plans a plan is told how to run it."""
+    (tmp_path / "plan.json").write_text('{"plan_version": 2}')
+    with pytest.raises(ManifestError, match="no JSON array") as raised:
+        list(ManifestReader(tmp_path / "plan.json"))
+    assert "run --plan" in raised.value.hint
+
+
+def test_an_empty_folder_is_no_manifest(tmp_path):
     """A folder named like a manifest is an error that says what to do instead."""
     (tmp_path / "m.csv").mkdir()
     with pytest.raises(ManifestError, match="folder") as raised:
@@ -126,9 +151,10 @@ def test_parquet_without_the_column_names_what_it_has(tmp_path):
 @given(content=st.binary(max_size=300))
 def test_no_bytes_at_all_raise_anything_but_a_manifest_error(content):
     """Any bytes are rows, good or bad, or one ManifestError."""
-    for head in (b"", b"url,id\n", b"{", b"\x1f\x8b\x08\x00"):
+    heads = (b"", b"url,id\n", b"{", b"[", b"\x1f\x8b\x08\x00")
+    for head, lenient in product(heads, (False, True)):
         try:
-            items = list(ManifestReader("-", stdin=io.BytesIO(head + content)))
+            items = list(ManifestReader("-", stdin=io.BytesIO(head + content), options=ReadOptions(lenient=lenient)))
         except ManifestError:
             continue
         assert [item.seq for item in items] == list(range(len(items)))

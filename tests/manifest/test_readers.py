@@ -10,7 +10,9 @@ from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest import ManifestReader, canonical_url, stable_id
+from lightmeter.manifest.formats import MAX_JSON_BYTES
 
 URLS = ["https://example.com/a.jpg", "https://example.com/b.mp4"]
 CSV = "URL,id,Kind,note\nhttps://example.com/a.jpg,one,image,first\nhttps://example.com/b.mp4,,VIDEO,\n"
@@ -32,6 +35,8 @@ FORMATS = {
     "semicolons.csv": CSV.replace(",", ";"),
     "crlf.csv": CSV.replace("\n", "\r\n"),
     "bom.csv": "\ufeff" + CSV,
+    "m.json": json.dumps([json.loads(line) for line in JSONL.splitlines() if line], indent=1),
+    "flat.json": "\ufeff" + json.dumps([json.loads(line) for line in JSONL.splitlines() if line]),
     "m.jsonl": JSONL,
     "m.ndjson": "\ufeff" + JSONL,
 }
@@ -203,6 +208,8 @@ STREAMS = {
     "jsonl": b"\n" + JSONL.encode(),
     "text": "\n".join(["# c", *URLS]).encode(),
     "packed": gzip.compress(CSV.encode()),
+    "array": b" \n[" + json.dumps(URLS[0]).encode() + b',\n{"url": "' + URLS[1].encode() + b'"}]',
+    "packed array": gzip.compress(json.dumps(URLS).encode()),
 }
 
 
@@ -258,6 +265,31 @@ def test_a_data_frame_of_mixed_types_is_read_row_by_row():
     assert "no text" in bad.problem
 
 
+COLUMNS = {
+    "pandas": pd.Series,
+    "an index": pd.Index,
+    "Polars": pl.Series,
+    "Arrow": pa.array,
+    "chunks": lambda urls: pa.chunked_array([[url] for url in urls]),
+    "NumPy": np.array,
+    "a generator": iter,
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_of_urls_is_a_manifest(name):
+    """A Series of pandas or Polars, an array, a generator: a row for each URL, whatever is missing in it."""
+    assert [item.url for item in ManifestReader(COLUMNS[name](URLS))] == URLS
+
+
+def test_what_is_missing_in_a_series_is_a_bad_row():
+    """A null among URLs is one bad row; a table of Arrow is still a table."""
+    _, bad = ManifestReader(pd.Series([URLS[0], None]))
+    assert "not a URL" in bad.problem
+    (item,) = ManifestReader(pa.table({"url": URLS[:1], "n": [1]}))
+    assert item.extra == {"n": 1}
+
+
 def test_a_data_frame_without_the_column_is_an_error():
     """Nothing in it can be analysed, and that is said once."""
     with pytest.raises(ManifestError, match="no column is named"):
@@ -310,6 +342,18 @@ def test_a_line_without_end_is_an_error_not_a_full_memory():
 
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+
+
+def test_a_json_array_has_a_bound(tmp_path):
+    """An array is read as a whole: one that is longer than the bound is an error, with a way to stream it."""
+    path = tmp_path / "m.json.gz"
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b"[")
+        for _ in range(MAX_JSON_BYTES // 2**20 + 1):
+            file.write(b" " * 2**20)
+    with pytest.raises(ManifestError, match="longer than 64 MiB") as raised:
+        list(ManifestReader(path))
+    assert "JSON lines" in raised.value.hint
 
 
 @given(cells=st.lists(st.tuples(CELLS, CELLS), max_size=8))

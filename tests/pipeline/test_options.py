@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightmeter.errors import SettingsError
+from lightmeter.manifest import ReadOptions
 from lightmeter.pipeline.options import make_options
 
 
@@ -32,3 +33,11 @@ def test_names_come_as_text_or_lists():
     assert make_options(features="Tags, colors,tags").features == ("tags", "colors")
     assert make_options(features=["nsfw"]).features == ("nsfw",)
     assert make_options(features=None).features == ()
+
+
+def test_how_the_manifest_is_read_is_an_option():
+    """Named columns and lenient reading are options like the others, and an empty name is none."""
+    options = make_options(url_column="image", id_column="sku", kind_column="type", lenient=True)
+    assert options.read_options == ReadOptions("image", "sku", "type", lenient=True)
+    with pytest.raises(SettingsError, match="url-column"):
+        make_options(url_column="")

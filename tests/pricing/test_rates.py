@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import date
 from pathlib import Path
@@ -10,14 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lightmeter
 from lightmeter.errors import SettingsError
 from lightmeter.models.vocabulary import FEATURES
 from lightmeter.pricing.rates import (
     RateTable,
     Rounding,
     default_rates,
+    load_prices,
     load_rates,
+    own_prices,
     pairs,
+    parse_prices,
     parse_rates,
     per_image,
     request_price,
@@ -158,6 +163,96 @@ def test_bad_tables_are_refused_with_a_reason(content, reason):
     """A table with a float, a negative or no price in it is refused; the message says where."""
     with pytest.raises(SettingsError, match=reason):
         parse_rates(content, name="mine.json")
+
+
+CREDITS = b"""
+unit = "credits"  # what people see on their bill
+prompt_block_chars = 100
+
+[backends.Mine]
+default = true
+prices = { tags = 0.15, descriptions = 2 }
+
+[backends.other.prices]
+colors = 1.234
+"""
+
+
+def test_own_prices_lie_over_a_table(tmp_path: Path):
+    """A file names back ends that the shipped table lacks, or prices others anew; all else stays as it was."""
+    (tmp_path / "p.toml").write_bytes(CREDITS)
+    own = load_prices(tmp_path / "p.toml")
+    assert own.rates == {"mine": {"tags": 150, "descriptions": 2000}, "other": {"colors": 1234}}
+    table = RATES.with_own(own)
+    assert (table.defaults, table.prompt_block_chars, table.as_of) == (("mine",), 100, RATES.as_of)
+    assert per_image(table, ["mine", "clarifai"], ["tags"]) == 300
+    again = RATES.with_own(own_prices({"backends": {"clarifai": {"prices": {"tags": 7}}}}))
+    assert (dict(again.rates["clarifai"]), again.defaults) == ({"tags": 7}, RATES.defaults)
+
+
+def test_the_shipped_table_is_a_price_file_too():
+    """What the package ships can be copied, changed and given."""
+    content = (Path(lightmeter.__file__).parent / "pricing" / "rates.json").read_bytes()
+    own = parse_prices(content, name="rates.json")
+    assert own.rates == {backend: dict(prices) for backend, prices in RATES.rates.items()}
+    assert (own.defaults, own.prompt_block_chars) == (RATES.defaults, RATES.prompt_block_chars)
+
+
+def test_own_prices_come_in_many_forms(tmp_path: Path):
+    """A path, a text, a dict and what was kept with a plan are the same prices, wherever they come from."""
+    data = {"unit": "credits", "backends": {"mine": {"prices": {"tags": 0.15}}}}
+    (tmp_path / "p.json").write_text(json.dumps(data))
+    forms = [
+        tmp_path / "p.json",
+        str(tmp_path / "p.json"),
+        data,
+        own_prices(data),
+        dataclasses.asdict(own_prices(data)),
+    ]
+    first, *others = [own_prices(form) for form in forms]
+    assert others == [first] * 4
+    assert first.path == str(tmp_path / "p.json")
+    assert own_prices(None) is None
+
+
+BAD_PRICES = {
+    "syntax.json": (b'{"backends": {"a": ,}}', "line 1 column 20"),
+    "syntax.toml": (b"[backends.a]\nprices = {,}", "line 2"),
+    "latin.toml": ("# ü".encode("latin-1"), "no price table"),
+    "list.json": (b"[]", "it is no table"),
+    "none.json": (b"{}", "'backends' is missing"),
+    "flat.toml": (b"[backends.a]\ntags = 1", "'backends.a.prices' is missing"),
+    "deep.toml": (b"[backends.a]\nprices = 1", "backends.a.prices is no table"),
+    "fraction.toml": (b"[backends.a]\nprices = { tags = 0.15 }", "price of a tags: 0.15"),
+    "fine.toml": (b'unit = "credits"\n[backends.a]\nprices = { tags = 0.0001 }', "price of a tags: 0.0001"),
+    "text.json": (b'{"backends": {"a": {"prices": {"tags": "1"}}}}', "price of a tags: 1 is not"),
+    "nan.json": (b'{"unit": "credits", "backends": {"a": {"prices": {"tags": NaN}}}}', "price of a tags"),
+    "inf.toml": (b'unit = "credits"\n[backends.a]\nprices = { tags = inf }', "price of a tags"),
+    "huge.json": (b'{"unit": "credits", "backends": {"a": {"prices": {"tags": 1e99999}}}}', "price of a tags"),
+    "unit.toml": (b'unit = "dollars"\n[backends]', "unit: 'dollars'"),
+    "feature.toml": (b"[backends.a]\nprices = { tag = 1 }", "backends.a.prices: there is no feature 'tag'"),
+    "block.toml": (b"prompt_block_chars = 0\n[backends]", "prompt_block_chars: 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PRICES)
+def test_a_bad_price_file_is_named_with_the_place(tmp_path: Path, name):
+    """A file that is broken, or holds what is no price, is one error that says which file and where in it."""
+    content, place = BAD_PRICES[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SettingsError) as raised:
+        load_prices(tmp_path / name)
+    assert str(raised.value).startswith(str(tmp_path / name))
+    assert place in str(raised.value)
+    with pytest.raises(SettingsError, match=name):
+        load_prices(tmp_path / "nowhere" / name)
+
+
+@given(MILLICREDITS)
+def test_credits_are_exact(milli):
+    """A price in credits with three digits is that many millicredits, never one more or less."""
+    text = f'unit = "credits"\n[backends.a]\nprices = {{ tags = {milli // 1000}.{milli % 1000:03} }}'
+    assert parse_prices(text.encode(), name="p.toml").rates == {"a": {"tags": milli}}
 
 
 def test_missing_file_is_named(tmp_path: Path):

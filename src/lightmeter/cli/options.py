@@ -15,6 +15,7 @@ __all__ = [
     "given",
     "json_option",
     "pace_options",
+    "reading_options",
     "spending_options",
     "with_options",
 ]
@@ -45,6 +46,9 @@ analysis_options = with_options(
     click.option("--base-url", metavar="URL", help="The service; none: the embedded one (or LIGHTMETER_BASE_URL)."),
     click.option("--features", metavar="A,B", help=f"What to ask for; none: all. Of: {', '.join(FEATURES)}."),
     click.option("--backends", metavar="A,B", help="Who to ask; none: the service's defaults."),
+    click.option(
+        "--prices", metavar="FILE", help="Your own prices, JSON or TOML, over the shipped ones (or LIGHTMETER_PRICES)."
+    ),
     click.option("--role", metavar="NAME", help=f"Persona of descriptions: {', '.join(ROLES)}."),
     click.option("--language", metavar="NAME", help="Language of descriptions, by its English name."),
     click.option("--prompt", metavar="TEXT", help="Own prompt for descriptions, in place of the role's."),
@@ -57,6 +61,18 @@ analysis_options = with_options(
         "--upload",
         type=click.Choice(["never", "fallback", "always"]),
         help="Fetch pictures here and send their bytes: never, where the service cannot fetch them, always (never).",
+    ),
+)
+
+reading_options = with_options(
+    click.option("--url-column", metavar="NAME", help="The manifest's column of URLs or paths (url, else path)."),
+    click.option("--id-column", metavar="NAME", help="The manifest's column of unique ids (id)."),
+    click.option("--kind-column", metavar="NAME", help="The manifest's column that says image or video (kind)."),
+    click.option(
+        "--lenient",
+        is_flag=True,
+        default=None,
+        help="A record of CSV whose quote is not closed is a bad row, not an error.",
     ),
 )
 

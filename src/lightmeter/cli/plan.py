@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lightmeter.cli.drive import drive
-from lightmeter.cli.options import analysis_options, given, json_option, pace_options
+from lightmeter.cli.options import analysis_options, given, json_option, pace_options, reading_options
 from lightmeter.cli.show import print_json, show_plan
 from lightmeter.pipeline.options import make_options
 from lightmeter.pipeline.planning import planning
@@ -19,6 +19,7 @@ __all__ = ["command"]
 
 @click.command("plan")
 @click.argument("manifest")
+@reading_options
 @analysis_options
 @pace_options
 @click.option("--budget", metavar="CREDITS", type=int, help="The cap a run of this plan will have.")
@@ -30,9 +31,11 @@ def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> 
     A named service is asked first for the balance and its back ends, which is free. Without a key, or while
     the service cannot be reached, the plan says so and goes on without them; a wrong key is an error.
 
-    MANIFEST is CSV, TSV, JSONL, Parquet or text (one address a line), also .gz; a path, s3://…, or - for
-    standard input. Its column `url` or `path` says what to analyse; `id` and `kind` are optional; all other
-    columns travel unchanged into the assets table.
+    MANIFEST is CSV, TSV, JSONL, a JSON array, Parquet or text (one address a line), also .gz; a path, s3://… (or
+    gs://, az://, hf://), or - for standard input. Its column `url` or `path` says what to analyse; `id` and `kind` are
+    optional; --url-column, --id-column and --kind-column name other ones. All other columns travel unchanged into the
+    assets table. MANIFEST may also be a folder of pictures and videos, or of Parquet files, or a glob in quotes for
+    either, or one picture or video.
 
     A saved plan says what becomes of every row, why, and for how much; `run --plan` does exactly that, looks at
     no row again, and refuses if the manifest changed. With many rows a second file is written beside it.
@@ -40,7 +43,7 @@ def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> 
     \b
     Examples:
       lightmeter plan photos.csv --features tags,nsfw
-      lightmeter plan photos.csv --features tags --budget 500 --save plan.json
+      lightmeter plan 'photos/**/*.jpg' --features tags --budget 500 --save plan.json
       lightmeter run --plan plan.json --out out/
     """
     made = drive(lambda _: planning(manifest, make_options(**given(options)), read_settings()), at_once=True)

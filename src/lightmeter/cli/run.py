@@ -18,6 +18,7 @@ from lightmeter.cli.options import (
     given,
     json_option,
     pace_options,
+    reading_options,
     spending_options,
 )
 from lightmeter.cli.show import print_json, show_plan, show_summary
@@ -41,6 +42,7 @@ TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame
 @click.argument("manifest", required=False)
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Do exactly what this plan file says.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
+@reading_options
 @analysis_options
 @spending_options
 @pace_options
@@ -57,6 +59,8 @@ def command(
 ) -> int:
     """Plan MANIFEST, ask, spend, and write the tables into --out.
 
+    MANIFEST is a file of rows, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
+
     On a terminal the plan is shown and you are asked before anything is spent, unless --yes. Without a
     terminal nothing is asked, and --yes or --budget must be given. The service is asked for the balance and its
     back ends first, before any row is looked at. A folder that already holds this run goes
@@ -72,9 +76,10 @@ def command(
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
     with accounted_for(out, as_json=as_json):
-        if _holds(out, agreed, manifest):
+        if _holds(out, agreed, manifest, wanted):
             changes = changed_options(out, wanted, None if agreed is not None else given(options))
-            click.echo(f"{out} already holds this run: going on with it.", err=True)
+            rows = summarize(out).rows
+            click.echo(f"{out} already holds this run, of {rows} rows read: going on with it.", err=True)
             how = {"accept_journal": accept_journal, **changes}
             return finish(drive(lambda stop: resuming(out, stop=stop, **how)), as_json=as_json)
         plan = _ready(manifest, agreed, wanted, consent=yes)
@@ -107,10 +112,10 @@ def _agreed(manifest: str | None, plan_file: Path | None, options: dict[str, Any
     return load_plan(plan_file)
 
 
-def _holds(out: Path, agreed: Plan | None, manifest: str | None) -> bool:
+def _holds(out: Path, agreed: Plan | None, manifest: str | None, wanted: Options) -> bool:
     """Whether the folder already holds a run of this manifest."""
     if agreed is None:
-        return holds_run_of(out, str(manifest))
+        return holds_run_of(out, str(manifest), wanted)
     return holds_plan(out, agreed)
 
 

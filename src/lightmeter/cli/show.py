@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lightmeter.pipeline.plan import Plan, Reason
+from lightmeter.pipeline.plan import Plan, Reason, prices_named
 from lightmeter.pipeline.progress import Progress as Look
 from lightmeter.pipeline.result import Run, Summary
 
@@ -112,13 +112,15 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     """The plan as a person reads it; `err` sends it to standard error."""
     console = _console(err=err)
     where = plan.base_url or "the embedded service"
-    console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows, {plan.counts['pending']} to send to {where}")
+    console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows read, {plan.counts['pending']} to send to {where}")
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
     console.print(f"credits: [bold]{plan.credits}[/]{cap}")
     for sentence in plan.payments:
         console.print(sentence)
     if plan.service.note is not None:
         console.print(f"[yellow]note[/] {escape(plan.service.note)}", soft_wrap=True)
+    if plan.options.prices is not None:
+        console.print(prices_named(plan.options.prices))
     if plan.counts["ok"]:
         console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
     _show_reasons(console, list(plan.reasons))

@@ -3,6 +3,7 @@
 from lightmeter.manifest.canonical import canonical_url
 from lightmeter.manifest.item import JSON, Item, MediaKind, stable_id
 from lightmeter.manifest.readers import ArrowStream, ManifestReader, ManifestSource
+from lightmeter.manifest.rows import ReadOptions
 
 __all__ = [
     "JSON",
@@ -11,6 +12,7 @@ __all__ = [
     "ManifestReader",
     "ManifestSource",
     "MediaKind",
+    "ReadOptions",
     "canonical_url",
     "stable_id",
 ]

@@ -6,20 +6,23 @@ Values become what JSON can hold; their Arrow types are remembered by name so th
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow import fs
 from pyarrow import types as kinds
 
 from lightmeter.errors import ManifestError
+from lightmeter.manifest.folders import FileSet
 from lightmeter.manifest.item import JSON
-from lightmeter.manifest.rows import Layout, RawRow
+from lightmeter.manifest.rows import Layout, RawRow, ReadOptions, missing_column
 
-__all__ = ["open_stream", "parquet_rows", "stream_rows"]
+__all__ = ["Columns", "open_stream", "parquet_rows", "parquet_set_rows", "stream_rows"]
 
 _BATCH_ROWS: Final = 4096
 
@@ -34,17 +37,77 @@ _NAMES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
 )
 
 
-def parquet_rows(opened: Any, name: str, types: dict[str, str]) -> Iterator[RawRow]:
+def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
     """Rows of an opened Parquet file, a batch at a time; `types` receives the extra columns first.
 
+    Args:
+        opened: The file, from its start.
+        name: What messages call it.
+        types: Filled with the types of the extra columns.
+        options: Which columns mean something.
+
     Raises:
-        ManifestError: It is no Parquet file, is damaged, or has no column `url` or `path`.
+        ManifestError: It is no Parquet file, is damaged, or lacks the column of URLs or paths.
     """
     try:
         with pq.ParquetFile(opened) as file:
-            yield from _rows(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS), name, types)
+            columns = Columns(file.schema_arrow, name, options)
+            yield from columns.rows(file.iter_batches(batch_size=_BATCH_ROWS), types)
     except (pa.ArrowException, OSError) as error:
         raise ManifestError(f"{name}: it cannot be read as Parquet: {error}") from error
+
+
+def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
+    """Rows of Parquet files, one file after the other, a batch at a time; keys of hive partitions are columns.
+
+    A column has the type that holds the values of all files; where a file lacks it, it is null.
+
+    Args:
+        files: Which files.
+        name: What messages call them.
+        types: Filled with the types of the extra columns.
+        options: Which columns mean something.
+
+    Raises:
+        ManifestError: A file is no Parquet, two files disagree on a column's type, or the column of URLs or paths is
+            missing.
+    """
+    names = list(files.list_names())
+    schema = pa.schema([])
+    for part in names:
+        try:
+            with files.open(part) as opened:
+                schema = pa.unify_schemas([schema, pq.read_schema(opened)], promote_options="permissive")
+        except (pa.ArrowException, OSError) as error:
+            raise ManifestError(f"{name}: {part} cannot be read as Parquet with the others: {error}") from error
+    try:
+        dataset = _dataset(files, names, schema)
+        fragments = dataset.get_fragments()
+        batches = (
+            batch
+            for fragment in fragments
+            for batch in fragment.to_batches(
+                schema=dataset.schema, batch_size=_BATCH_ROWS, batch_readahead=1, fragment_readahead=1
+            )
+        )
+        yield from Columns(dataset.schema, name, options).rows(batches, types)
+    except (pa.ArrowException, OSError) as error:
+        raise ManifestError(f"{name}: it cannot be read as Parquet: {error}") from error
+
+
+def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
+    """The files as one table, with the keys of their folders as further columns."""
+    shared: dict[str, Any] = {
+        "source": [f"{files.base}/{name}" for name in names],
+        "filesystem": files.filesystem or fs.LocalFileSystem(),
+        "format": "parquet",
+        "partition_base_dir": files.base,
+    }
+    found: Any = ds.dataset(partitioning=ds.partitioning(flavor="hive"), **shared).partitioning
+    keys = found.schema if found is not None else pa.schema([])
+    whole = pa.unify_schemas([schema, keys], promote_options="permissive")
+    dataset: ds.Dataset = ds.dataset(schema=whole, partitioning=ds.partitioning(keys, flavor="hive"), **shared)
+    return dataset
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
@@ -58,31 +121,55 @@ def open_stream(source: Any) -> pa.RecordBatchReader | None:
         return None
 
 
-def stream_rows(stream: pa.RecordBatchReader, name: str, types: dict[str, str]) -> Iterator[RawRow]:
+def stream_rows(
+    stream: pa.RecordBatchReader, name: str, types: dict[str, str], options: ReadOptions
+) -> Iterator[RawRow]:
     """Rows of an Arrow stream; `types` receives the extra columns first.
 
+    Args:
+        stream: The stream; it is closed at the end.
+        name: What messages call it.
+        types: Filled with the types of the extra columns.
+        options: Which columns mean something.
+
     Raises:
-        ManifestError: No column `url` or `path`.
+        ManifestError: It lacks the column of URLs or paths.
     """
     with stream:
-        yield from _rows(stream.schema, stream, name, types)
+        yield from Columns(stream.schema, name, options).rows(stream, types)
 
 
-def _rows(schema: pa.Schema, batches: Any, name: str, types: dict[str, str]) -> Iterator[RawRow]:
-    # pandas hands out its row labels as columns of this name; they are no data of the user's.
-    kept = [place for place, column in enumerate(schema.names) if not column.startswith("__index_level_")]
-    names = [schema.names[place] for place in kept]
-    layout = Layout.of(names)
-    if not layout.usable:
-        raise ManifestError(f"{name}: no column is named `url` or `path`", hint=f"Its columns are: {', '.join(names)}.")
-    if len(set(names)) < len(names):
-        raise ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
-    types.update({column: _type_name(schema.field(column).type) for column in layout.extra})
-    for batch in batches:
-        for part in range(0, batch.num_rows, _BATCH_ROWS):
-            columns = [_json_column(batch.column(place).slice(part, _BATCH_ROWS)) for place in kept]
-            for cells in zip(*columns, strict=True):
-                yield RawRow(dict(zip(names, cells, strict=True)))
+class Columns:
+    """The columns of a table of Arrow, and its rows.
+
+    Raises:
+        ManifestError: The column of URLs or paths, or one that the user named, is missing, or two share a name.
+    """
+
+    def __init__(self, schema: pa.Schema, name: str, options: ReadOptions) -> None:
+        # pandas hands out its row labels as columns of this name; they are no data of the user's.
+        self._kept = [place for place, column in enumerate(schema.names) if not column.startswith("__index_level_")]
+        self._names = names = [schema.names[place] for place in self._kept]
+        self._schema = schema
+        self._layout = Layout.of(names, options)
+        if missing := options.missing(names):
+            raise missing_column(name, missing, names)
+        if not self._layout.usable:
+            raise ManifestError(
+                f"{name}: no column is named `url` or `path`",
+                hint=f"Its columns are: {', '.join(names)}. Say which one it is: --url-column NAME",
+            )
+        if len(set(names)) < len(names):
+            raise ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
+
+    def rows(self, batches: Iterable[pa.RecordBatch], types: dict[str, str]) -> Iterator[RawRow]:
+        """The rows of batches of this schema; `types` receives the extra columns first."""
+        types.update({column: _type_name(self._schema.field(column).type) for column in self._layout.extra})
+        for batch in batches:
+            for part in range(0, batch.num_rows, _BATCH_ROWS):
+                columns = [_json_column(batch.column(place).slice(part, _BATCH_ROWS)) for place in self._kept]
+                for cells in zip(*columns, strict=True):
+                    yield RawRow(dict(zip(self._names, cells, strict=True)))
 
 
 def _type_name(arrow_type: pa.DataType) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from lightmeter.manifest.item import JSON
 from lightmeter.manifest.rows import RawRow
 
-__all__ = ["plain_value", "sequence_rows"]
+__all__ = ["column_values", "plain_value", "sequence_rows"]
 
 
 def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
@@ -26,6 +26,14 @@ def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
             yield RawRow({_text(name): plain_value(value) for name, value in entry.items()})
         else:
             yield RawRow({}, f"it is of type {type(entry).__name__}, not a URL, a path or a mapping")
+
+
+def column_values(source: Any) -> Iterable[Any] | None:
+    """The values of a single column, such as a Series of pandas or Polars or an array of Arrow; None of all else."""
+    if hasattr(source, "columns") or hasattr(source, "schema"):  # a table
+        return None
+    listed = next((found for name in ("to_pylist", "to_list") if (found := getattr(source, name, None))), None)
+    return None if listed is None else listed()
 
 
 def plain_value(value: Any) -> JSON:

@@ -1,7 +1,7 @@
 """From the cells of one row to an item: which column means what, and what is wrong with it. Pure.
 
 Four column names mean something, in any case: `url`, `path`, `id` and `kind`. The first of each counts; a second
-one (`URL` beside `url`) and all other columns travel along as `extra`.
+one (`URL` beside `url`) and all other columns travel along as `extra`. `ReadOptions` can name other columns for them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical import canonical_url
 from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_id
 
-__all__ = ["ItemMaker", "Layout", "RawRow", "observe_types", "widen"]
+__all__ = ["ItemMaker", "Layout", "RawRow", "ReadOptions", "missing_column", "observe_types", "widen"]
 
 _MAX_LAYOUTS: Final = 256  # rows of JSONL may each have other keys: what is remembered about them is bounded
 _INT64: Final = range(-(2**63), 2**63)
@@ -29,8 +30,56 @@ class RawRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a manifest is read.
+
+    Attributes:
+        url_column: The column that says what to analyse, in place of `url` and `path`: a value with a scheme (`://`)
+            is a URL, one without is a path. Columns that are called `url` or `path` are then like any other.
+        id_column: The column that holds the ids, in place of `id`.
+        kind_column: The column that holds the kinds, in place of `kind`.
+        lenient: A record of CSV or TSV whose quote is not closed is a row with a problem, and reading goes on with
+            the next line; otherwise it is an error.
+    """
+
+    url_column: str | None = None
+    id_column: str | None = None
+    kind_column: str | None = None
+    lenient: bool = False
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The columns that were named, by what they mean: `url`, `id`, `kind`."""
+        named = {"url": self.url_column, "id": self.id_column, "kind": self.kind_column}
+        return {role: name for role, name in named.items() if name is not None}
+
+    def missing(self, names: Iterable[str]) -> str | None:
+        """The first column that was named and is not among `names`; None if all are there."""
+        there = list(names)
+        return next((wanted for wanted in self.named.values() if _same_name(wanted, there) is None), None)
+
+
+def missing_column(where: str, wanted: str, names: Iterable[str]) -> ManifestError:
+    """The error for a column that was named and is not there; `where` is the file, with the line where known."""
+    there = ", ".join(names)
+    columns = f"its columns are {there}" if there else "it has no columns"
+    return ManifestError(f"{where}: no column is named `{wanted}`; {columns}")
+
+
+def _same_name(wanted: str, names: Iterable[str]) -> str | None:
+    """The column of this name; without one, the first that differs by case or outer white space alone."""
+    there = list(names)
+    if wanted in there:
+        return wanted
+    return next((name for name in there if name.strip().casefold() == wanted.strip().casefold()), None)
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
-    """Which column of a row means what; None where there is no such column."""
+    """Which column of a row means what; None where there is no such column.
+
+    `url` and `path` are the same column where the user has named it: its values tell which of both they are.
+    """
 
     url: str | None
     path: str | None
@@ -39,12 +88,17 @@ class Layout:
     extra: tuple[str, ...]
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Layout:
-        """Find the four columns among `names`."""
-        found: dict[str, str] = {}
-        extra = []
-        for name in names:
+    def of(cls, names: Iterable[str], options: ReadOptions = ReadOptions()) -> Layout:
+        """Find the columns that mean something among `names`."""
+        there = tuple(names)
+        found = {role: _same_name(wanted, there) for role, wanted in options.named.items()}
+        if "url" in found:
+            found["path"] = found["url"]
+        taken, extra = set(found.values()), []
+        for name in there:
             role = name.strip().casefold()
+            if name in taken:
+                continue
             if role in {"url", "path", "id", "kind"} and role not in found:
                 found[role] = name
             else:
@@ -63,9 +117,11 @@ class ItemMaker:
 
     Attributes:
         folder: What relative paths are relative to; None where the manifest is not on this machine.
+        options: Which columns mean something.
     """
 
     folder: Path | None
+    options: ReadOptions = ReadOptions()
     _layouts: dict[tuple[str, ...], Layout] = field(default_factory=dict)
 
     def make(self, seq: int, row: RawRow) -> Item:
@@ -90,17 +146,18 @@ class ItemMaker:
         if layout is None:
             if len(self._layouts) >= _MAX_LAYOUTS:
                 self._layouts.clear()
-            layout = self._layouts[names] = Layout.of(names)
+            layout = self._layouts[names] = Layout.of(names, self.options)
         return layout
 
     def _target(self, layout: Layout, cells: Mapping[str, JSON]) -> tuple[str, str | None, str, str | None]:
         """Text, absolute local path, identity and problem of what the row names; the URL wins over the path."""
+        named = layout.url is not None and layout.url == layout.path
         url = cells.get(layout.url) if layout.url else None
         path = cells.get(layout.path) if layout.path else None
         for name, value in (("url", url), ("path", path)):
             if value is not None and not isinstance(value, str):
                 return str(value), None, str(value), f"its {name} is {value!r}, which is no text"
-        if isinstance(url, str) and (text := url.strip()):
+        if isinstance(url, str) and (text := url.strip()) and not (named and "://" not in text):
             try:
                 return text, None, canonical_url(text), None
             except ValueError as reason:

@@ -6,26 +6,34 @@ becomes a `ManifestError` here, with the file, the line where known, and what to
 
 from __future__ import annotations
 
+import glob
 import gzip
 import io
+import os
+import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from lightmeter.errors import ManifestError
 
-__all__ = ["STDIN", "HashingReader", "Lines", "Location", "open_raw", "unpacked"]
+__all__ = ["STDIN", "HashingReader", "Lines", "Location", "cannot_open", "open_raw", "remote_file_system", "unpacked"]
 
 STDIN: Final = "-"
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 _PARQUET_MAGIC: Final = b"PAR1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _CHUNK_BYTES: Final = 1024 * 1024
+_ESCAPED: Final = re.compile(r"\[([*?[])\]")  # as glob.escape writes what is no pattern
+_PEEKED_BYTES: Final = 64
+_BROKEN_GZIP: Final = (gzip.BadGzipFile, EOFError, zlib.error)
+_UNREADABLE: Final = (*_BROKEN_GZIP, OSError)
 
 
 class Location:
@@ -33,6 +41,7 @@ class Location:
 
     Attributes:
         text: As the user wrote it.
+        name: The same for messages: a URI without the key and the options that may be in it.
         path: The local path; None for standard input and for other file systems.
         is_remote: Whether it is a URI of another file system (`s3://…`, `gs://…`, `file://…`).
         suffixes: The last two suffixes in lower case, such as `[".csv", ".gz"]`.
@@ -43,8 +52,29 @@ class Location:
         self.is_stdin = self.text == STDIN
         self.is_remote = isinstance(source, str) and "://" in source
         self.path = None if self.is_stdin or self.is_remote else Path(source)
-        named = PurePosixPath(urlsplit(self.text).path if self.is_remote else self.text)
+        self.name, named = _uri_parts(self.text) if self.is_remote else (self.text, PurePosixPath(self.text))
         self.suffixes = [suffix.lower() for suffix in named.suffixes[-2:]]
+
+    @property
+    def is_glob(self) -> bool:
+        """Whether it is a pattern, such as `photos/*.jpg`, and no file of that very name."""
+        return self.path is not None and glob.has_magic(_ESCAPED.sub("", self.text)) and not self.path.exists()
+
+    @property
+    def absolute(self) -> str:
+        """The same place in words that hold in any working folder."""
+        if self.path is None:
+            return self.text
+        if not self.is_glob or self.path.is_absolute():
+            return str(self.path.absolute())
+        return f"{glob.escape(str(Path.cwd()))}/{self.path}"
+
+    @property
+    def glob_parts(self) -> tuple[Path, tuple[str, ...]]:
+        """Of a pattern: the folder that it begins in, and a pattern for each part of the names in there."""
+        parts = Path(self.text).parts
+        fixed = next(place for place, part in enumerate(parts) if glob.has_magic(_ESCAPED.sub("", part)))
+        return Path(*(_ESCAPED.sub(r"\1", part) for part in parts[:fixed])), parts[fixed:]
 
     @property
     def folder(self) -> Path | None:
@@ -52,6 +82,15 @@ class Location:
         if self.path is not None:
             return self.path.absolute().parent
         return Path.cwd() if self.is_stdin else None
+
+
+def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
+    """A URI without the key and the options that may be in it, and its path."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # what is no URI is said by whoever opens it
+        return uri, PurePosixPath(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl(), PurePosixPath(parts.path)
 
 
 class HashingReader(io.RawIOBase):
@@ -84,7 +123,7 @@ def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any
     """Open the bytes as they are stored, as something with `read`.
 
     Raises:
-        ManifestError: It is missing, a folder, or may not be read.
+        ManifestError: It is missing, or may not be read.
     """
     if location.is_stdin:
         yield stdin or sys.stdin.buffer
@@ -93,45 +132,83 @@ def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any
         opened = location.path.open("rb") if location.path is not None else _open_remote(location)
     except (OSError, ValueError, ImportError) as error:
         # pyarrow says ArrowInvalid, a ValueError, for a scheme that it does not know.
-        raise _cannot_open(location, error) from error
+        raise cannot_open(location, error) from error
     with opened:
         yield opened
 
 
 def _open_remote(location: Location) -> Any:
     """Open a URI through Arrow's file systems; nothing is unpacked on the way."""
-    scheme = location.text.partition("://")[0].lower()
-    if scheme in {"http", "https"}:
-        raise ValueError("a manifest is not read over HTTP: download it first")
-    from pyarrow import fs  # noqa: PLC0415 (only for manifests elsewhere)
-
-    filesystem, path = fs.FileSystem.from_uri(location.text)
-    if filesystem.get_file_info(path).type == fs.FileType.Directory:
-        raise IsADirectoryError(location.text)
+    filesystem, path = remote_file_system(location)
     return filesystem.open_input_file(path)
 
 
-def _cannot_open(location: Location, error: Exception) -> ManifestError:
+def remote_file_system(location: Location) -> tuple[Any, str]:
+    """The file system of a URI, as `pyarrow.fs` has it, and the path on it. Asks no server.
+
+    `s3://`, `gs://`, `abfs://`, `file://` and others are Arrow's own. `az://CONTAINER/PATH` is the container of the
+    account that AZURE_STORAGE_ACCOUNT_NAME names, with the key AZURE_STORAGE_ACCOUNT_KEY or the login of this machine.
+    `hf://` needs the package huggingface_hub.
+
+    Raises:
+        ManifestError: The scheme is not known, or what it needs is missing.
+    """
+    scheme, _, path = location.text.partition("://")
+    try:
+        from pyarrow import fs  # noqa: PLC0415 (only for manifests elsewhere)
+
+        match scheme.lower():
+            case "http" | "https":
+                _refuse_http()
+            case "az":
+                return _azure(fs), path
+            case "hf":
+                return _hugging_face(fs), path
+        found: tuple[Any, str] = fs.FileSystem.from_uri(location.text)
+    except (OSError, ValueError, ImportError) as error:
+        # pyarrow says ArrowInvalid, a ValueError, for a scheme that it does not know.
+        raise cannot_open(location, error) from error
+    return found
+
+
+def _refuse_http() -> None:
+    raise ValueError("a manifest is not read over HTTP: download it first")
+
+
+def _azure(fs: Any) -> Any:
+    if not hasattr(fs, "AzureFileSystem"):
+        raise ImportError("this pyarrow knows no Azure: pip install --upgrade pyarrow")
+    account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if not account:
+        raise ValueError("set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY where a key is needed")
+    return fs.AzureFileSystem(account, account_key=os.environ.get("AZURE_STORAGE_ACCOUNT_KEY"))
+
+
+def _hugging_face(fs: Any) -> Any:
+    try:
+        hub: Any = import_module("huggingface_hub")  # not among our requirements
+    except ImportError:
+        raise ImportError("hf:// needs another package: pip install huggingface_hub") from None
+    return fs.PyFileSystem(fs.FSSpecHandler(hub.HfFileSystem()))
+
+
+def cannot_open(location: Location, error: Exception) -> ManifestError:
+    """The error for a place that cannot be opened or read."""
     if isinstance(error, FileNotFoundError):
-        return ManifestError(f"{location.text}: there is no such file", hint="Check the manifest's path.")
-    if isinstance(error, IsADirectoryError):
-        return ManifestError(
-            f"{location.text}: this is a folder, not a manifest",
-            hint="Name one file; a list of the folder's files, one path a line under the header `path`, will do.",
-        )
-    return ManifestError(f"{location.text}: it cannot be opened: {error}")
+        return ManifestError(f"{location.name}: there is no such file", hint="Check the manifest's path.")
+    return ManifestError(f"{location.name}: it cannot be opened: {error}")
 
 
-def unpacked(raw: io.RawIOBase, location: Location) -> io.BufferedIOBase:
+def unpacked(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.GzipFile:
     """The bytes without gzip, if the name or the first two bytes say gzip.
 
     Raises:
         ManifestError: It is Parquet under another name, or on standard input.
     """
-    stream = io.BufferedReader(raw, _CHUNK_BYTES)
+    stream: io.BufferedReader = io.BufferedReader(raw, _CHUNK_BYTES)
     if stream.peek(4)[:4] == _PARQUET_MAGIC:
         raise ManifestError(
-            f"{location.text}: this is Parquet, which is read from its end",
+            f"{location.name}: this is Parquet, which is read from its end",
             hint="Name it as a file that ends in .parquet.",
         )
     if location.suffixes[-1:] == [".gz"] or stream.peek(2)[:2] == _GZIP_MAGIC:
@@ -147,7 +224,7 @@ class Lines:
         number: The number of the line last given, counted from 1; 0 before the first.
     """
 
-    def __init__(self, stream: io.BufferedIOBase, name: str) -> None:
+    def __init__(self, stream: io.BufferedReader | gzip.GzipFile, name: str) -> None:
         self._stream = stream
         self.name = name
         self.number = 0
@@ -166,16 +243,40 @@ class Lines:
         """The first line that is not blank, without taking it away; empty when there is none."""
         for line in self:
             if line.strip():
-                self._pushed.append(line)
+                self.push_back([line])
                 return line
         return ""
 
-    def error(self, message: str, *, hint: str = "") -> ManifestError:
-        """An error that names the file and the current line."""
-        return ManifestError(f"{self.name}:{max(self.number, 1)}: {message}", hint=hint)
+    def push_back(self, lines: Sequence[str]) -> None:
+        """Give lines back, in their order: the last ones that were taken are the next to come."""
+        self._pushed.extend(reversed(lines))
+        self.number -= len(lines)
+
+    def head(self) -> bytes:
+        """Some of the first bytes, before any line is taken; none are taken away."""
+        try:
+            return self._stream.peek(_PEEKED_BYTES)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def rest(self, most_bytes: int) -> bytes:
+        """All bytes, before any line is taken, or the first `most_bytes` and some more."""
+        chunks, size = [], 0
+        try:
+            while size <= most_bytes and (chunk := self._stream.read(_CHUNK_BYTES)):
+                chunks.append(chunk)
+                size += len(chunk)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+        return b"".join(chunks)
+
+    def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
+        """An error that names the file and a line, the current one unless `line` says another."""
+        return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
     def _next(self) -> str:
         if self._pushed:
+            self.number += 1
             return self._pushed.pop()
         raw = self._read()
         self.number += bool(raw)  # the end is no line
@@ -193,9 +294,11 @@ class Lines:
     def _read(self) -> bytes:
         try:
             return self._stream.readline(MAX_LINE_BYTES + 1)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            self.number += 1
-            raise self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.") from error
-        except OSError as error:
-            self.number += 1
-            raise self.error(f"it cannot be read on: {error}") from error
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> ManifestError:
+        self.number += 1
+        if isinstance(error, _BROKEN_GZIP):
+            return self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.")
+        return self.error(f"it cannot be read on: {error}")

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from lightmeter.models.vocabulary import VIDEO_SUFFIXES
+from lightmeter.models.vocabulary import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
 __all__ = [
     "IMAGE_FORMATS",
@@ -30,12 +30,6 @@ VIDEO_FORMATS: Final = ("mp4", "webm", "mov", "mkv", "avi")
 
 SNIFF_BYTES: Final = 64
 """How many first bytes `sniff` wants; fewer may leave a container unrecognised."""
-
-_IMAGE_SUFFIXES: Final = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".webp", ".bmp", ".avif", ".heic", ".heif"}
-    | {".tif", ".tiff"}
-)
-_VIDEO_SUFFIXES: Final = frozenset({*VIDEO_SUFFIXES, ".m4v", ".qt"})
 
 _IMAGE_MAGIC: Final = (
     (b"\xff\xd8\xff", "jpeg"),
@@ -136,6 +130,6 @@ def kind_from_name(name: str) -> MediaKind | None:
     """
     path = urlsplit(name).path if "://" in name else name
     suffix = PurePosixPath(path).suffix.lower()
-    if suffix in _IMAGE_SUFFIXES:
+    if suffix in IMAGE_SUFFIXES:
         return "image"
-    return "video" if suffix in _VIDEO_SUFFIXES else None
+    return "video" if suffix in (*VIDEO_SUFFIXES, *MORE_VIDEO_SUFFIXES) else None

@@ -16,6 +16,7 @@ __all__ = [
     "DEFAULT_TAG_SCORE",
     "FEATURES",
     "FILE_TOO_LARGE",
+    "IMAGE_SUFFIXES",
     "INSUFFICIENT_CREDITS",
     "INVALID_FORMAT",
     "INVALID_URLS",
@@ -23,6 +24,7 @@ __all__ = [
     "LIKELIHOOD_SEVERITY",
     "MAX_FILE_BYTES",
     "MAX_QUERY_CHARS",
+    "MORE_VIDEO_SUFFIXES",
     "NO_CREDITS",
     "PARAMS_REQUIRED",
     "QUERY_TOO_LONG",
@@ -68,6 +70,12 @@ MAX_FILE_BYTES: Final = 20 * 1024 * 1024
 MAX_QUERY_CHARS: Final = 2048
 RESULT_LIFETIME_S: Final = 24 * 3600
 VIDEO_SUFFIXES: Final = (".mp4", ".webm", ".mov", ".mkv", ".avi")
+IMAGE_SUFFIXES: Final = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".webp", ".bmp", ".avif", ".heic", ".heif"),
+    *(".tif", ".tiff"),
+)
+MORE_VIDEO_SUFFIXES: Final = (".m4v", ".qt")
+"""Other names of the same video containers."""
 
 ACCESS_DENIED: Final = "Access denied."
 PARAMS_REQUIRED: Final = "File/URL params are required."

@@ -41,7 +41,8 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
     """Read a manifest, check it, and say what it would cost. Spends nothing.
 
     Args:
-        source: A path or `s3://` address of a manifest, a DataFrame, or a list of URLs.
+        source: A path or `s3://` address of a manifest; a folder or a glob of media or of Parquet files; a DataFrame, a
+            Series or a list of URLs, `Path`s or dicts.
         options: The fields of `lightmeter.pipeline.options.Options`.
 
     Raises:
@@ -88,9 +89,9 @@ async def begin(source: ManifestSource, out: Path | str, **options: Unpack[PlanO
         As `plan`; SettingsError also if there is no key, the folder holds another run, or consent is needed;
         Unreachable: the service cannot be reached. Key and service are looked at before the first row.
     """
-    folder = Path(out)
-    if await asyncio.to_thread(holds_run_of, folder, source):
-        changes = changed_options(folder, make_options(**options))
+    folder, wanted = Path(out), make_options(**options)
+    if await asyncio.to_thread(holds_run_of, folder, source, wanted):
+        changes = changed_options(folder, wanted)
         await store_options(folder, read_header(folder).options.model_copy(update=changes))
     else:
         wanted = make_options(**options)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Annotated, Any, Final, Literal, TypedDict
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from lightmeter.errors import SettingsError
+from lightmeter.manifest.rows import ReadOptions
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import (
     DEFAULT_CAPTURE_INTERVAL_S,
@@ -17,11 +19,15 @@ from lightmeter.models.vocabulary import (
     FEATURES,
     ROLES,
 )
+from lightmeter.pricing.rates import OwnPrices, own_prices
 
-__all__ = ["ASKED", "Options", "PlanOptions", "make_options"]
+__all__ = ["ASKED", "READ", "Options", "PlanOptions", "make_options"]
 
 ASKED: Final = ("features", "backends", "role", "language", "prompt", "tag_score", "capture_interval", "max_frames")
 """Options that decide what an answer holds and costs; the others say how much, how fast and where to."""
+
+READ: Final = ("url_column", "id_column", "kind_column", "lenient")
+"""Options that decide which rows a manifest has."""
 
 
 class PlanOptions(TypedDict, total=False):
@@ -46,6 +52,11 @@ class PlanOptions(TypedDict, total=False):
     sole_spender: bool
     table_format: Literal["parquet", "delta"]
     base_url: str | None
+    url_column: str | None
+    id_column: str | None
+    kind_column: str | None
+    lenient: bool
+    prices: OwnPrices | Mapping[str, Any] | PathLike[str] | str | None
 
 
 def _names(value: Any) -> Any:
@@ -84,6 +95,12 @@ class Options(BaseModel):
             charged.
         table_format: What the tables are written as.
         base_url: The service; None means the embedded one.
+        url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
+        id_column: Its column of ids; None means `id`.
+        kind_column: Its column of kinds; None means `kind`.
+        lenient: A record of CSV whose quote is not closed is a bad row; otherwise it is an error.
+        prices: The user's own prices, over the shipped table: given as a file or as what stands in one, kept as they
+            were then; None means those of the settings, if there are any.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -107,6 +124,11 @@ class Options(BaseModel):
     sole_spender: bool = False
     table_format: Literal["parquet", "delta"] = "parquet"
     base_url: str | None = None
+    url_column: str | None = Field(default=None, min_length=1)
+    id_column: str | None = Field(default=None, min_length=1)
+    kind_column: str | None = Field(default=None, min_length=1)
+    lenient: bool = False
+    prices: Annotated[OwnPrices | None, BeforeValidator(own_prices)] = None
 
     @field_validator("features")
     @classmethod
@@ -117,6 +139,11 @@ class Options(BaseModel):
     @classmethod
     def _known_role(cls, value: str) -> str:
         return _all_known((value.lower(),), ROLES, "role")[0]
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """How the manifest is read."""
+        return ReadOptions(**{name: getattr(self, name) for name in READ})
 
     def request(
         self, *, urls: Sequence[str] = (), files: Sequence[str] = (), names: Sequence[str] = ()

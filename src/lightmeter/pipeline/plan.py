@@ -33,11 +33,21 @@ from lightmeter.pipeline.planfile import PLAN_VERSION, write_saved
 from lightmeter.pipeline.preflight import ServiceInfo, must_be_offered, nothing_offered
 from lightmeter.pipeline.reuse import reuse_answers
 from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
-from lightmeter.pricing.rates import RateTable, default_rates, pairs, per_image
+from lightmeter.pricing.rates import OwnPrices, RateTable, default_rates, load_prices, pairs, per_image
 from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 
-__all__ = ["Plan", "Reason", "fresh_run_id", "must_be_explicit", "plan_in", "price_of", "rates_for"]
+__all__ = [
+    "Plan",
+    "Reason",
+    "fresh_run_id",
+    "must_be_explicit",
+    "plan_in",
+    "price_of",
+    "prices_named",
+    "rates_for",
+    "with_prices",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +141,7 @@ class Plan:
             "plan_version": PLAN_VERSION,
             "lightmeter": __version__,
             "run_id": self.run_id,
-            "manifest": {"name": self.manifest, "sha256": self.manifest_sha256},
+            "manifest": {"name": self.manifest, "sha256": self.manifest_sha256, "rows_read": self.rows},
             "rows": self.rows,
             "counts": self.counts,
             "reasons": [asdict(reason) for reason in self.reasons],
@@ -191,12 +201,14 @@ class Plan:
         _refuse(self.needs_consent)
 
     def __str__(self) -> str:
-        lines = [f"{self.manifest}: {self.rows} rows, {self.counts['pending']} to send, {self.credits}"]
+        lines = [f"{self.manifest}: {self.rows} rows read, {self.counts['pending']} to send, {self.credits}"]
         if self.counts["ok"]:
             lines.append(f"  {self.counts['ok']} rows are answered by earlier runs, which saves {self.saved}")
         lines += [
             f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in self.reasons
         ]
+        if self.options.prices is not None:
+            lines.append(f"  {prices_named(self.options.prices)}")
         lines += [f"  {sentence}" for sentence in self.payments]
         if self.service.note is not None:
             lines.append(f"  note: {self.service.note}")
@@ -212,16 +224,44 @@ class Plan:
 _UNKNOWN: Final = ServiceInfo()
 
 
+def prices_named(own: OwnPrices) -> str:
+    """Whose prices a plan stands on, besides the shipped ones, as a person reads it."""
+    return f"own prices of {', '.join(own.rates)}" + (f": {own.path}" if own.path else "")
+
+
+def with_prices(options: Options, settings: Settings) -> Options:
+    """The options with the user's own prices in them, where the settings name a file and the options have none.
+
+    Raises:
+        SettingsError: the file holds no prices.
+    """
+    if options.prices is not None or settings.prices is None:
+        return options
+    return options.model_copy(update={"prices": load_prices(settings.prices)})
+
+
 def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> RateTable:
     """The price table a run with these options is planned with.
 
-    The embedded service has its own defaults. A service that lists its back ends names their prices too, which are
-    newer than those of the shipped table.
+    A service that lists its back ends names their prices too, which are newer than those of the shipped table; the
+    user's own come before both. The embedded service has its own defaults and charges by the shipped table: no price
+    of its back ends is below that.
+
+    Raises:
+        SettingsError: the file that the settings name holds no prices.
     """
-    rates = default_rates()
-    if is_embedded(options, settings):
-        return rates.with_defaults(EMBEDDED_BACKENDS)
-    return service.rates(rates)
+    shipped, own = default_rates(), with_prices(options, settings).prices
+    embedded = is_embedded(options, settings)
+    rates = shipped if embedded else service.rates(shipped)
+    rates = rates if own is None else rates.with_own(own)
+    if not embedded:
+        return rates
+    local = {
+        backend: {feature: max(price, rates.rates[backend].get(feature, 0)) for feature, price in prices.items()}
+        for backend, prices in shipped.rates.items()
+        if backend in EMBEDDED_BACKENDS
+    }
+    return rates.with_rates(local).with_defaults(EMBEDDED_BACKENDS)
 
 
 def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
@@ -355,7 +395,7 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
 
 def _asks_otherwise(before: Options, now: Options) -> bool:
     """Whether rows could stand or cost otherwise, and not only the budget and the pace are others."""
-    return any(getattr(before, name) != getattr(now, name) for name in (*ASKED, "base_url", "reuse"))
+    return any(getattr(before, name) != getattr(now, name) for name in (*ASKED, "base_url", "reuse", "prices"))
 
 
 def _counts_frames_otherwise(before: Options, now: Options) -> bool:

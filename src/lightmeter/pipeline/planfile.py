@@ -7,6 +7,7 @@ checked before any of them is believed: a plan is what was agreed to, and is don
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import json
@@ -78,8 +79,14 @@ class SavedPlan:
 
 
 def is_plan_file(name: str) -> bool:
-    """Whether a name is that of a plan file: no manifest ends in `.json`."""
-    return name.lower().endswith(".json")
+    """Whether a name is that of a plan file: it ends in `.json`, and no JSON array is in it, which is a manifest."""
+    if not name.lower().endswith(".json") or "://" in name:
+        return False
+    try:
+        with Path(name).open("rb") as file:
+            return not file.read(64).lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith(b"[")
+    except OSError:
+        return True  # whoever reads it says what is wrong with it
 
 
 def write_saved(path: Path, head: dict[str, Any], rows: Iterable[SavedRow]) -> None:

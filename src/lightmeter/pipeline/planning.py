@@ -21,18 +21,20 @@ from lightmeter.journal.changes import put_meta
 from lightmeter.journal.planned import PlannedFinding, PlannedRow, add_rows, restore_rows, reuse
 from lightmeter.journal.store import Journal
 from lightmeter.manifest.canonical import canonical_url
+from lightmeter.manifest.folders import stored_digest
 from lightmeter.manifest.item import Item
-from lightmeter.manifest.readers import ManifestReader, ManifestSource
-from lightmeter.manifest.sources import HashingReader, Location, open_raw
+from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
+from lightmeter.manifest.sources import Location
 from lightmeter.media.facts import kind_from_name
 from lightmeter.pipeline.options import Options, make_options
-from lightmeter.pipeline.plan import Plan, fresh_run_id, plan_in, price_of
+from lightmeter.pipeline.plan import Plan, fresh_run_id, plan_in, price_of, with_prices
 from lightmeter.pipeline.planfile import SavedPlan, read_saved
 from lightmeter.pipeline.preflight import ServiceInfo, preflight
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.reuse import answers_of, reuse_answers
 from lightmeter.prechecks.check import Checked, Checker
 from lightmeter.pricing.estimate import frames_of
+from lightmeter.pricing.rates import load_prices
 from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.delta import need_deltalake
@@ -75,7 +77,8 @@ async def planning(
     """
     clock = clock or SystemClock()
     _must_be_writable(options)
-    reader = ManifestReader(source)
+    options = with_prices(options, settings)
+    reader = ManifestReader(source, options=options.read_options)
     service = await preflight(options, settings, required=to_spend)
     prices = price_of(options, settings, service)
     scratch = Scratch()
@@ -112,12 +115,8 @@ def _must_be_writable(options: Options) -> None:
 
 def _where(source: ManifestSource) -> dict[str, str]:
     """Where the manifest can be found again; nothing for what is only in memory, or was read from standard input."""
-    if not isinstance(source, str | Path):
-        return {}
-    location = Location(source)
-    if location.is_stdin:
-        return {}
-    return {"manifest_path": location.text if location.path is None else str(location.path.absolute())}
+    location = location_of(source)
+    return {} if location is None or location.is_stdin else {"manifest_path": location.absolute}
 
 
 async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
@@ -219,6 +218,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         options = _same_service(saved, make_options(**saved.head["options"]), settings)
         _must_be_writable(options)
         _same_manifest(saved)
+        _same_price_file(options)
         service = ServiceInfo.from_dict(saved.head.get("service"))
         meta = _same_prices(saved, price_of(options, settings, service))
     except (KeyError, TypeError, ValueError) as error:
@@ -287,10 +287,17 @@ def _same_manifest(saved: SavedPlan) -> None:
     beside = saved.path.parent / Path(name).name
     moved = "://" not in place and not Path(place).exists() and beside.exists()
     location = Location(beside if moved else place if "://" in place else Path(place))
-    with open_raw(location) as opened:
-        found = HashingReader(opened).finish()
-    if found != manifest["sha256"]:
+    if stored_digest(location) != manifest["sha256"]:
         raise PlanChanged(f"{name} changed since it was planned.", hint=_PLAN_AGAIN)
+
+
+def _same_price_file(options: Options) -> None:
+    """The user's own prices are in the plan; where their file is still there, it must hold the same."""
+    own = options.prices
+    if own is None or own.path is None or not Path(own.path).exists():
+        return
+    if load_prices(Path(own.path)) != own:
+        raise PlanChanged(f"{own.path} changed since it was planned.", hint=_PLAN_AGAIN)
 
 
 def _same_prices(saved: SavedPlan, prices: dict[str, str]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from lightmeter.journal.changes import get_meta, put_meta
 from lightmeter.journal.items import count_by_status
 from lightmeter.journal.proofs import open_submissions
 from lightmeter.journal.store import Journal, copy_journal, journal_path, reading, run_lock, set_aside
-from lightmeter.manifest.readers import ManifestReader, ManifestSource
+from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.pipeline.embedded import Endpoint, endpoint
 from lightmeter.pipeline.keybudget import KeyBudget, key_budget
-from lightmeter.pipeline.options import ASKED, Options
+from lightmeter.pipeline.options import ASKED, READ, Options
 from lightmeter.pipeline.plan import Plan, fresh_run_id
 from lightmeter.pipeline.rollback import FORMER_RUNS, Check, watermarked
 from lightmeter.settings import Settings
@@ -193,11 +192,13 @@ def changed_options(out: Path, now: Options, named: Collection[str] | None = Non
         named: Only these were said: the run keeps what was not, above all its budget. None means all were.
 
     Raises:
-        SettingsError: something differs that changes what is asked for.
+        SettingsError: something differs that changes what is asked for, or how the manifest is read.
     """
     before = read_header(out).options
     changed = {name: value for name, value in now if value != getattr(before, name)}
-    fixed = [name.replace("_", "-") for name in changed if name in ASKED]
+    if now.prices is None:  # the run keeps the prices that it was planned with
+        changed.pop("prices", None)
+    fixed = [name.replace("_", "-") for name in changed if name in (*ASKED, *READ, "prices")]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
@@ -212,13 +213,11 @@ async def store_options(out: Path, options: Options) -> None:
         await journal.write(put_meta({"options": options.model_dump_json()}))
 
 
-def holds_run_of(out: Path, source: ManifestSource) -> bool:
+def holds_run_of(out: Path, source: ManifestSource, options: Options) -> bool:
     """Whether `out` already holds a run of this very manifest, so that there is nothing to plan anew."""
     if not journal_path(out).exists():
         return False
-    reader = ManifestReader(source)
-    deque(reader, maxlen=0)  # the hash is known once all of it was read
-    return read_header(out).manifest_sha256 == reader.sha256
+    return read_header(out).manifest_sha256 == digest_of(source, options.read_options)
 
 
 def holds_plan(out: Path, plan: Plan) -> bool:

@@ -2,19 +2,22 @@
 
 Money is never a float here. Prices are millicredits (1000 are one credit, one credit is one cent); what is
 charged, held and budgeted is whole credits. The table shipped beside this module is dated, because prices
-age; another one can be given. How a charge is rounded up is not documented by the hosted service, so both
-ways are here as hypotheses.
+age; the user can lay prices of their own over it. How a charge is rounded up is not documented by the hosted
+service, so both ways are here as hypotheses.
 """
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
+from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -25,11 +28,15 @@ from lightmeter.models.vocabulary import FEATURES
 __all__ = [
     "MILLICREDITS",
     "PROMPT_BLOCK_CHARS",
+    "OwnPrices",
     "RateTable",
     "Rounding",
     "default_rates",
+    "load_prices",
     "load_rates",
+    "own_prices",
     "pairs",
+    "parse_prices",
     "parse_rates",
     "per_image",
     "request_price",
@@ -41,6 +48,8 @@ MILLICREDITS: Final = 1000
 
 PROMPT_BLOCK_CHARS: Final = 2500
 """Characters of a custom prompt that one description price covers; each further block costs it again."""
+
+_MOST_MILLICREDITS: Final = 10**12  # a billion credits for a picture is no price
 
 
 class Rounding(StrEnum):
@@ -93,6 +102,15 @@ class RateTable:
         """
         return replace(self, defaults=tuple(backends))
 
+    def with_own(self, own: OwnPrices) -> RateTable:
+        """This table with the user's prices over it: a back end that is in both has the user's alone."""
+        return replace(
+            self,
+            rates={**self.rates, **own.rates},
+            defaults=own.defaults or self.defaults,
+            prompt_block_chars=own.prompt_block_chars or self.prompt_block_chars,
+        )
+
     def with_rates(self, more: Mapping[str, Mapping[str, int]]) -> RateTable:
         """The same table with back ends added or priced anew: back end → feature → millicredits.
 
@@ -100,6 +118,23 @@ class RateTable:
             SettingsError: a price is not a whole number of millicredits, 0 or more.
         """
         return replace(self, rates={**self.rates, **more})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPrices:
+    """Prices of the user's own, to be laid over a table.
+
+    Attributes:
+        rates: Back end → feature → millicredits for each image or video frame, 0 or more.
+        defaults: Back ends a request without `backend` uses; none: those of the table below.
+        prompt_block_chars: Characters of a custom prompt that one description price covers; None: as the table below.
+        path: The file they were read from; None for others. Equal prices are equal wherever they come from.
+    """
+
+    rates: Mapping[str, Mapping[str, int]]
+    defaults: tuple[str, ...] = ()
+    prompt_block_chars: int | None = None
+    path: str | None = field(default=None, compare=False)
 
 
 def _is_count(value: object) -> bool:
@@ -114,38 +149,154 @@ def default_rates() -> RateTable:
 
 
 def load_rates(path: Path) -> RateTable:
-    """Read a price table of your own, written like the shipped `rates.json`.
+    """Read a whole price table, written like the shipped `rates.json`, as JSON or TOML.
 
     Raises:
         SettingsError: the file cannot be read, or is no price table.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror or error}.") from error
-    return parse_rates(content, name=str(path))
+    return parse_rates(_content(path), name=str(path))
 
 
 def parse_rates(content: bytes, *, name: str) -> RateTable:
-    """Make a table of the bytes of a `rates.json`; `name` is what messages call it.
+    """Make a table of the bytes of a `rates.json`.
+
+    Args:
+        content: The bytes.
+        name: What messages call them; one that ends in `.toml` is TOML, any other JSON.
 
     Raises:
-        SettingsError: the bytes are no price table.
+        SettingsError: the bytes are no price table; the message says where.
     """
+    data = _parsed(content, name)
+    own = _prices_in(data, name)
+    if "as_of" not in data:
+        raise SettingsError(f"{name}: 'as_of' is missing.")
+    local = tuple(backend.strip().lower() for backend, entry in data["backends"].items() if entry.get("local", False))
     try:
-        data: Any = json.loads(content)
-        backends = data["backends"]
-        return RateTable(
-            as_of=date.fromisoformat(data["as_of"]),
-            rates={backend: entry["prices"] for backend, entry in backends.items()},
-            defaults=tuple(backend for backend, entry in backends.items() if entry.get("default", False)),
-            local=tuple(backend for backend, entry in backends.items() if entry.get("local", False)),
-            prompt_block_chars=data.get("prompt_block_chars", PROMPT_BLOCK_CHARS),
-        )
-    except KeyError as error:
-        raise SettingsError(f"{name}: {error} is missing.") from error
-    except (AttributeError, TypeError, ValueError) as error:
+        as_of = date.fromisoformat(str(data["as_of"]))
+    except ValueError as error:
+        raise SettingsError(f"{name} is no price table: as_of: {error}.") from error
+    return RateTable(as_of, own.rates, own.defaults, local, own.prompt_block_chars or PROMPT_BLOCK_CHARS)
+
+
+def own_prices(given: object) -> OwnPrices | None:
+    """The user's prices of whatever they were given as: the path of a file, what such a file holds, or None.
+
+    Raises:
+        SettingsError: they cannot be read, or are no prices; the message names the file and the place in it.
+    """
+    if given is None or isinstance(given, OwnPrices):
+        return given
+    if isinstance(given, str | PathLike):
+        return load_prices(Path(given))
+    if isinstance(given, Mapping) and "rates" in given:  # as they were kept with a plan
+        return OwnPrices(**{**given, "defaults": tuple(given.get("defaults", ()))})
+    return _prices_in(given, "prices")
+
+
+def load_prices(path: Path) -> OwnPrices:
+    """Read a price file of the user's, JSON or TOML (`.toml`); see `parse_prices`.
+
+    Raises:
+        SettingsError: the file cannot be read, or holds no prices; the message names it and the place in it.
+    """
+    return replace(parse_prices(_content(path), name=str(path)), path=str(path.absolute()))
+
+
+def parse_prices(content: bytes, *, name: str) -> OwnPrices:
+    """Read prices from the bytes of a file that is written like the shipped `rates.json`.
+
+    Only `backends.NAME.prices` is needed. Prices are whole millicredits; where `unit` is `credits` they are credits,
+    with at most three digits behind the point. `as_of` and all else that is not known here are ignored.
+
+    Args:
+        content: The bytes.
+        name: What messages call them; one that ends in `.toml` is TOML, any other JSON.
+
+    Raises:
+        SettingsError: they are no prices; the message says where.
+    """
+    return _prices_in(_parsed(content, name), name)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror or error}.") from error
+
+
+def _parsed(content: bytes, name: str) -> Any:
+    """The values in a file; numbers with a point are `Decimal`, because prices are exact."""
+    try:
+        if name.lower().endswith(".toml"):
+            return tomllib.loads(content.decode(), parse_float=Decimal)
+        return json.loads(content, parse_float=Decimal)
+    except ValueError as error:
         raise SettingsError(f"{name} is no price table: {error}.") from error
+
+
+def _prices_in(data: object, name: str) -> OwnPrices:
+    backends = _named(_named({"": data}, "", name), "backends", name)
+    to_milli = _unit(data, name)
+    rates: dict[str, dict[str, int]] = {}
+    defaults = []
+    for backend in backends:
+        entry = _named(backends, backend, name, "backends")
+        prices = _named(entry, "prices", name, f"backends.{backend}")
+        for feature in prices:
+            if feature not in FEATURES:
+                raise SettingsError(
+                    f"{name}: backends.{backend}.prices: there is no feature {feature!r}.",
+                    hint=f"Features: {', '.join(FEATURES)}.",
+                )
+        key = backend.strip().lower()  # as back ends are asked for
+        rates[key] = {
+            feature: _millicredits(price, to_milli, f"{name}: price of {backend} {feature}")
+            for feature, price in prices.items()
+        }
+        if entry.get("default", False):
+            defaults.append(key)
+    block = data.get("prompt_block_chars") if isinstance(data, Mapping) else None
+    if block is not None and not (_is_count(block) and block):
+        raise SettingsError(f"{name}: prompt_block_chars: {block} is not a whole number above 0.")
+    return OwnPrices(rates, tuple(defaults), block)
+
+
+def _named(table: object, key: str, name: str, place: str = "") -> Mapping[str, Any]:
+    """The table of names under a key of another one."""
+    where = f"{place}.{key}".strip(".")
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{name} is no price table: {place or 'it'} is no table of names.")
+    if key not in table:
+        raise SettingsError(f"{name}: {where!r} is missing.")
+    if not isinstance(table[key], Mapping):
+        raise SettingsError(f"{name} is no price table: {where or 'it'} is no table of names.")
+    found: Mapping[str, Any] = table[key]
+    return found
+
+
+def _unit(data: Any, name: str) -> int:
+    """What prices are multiplied with to be millicredits."""
+    unit = str(data.get("unit", "millicredits")).strip().lower()
+    if unit.startswith("millicredits"):
+        return 1
+    if unit.startswith("credits"):
+        return MILLICREDITS
+    raise SettingsError(f"{name}: unit: {unit!r} is neither 'credits' nor 'millicredits'.")
+
+
+def _millicredits(price: object, to_milli: int, what: str) -> int:
+    if isinstance(price, float):  # in Python; files give Decimal
+        price = Decimal(repr(price))
+    if isinstance(price, int | Decimal) and not isinstance(price, bool):
+        exact = Decimal(price) * to_milli
+        if exact.is_finite() and 0 <= exact <= _MOST_MILLICREDITS and exact == exact.to_integral_value():
+            return int(exact)
+    raise SettingsError(
+        f"{what}: {price} is not a whole number of millicredits, 0 or more.",
+        hint='Prices in credits, such as 0.15, need unit = "credits".',
+    )
 
 
 def pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) -> list[tuple[str, str]]:
@@ -162,7 +313,10 @@ def pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) ->
     for backend in chosen:
         if backend not in rates.rates:
             known = ", ".join(sorted(rates.rates))
-            raise SettingsError(f"No price is known for back end {backend!r}.", hint=f"Known back ends: {known}.")
+            raise SettingsError(
+                f"No price is known for back end {backend!r}.",
+                hint=f"Known back ends: {known}. Give its prices in a file: --prices FILE",
+            )
     offered = {feature for prices in rates.rates.values() for feature in prices}
     for feature in wanted:
         if feature not in FEATURES and feature not in offered:

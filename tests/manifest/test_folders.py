@@ -1,0 +1,319 @@
+"""Folders, globs and single files of media, and data sets of Parquet files, as manifests."""
+
+from __future__ import annotations
+
+import os
+import sys
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lightmeter.errors import ManifestError
+from lightmeter.manifest import ManifestReader, ReadOptions, stable_id
+from lightmeter.manifest.readers import digest_of
+from lightmeter.manifest.sources import Location, remote_file_system
+
+NAMES = ["B.JPG", "a.jpg", "a/deep/er.mp4", "a/x.png", "ab.webm", "é ü.gif"]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Media in folders, and beside them all that is not to be read."""
+    folder = tmp_path / "photos"
+    other = [".hidden.jpg", ".cache/x.jpg", "notes.txt", "a/.DS_Store", "out/journal.sqlite", "out/tables/a.png"]
+    for name in [*NAMES, *other]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode())
+    (folder / "loop").symlink_to(folder)
+    return folder
+
+
+def names(source, **options):
+    return [item.url for item in ManifestReader(source, **options)]
+
+
+@pytest.mark.parametrize("written", ["{}", "{}/", "{}/../photos"])
+def test_a_folder_of_media_is_a_row_for_each_file(photos, written):
+    """Files come in the order of their relative paths, recursively; hidden files, links and runs are left out."""
+    items = list(ManifestReader(written.format(photos)))
+    assert [item.url for item in items] == NAMES
+    assert [item.seq for item in items] == list(range(len(NAMES)))
+    assert items[2].path == str((photos if "/.." not in written else photos / ".." / "photos") / "a/deep/er.mp4")
+    assert [item.problem for item in items] == [None] * len(NAMES)
+    assert items[1].item_id == stable_id("a.jpg")
+
+
+def test_a_path_object_and_the_working_folder_are_folders_too(photos, monkeypatch):
+    """`Path("photos")` and `.` are the folder that they name."""
+    monkeypatch.chdir(photos)
+    assert names(photos) == names(".") == names(Path()) == NAMES
+
+
+GLOBS = {
+    "*.jpg": ["a.jpg"],
+    "**/*.[mp]*": ["a/deep/er.mp4", "a/x.png"],
+    "a/**": ["deep/er.mp4", "x.png"],
+    "*": ["B.JPG", "a.jpg", "ab.webm", "é ü.gif"],
+    "**/x.???": ["a/x.png"],
+    "*/*.png": ["a/x.png"],
+    "**": NAMES,
+}
+
+
+@pytest.mark.parametrize("pattern", GLOBS)
+def test_a_glob_is_expanded_by_us(photos, monkeypatch, pattern):
+    """A pattern in quotes is a row for each media file that matches, named relative to where the pattern begins."""
+    assert names(f"{photos}/{pattern}") == GLOBS[pattern]
+    monkeypatch.chdir(photos.parent)
+    assert names(f"photos/{pattern}") == GLOBS[pattern]
+    first = next(iter(ManifestReader(f"photos/{pattern}")))
+    assert Path(first.path).exists()
+
+
+def test_an_escaped_character_is_no_pattern(tmp_path):
+    """What is written as `[[]` or `[*]` stands for itself, also in the folder that a pattern begins in."""
+    (tmp_path / "my [x]").mkdir()
+    (tmp_path / "my [x]" / "a.jpg").touch()
+    assert names(f"{tmp_path}/my [[]x]/*.jpg") == ["a.jpg"]
+
+
+def test_a_file_whose_name_is_a_pattern_is_that_file(tmp_path):
+    """What exists under the very name is not expanded."""
+    for name in ("a[1].jpg", "a1.jpg"):
+        (tmp_path / name).touch()
+    assert names(tmp_path / "a[1].jpg") == ["a[1].jpg"]
+
+
+def test_one_media_file_is_a_manifest_of_one_row(photos):
+    """A picture's or a video's name in place of a manifest stands for itself."""
+    (item,) = ManifestReader(str(photos / "a/deep/er.mp4"))
+    assert (item.url, item.path) == ("er.mp4", str(photos / "a/deep/er.mp4"))
+
+
+def test_odd_names_are_rows_with_their_own_path(tmp_path):
+    """White space at the ends of a name is a part of it; a name that is not UTF-8 is a bad row."""
+    (tmp_path / " a.jpg").touch()
+    (tmp_path / "b\n.jpg").touch()
+    (tmp_path / os.fsdecode(b"c\xff.jpg")).touch()
+    (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere")
+    spaced, broken, odd, gone = ManifestReader(tmp_path)
+    assert (Path(spaced.path).exists(), Path(broken.path).exists()) == (True, True)
+    assert odd.problem == "its name is not UTF-8"
+    assert (gone.url, gone.problem) == ("gone.jpg", None)
+
+
+NO_MANIFESTS = {
+    "both": (["a.jpg", "b/c.parquet"], "1 pictures and videos and 1 Parquet files"),
+    "neither": (["notes.txt", "m.csv"], r"no picture, no video and no Parquet file \(2 other files, such as m.csv\)"),
+    "nothing": ([], "no picture, no video and no Parquet file$"),
+    "delta": (["_delta_log/0.json", "part.parquet"], "Delta table"),
+}
+
+
+@pytest.mark.parametrize("name", NO_MANIFESTS)
+def test_a_folder_that_is_no_manifest_says_what_it_holds(tmp_path, name):
+    """Media and Parquet together, neither of them, or a Delta table: one error that says what was found."""
+    files, message = NO_MANIFESTS[name]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    with pytest.raises(ManifestError, match=message) as raised:
+        list(ManifestReader(tmp_path))
+    assert str(raised.value).startswith(f"{tmp_path}: ")
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize("pattern", ["*.png", "nowhere/*.jpg", "*.txt"])
+def test_a_glob_without_a_file_to_read_is_an_error(tmp_path, pattern):
+    """No match is an error, and so is a match that is neither media nor Parquet."""
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(ManifestError, match=r"no file matches|no picture"):
+        list(ManifestReader(tmp_path / pattern))
+
+
+def test_a_missing_media_file_is_an_error(tmp_path):
+    """A media file that is not there is no manifest, as any other file."""
+    with pytest.raises(ManifestError, match="no such file"):
+        list(ManifestReader(tmp_path / "a.jpg"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_folder_that_may_not_be_read_is_an_error(photos):
+    """A sub-folder without permission is said, not left out."""
+    (photos / "a").chmod(0)
+    with pytest.raises(ManifestError, match="cannot be opened"):
+        list(ManifestReader(photos))
+    (photos / "a").chmod(0o700)
+
+
+def test_the_digest_of_media_is_that_of_names_sizes_and_times(photos):
+    """It changes with a file's name, size or time, not with what lies beside; contents are not read."""
+    reader = ManifestReader(photos)
+    list(reader)
+    before = reader.sha256
+    entries = [(name, (photos / name).stat()) for name in NAMES]
+    told = "".join(f"{name}\0{stat.st_size} {stat.st_mtime_ns}\n" for name, stat in entries)
+    assert before == sha256(told.encode()).hexdigest() == digest_of(str(photos))
+    (photos / "more.txt").touch()
+    assert digest_of(photos) == before
+    os.utime(photos / "a.jpg", ns=(0, 0))
+    touched = digest_of(photos)
+    (photos / "a.jpg").rename(photos / "z.jpg")
+    assert len({before, touched, digest_of(photos)}) == 3
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """A data set in hive partitions, whose files differ in columns and types."""
+    folder = tmp_path / "set"
+    tables = {
+        "year=2023/b.parquet": {"url": ["https://e.org/3.jpg"], "n": pa.array([3], pa.int32())},
+        "year=2023/a.parquet": {
+            "url": ["https://e.org/1.jpg", "https://e.org/2.jpg"],
+            "n": pa.array([1, 2], pa.int32()),
+        },
+        "year=2024/shop=x%20y/c.parquet": {"url": ["https://e.org/4.jpg"], "n": [2**40], "note": ["late"]},
+        "_temporary/d.parquet": {"url": ["https://e.org/5.jpg"]},
+    }
+    for name, columns in tables.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), folder / name)
+    (folder / "_SUCCESS").touch()
+    return folder
+
+
+def test_a_folder_of_parquet_is_one_manifest_in_path_order(parts):
+    """Files are read in the order of their paths; keys of folders are columns, and what a file lacks is null."""
+    reader = ManifestReader(parts)
+    items = list(reader)
+    assert [item.url for item in items] == [f"https://e.org/{n}.jpg" for n in range(1, 5)]
+    assert items[0].extra == {"n": 1, "note": None, "year": 2023, "shop": None}
+    assert items[3].extra == {"n": 2**40, "note": "late", "year": 2024, "shop": "x y"}
+    assert reader.extra_types == {"n": "int64", "note": "string", "year": "int64", "shop": "string"}
+    assert reader.sha256 == digest_of(parts)
+
+
+def test_its_digest_is_that_of_names_and_bytes(parts):
+    """Touching a file changes nothing; another byte, or another folder for the same file, does."""
+    before = digest_of(parts)
+    os.utime(parts / "year=2023/a.parquet", ns=(0, 0))
+    assert digest_of(parts) == before
+    (parts / "year=2022").mkdir()
+    (parts / "year=2023/a.parquet").rename(parts / "year=2022/a.parquet")
+    assert digest_of(parts) != before
+
+
+def test_a_glob_and_a_uri_of_parquet_are_the_same(parts):
+    """The files may be named by a pattern, or by a folder's URI."""
+    urls = [f"https://e.org/{n}.jpg" for n in range(1, 5)]
+    assert names(f"{parts}/**/*.parquet") == names(parts.as_uri()) == urls
+    assert names(f"{parts}/year=2023/*.parquet") == urls[:3]
+    assert digest_of(parts.as_uri()) == digest_of(parts)
+
+
+def test_many_files_come_in_order_and_batch_by_batch(tmp_path):
+    """Order is that of the paths however many files and row groups there are."""
+    for part in range(40):
+        urls = [f"https://e.org/{part:02}-{n:02}.jpg" for n in range(50)]
+        pq.write_table(pa.table({"url": urls}), tmp_path / f"{part:02}.parquet", row_group_size=7)
+    expected = chain.from_iterable([f"https://e.org/{part:02}-{n:02}.jpg" for n in range(50)] for part in range(40))
+    assert names(tmp_path) == list(expected)
+
+
+def test_relative_paths_in_a_data_set_are_relative_to_the_folder_named(tmp_path):
+    """Not to the folder of the part that holds the row."""
+    (tmp_path / "day=1").mkdir()
+    pq.write_table(pa.table({"path": ["media/a.jpg"]}), tmp_path / "day=1" / "p.parquet")
+    (item,) = ManifestReader(tmp_path)
+    assert item.path == str(tmp_path / "media/a.jpg")
+
+
+BAD_SETS = {
+    "empty": ({"a.parquet": b""}, "a.parquet cannot be read as Parquet"),
+    "unlike": ({"a.parquet": {"url": ["x"]}, "b.parquet": {"url": [1]}}, "b.parquet cannot be read .* with the others"),
+    "no url": ({"a.parquet": {"link": ["x"]}}, "no column is named"),
+    "key twice": ({"k=1/a.parquet": {"url": ["x"], "k": ["y"]}}, "cannot be read as Parquet"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SETS)
+def test_a_data_set_that_cannot_be_read_names_the_file(tmp_path, name):
+    """A part that is broken, or unlike the others, is one error."""
+    files, message = BAD_SETS[name]
+    for file, content in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        if isinstance(content, bytes):
+            (tmp_path / file).write_bytes(content)
+        else:
+            pq.write_table(pa.table(content), tmp_path / file)
+    with pytest.raises(ManifestError, match=message):
+        list(ManifestReader(tmp_path))
+
+
+def test_a_folder_of_media_has_no_columns_to_name(photos):
+    """A named column cannot be there, and that is said."""
+    with pytest.raises(ManifestError, match="no column is named `image`; it has no columns"):
+        list(ManifestReader(photos, options=ReadOptions(url_column="image")))
+
+
+def test_media_elsewhere_are_refused_with_a_way_out(photos):
+    """A folder's URI may name Parquet files; media are read from this machine."""
+    with pytest.raises(ManifestError, match="from this machine alone") as raised:
+        list(ManifestReader(photos.as_uri()))
+    assert "https" in raised.value.hint
+
+
+def test_schemes_name_file_systems(monkeypatch):
+    """gs:// and az:// are Arrow's file systems; no server is asked to know that."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    for uri, kind in (("gs://anonymous@bucket/m.csv", "gcs"), ("az://bucket/m.csv", "abfs")):
+        filesystem, path = remote_file_system(Location(uri))
+        assert (filesystem.type_name, path) == (kind, "bucket/m.csv")
+
+
+@pytest.mark.parametrize(("uri", "message"), [("az://c/m.csv", "AZURE_STORAGE_ACCOUNT_NAME"), ("hf://d/m.csv", "pip")])
+def test_what_a_scheme_needs_is_said_in_one_sentence(monkeypatch, uri, message):
+    """Without an account, or without the package, the error says what to set or to install."""
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ManifestError, match=message):
+        list(ManifestReader(uri))
+
+
+def test_a_data_set_of_hugging_face_is_read_through_its_own_package(monkeypatch, tmp_path):
+    """hf:// is what the HfFileSystem of huggingface_hub gives for the path."""
+    fsspec = pytest.importorskip("fsspec")
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "m.csv").write_text("url\nhttps://e.org/1.jpg\n")
+
+    there = fsspec.filesystem("dir", path=str(tmp_path), fs=fsspec.filesystem("file"))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfFileSystem=lambda: there))
+    assert names("hf://datasets/m.csv") == ["https://e.org/1.jpg"]
+
+
+def test_a_key_in_a_uri_is_not_told(tmp_path):
+    """Messages and lineage name the place, never the key that the URI may hold."""
+    location = Location("s3://KEY:SECRET@bucket/m.csv?region=eu-central-1&endpoint_override=x")
+    assert (location.name, location.suffixes) == ("s3://bucket/m.csv", [".csv"])
+    assert ManifestReader(location.text).name == "s3://bucket/m.csv"
+
+
+def test_keys_above_the_folder_named_are_no_columns(parts):
+    """Only what the folders below say of a row is a column of it."""
+    (item, *_) = ManifestReader(parts / "year=2023")
+    assert item.extra == {"n": 1}
+
+
+def test_a_part_whose_name_is_not_utf8_is_an_error(parts):
+    """Arrow cannot open it, and that is said."""
+    (parts / os.fsdecode(b"c\xff.parquet")).touch()
+    with pytest.raises(ManifestError, match="cannot be opened"):
+        list(ManifestReader(parts))
+    with pytest.raises(ManifestError, match="cannot be opened"):
+        digest_of(parts)

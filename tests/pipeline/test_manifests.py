@@ -1,0 +1,130 @@
+"""Folders, globs, data sets and named columns, from the plan to the tables."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lightmeter as lm
+from lightmeter.errors import ManifestError, PlanChanged, SettingsError
+from lightmeter.pipeline.api import begin
+from lightmeter.pipeline.options import make_options
+from lightmeter.pipeline.planfile import is_plan_file
+from lightmeter.pipeline.session import holds_run_of
+from lightmeter.testing import tiny_jpeg
+
+ASKED = {"features": ["colors"], "budget": 9}
+
+
+@pytest.fixture(autouse=True)
+def _no_service(monkeypatch, tmp_path, cache):
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Two pictures, one of them in a folder below, and a text."""
+    folder = tmp_path / "my [photos]"
+    (folder / "b").mkdir(parents=True)
+    (folder / "a.jpg").write_bytes(tiny_jpeg(1))
+    (folder / "b" / "c.jpg").write_bytes(tiny_jpeg(2))
+    (folder / "notes.txt").write_text("x")
+    return folder
+
+
+@pytest.fixture
+def parts(tmp_path, photos):
+    """The same pictures as rows of Parquet files in partitions."""
+    for day, name in ((1, "a.jpg"), (2, "b/c.jpg")):
+        (tmp_path / "set" / f"day={day}").mkdir(parents=True)
+        pq.write_table(pa.table({"path": [str(photos / name)]}), tmp_path / "set" / f"day={day}" / "part.parquet")
+    return tmp_path / "set"
+
+
+@pytest.mark.parametrize("written", ["{photos}", "{parts}", "{photos}/b/c.jpg", "b/*.jpg", "**/*.jpg", "."])
+async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
+    photos, parts, tmp_path, monkeypatch, written
+):
+    """A saved plan finds its files from any folder, a second run is the first one, and a change is noticed."""
+    monkeypatch.chdir(photos)
+    source = written.format(photos=photos, parts=parts)
+    plan = await lm.plan(source, **ASKED)
+    assert (plan.counts["pending"], plan.counts["skipped"]) == (plan.rows, 0)
+    assert plan.rows == (1 if "b/" in written else 2)
+    await begin(source, tmp_path / "out", **ASKED)
+    assert holds_run_of(tmp_path / "out", source, make_options(**ASKED))
+    assert (await begin(source, tmp_path / "out", **ASKED)).rows == plan.rows
+    path = plan.save(tmp_path / "plan.json")
+    monkeypatch.chdir(tmp_path)
+    assert lm.load_plan(path) == plan
+    os.utime(photos / "b" / "c.jpg", ns=(0, 0))
+    pq.write_table(pa.table({"path": ["x.jpg"]}), parts / "day=2" / "part.parquet")
+    with pytest.raises(PlanChanged, match="changed since it was planned"):
+        lm.load_plan(path)
+    monkeypatch.chdir(photos)
+    assert not holds_run_of(tmp_path / "out", source, make_options(**ASKED))
+
+
+async def test_a_folder_is_analysed_from_plan_to_tables(photos):
+    """Rows of a folder have the file's path, relative to it; a run inside the folder does not become a part of it."""
+    run = await lm.run(await lm.plan(photos, **ASKED), photos / "out")
+    assert run.summary().counts["ok"] == 2
+    assert run.table("assets").column("url").to_pylist() == ["a.jpg", "b/c.jpg"]
+    assert holds_run_of(photos / "out", photos, make_options(**ASKED))
+
+
+async def test_keys_of_partitions_are_columns_of_the_assets(parts, tmp_path):
+    """What the folders of a data set say travels into the tables, with its type."""
+    run = await lm.run(await lm.plan(parts, **ASKED), tmp_path / "out")
+    assert run.sql("SELECT day, status FROM assets ORDER BY day").to_numpy().tolist() == [[1, "ok"], [2, "ok"]]
+
+
+async def test_a_plan_moved_with_its_folder_finds_it(photos, tmp_path):
+    """A folder that was moved beside its plan, times and all, is found there."""
+    plan = await lm.plan(photos, **ASKED)
+    moved = tmp_path / "elsewhere"
+    plan.save(tmp_path / "plan.json")
+    moved.mkdir()
+    shutil.move(tmp_path / "plan.json", moved)
+    photos.rename(moved / photos.name)
+    assert lm.load_plan(moved / "plan.json") == plan
+
+
+async def test_a_named_column_belongs_to_the_run(tmp_path, photos):
+    """Named columns are kept with the run: the same manifest read otherwise is refused in the same folder."""
+    manifest = tmp_path / "m.csv"
+    manifest.write_text(f"image,sku,url\n{photos / 'a.jpg'},7,shop/1\n")
+    named = {"url_column": "image", "id_column": "sku", **ASKED}
+    run = await lm.run(await lm.plan(manifest, **named), tmp_path / "out")
+    assert run.sql("SELECT item_id, status, url_manifest FROM assets").to_numpy().tolist() == [["7", "ok", "shop/1"]]
+    assert (await begin(manifest, tmp_path / "out", **named)).rows == 1
+    with pytest.raises(SettingsError, match="other options: id-column"):
+        await begin(manifest, tmp_path / "out", **{**named, "id_column": None})
+    with pytest.raises(ManifestError, match="its columns are image, sku, url"):
+        await lm.plan(manifest, url_column="picture", **ASKED)
+    path = (await lm.plan(manifest, **named)).save(tmp_path / "plan.json")
+    assert lm.load_plan(path).options.url_column == "image"
+
+
+@pytest.mark.parametrize("made", [pd.Series, list, iter, lambda urls: pa.table({"url": urls})])
+async def test_what_is_in_memory_is_planned(made):
+    """A Series, a list, a generator and a table of Arrow are manifests."""
+    plan = await lm.plan(made(["https://example.org/a.jpg", "https://example.org/b.jpg"]), precheck=False, **ASKED)
+    assert plan.counts["pending"] == 2
+
+
+def test_a_json_array_is_a_manifest_and_no_plan(tmp_path):
+    """Who takes plans and manifests tells them apart by their content, since both may end in .json."""
+    (tmp_path / "m.json").write_text(' \n["https://example.org/a.jpg"]')
+    (tmp_path / "plan.json").write_text('{"plan_version": 2}')
+    assert [is_plan_file(str(tmp_path / name)) for name in ("m.json", "plan.json", "none.json", "m.csv")] == [
+        *(False, True, True, False)
+    ]
+    assert not is_plan_file("s3://bucket/m.json")
