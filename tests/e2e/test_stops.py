@@ -11,8 +11,9 @@ import time
 import pytest
 
 import lightmeter as lm
+from lightmeter.journal.files import journal_path
 from lightmeter.journal.items import count_by_status
-from lightmeter.journal.store import journal_path, reading
+from lightmeter.journal.store import reading
 from lightmeter.testing import tiny_jpeg
 
 pytestmark = pytest.mark.slow

@@ -11,20 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from lightmeter.errors import BudgetReached
-from lightmeter.journal.changes import (
-    Outcome,
-    Placed,
-    Received,
-    Refusal,
-    acknowledge,
-    hold_and_send,
-    lose,
-    receive,
-    resend,
-    settle,
-    take_back,
-    void,
-)
+from lightmeter.journal.answer import Outcome, Placed, Received, Refusal
+from lightmeter.journal.changes import acknowledge, hold_and_send, lose, receive, resend, settle, take_back, void
 from lightmeter.journal.items import count_by_status, pending_rows, totals
 from lightmeter.journal.planned import PlannedRow, add_rows
 from lightmeter.journal.proofs import Ruling, act_on, read_balance, release

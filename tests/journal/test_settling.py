@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import BudgetReached, InvalidTransition
-from lightmeter.journal.changes import Outcome, Placed, Received, acknowledge, hold_and_send, receive, settle
+from lightmeter.journal.answer import Outcome, Placed, Received
+from lightmeter.journal.changes import acknowledge, hold_and_send, receive, settle
 from lightmeter.journal.planned import PlannedRow, add_rows
 from lightmeter.journal.raw import unpack
 from lightmeter.journal.settling import receive_and_settle

@@ -13,9 +13,10 @@ import pytest
 
 from lightmeter.errors import JournalError, JournalLocked, JournalVersion
 from lightmeter.journal.changes import get_meta, put_meta
+from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.proofs import proofs_of
 from lightmeter.journal.schema import VERSION
-from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
+from lightmeter.journal.store import Journal, reading
 
 
 async def test_what_write_returned_is_on_disk(tmp_path):

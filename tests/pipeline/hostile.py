@@ -34,10 +34,10 @@ class Hostile:
     seconds: float = 0.0
 
     def answer(self, urls: list[str], names: list[str] | None = None) -> dict[str, Any]:
-        """Charge the price for each URL and answer; a tag names the picture, whatever the asset's name says."""
+        """Charge the price for each URL and answer; the source of each tag is the picture's URL."""
         self.charge(urls)
         assets = [
-            {"name": name, "tags": {url: [{"name": url, "score": 0.95}]}}
+            {"name": name, "tags": {"thing": [{"name": "thing", "score": 0.95, "source": url}]}}
             for name, url in zip(urls if names is None else names, urls, strict=False)
         ]
         paid = self.price * len(urls)

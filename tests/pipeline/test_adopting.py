@@ -8,7 +8,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import JournalLocked
-from lightmeter.journal.store import journal_path, run_lock
+from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.pipeline.session import adopt, read_header
 
 

@@ -172,9 +172,9 @@ class TestOddValues:
 def right_rows(run):
     """Rows that are `ok` with the tag of another row."""
     merged = run.sql(
-        "SELECT a.url AS url, t.name AS name FROM assets a JOIN tags t USING (item_id) WHERE a.status = 'ok'"
+        "SELECT a.url AS url, t.source AS source FROM assets a JOIN tags t USING (item_id) WHERE a.status = 'ok'"
     )
-    return [row for row in merged.itertuples() if row.url != row.name]
+    return [row for row in merged.itertuples() if row.url != row.source]
 
 
 class TestNames:

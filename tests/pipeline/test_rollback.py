@@ -19,8 +19,9 @@ from hostile import Hostile, listening
 import lightmeter as lm
 from lightmeter.errors import JournalConflict
 from lightmeter.journal.changes import get_meta
+from lightmeter.journal.files import journal_path
 from lightmeter.journal.items import count_by_status
-from lightmeter.journal.store import journal_path, reading
+from lightmeter.journal.store import reading
 from lightmeter.journal.watermark import watermark_path
 from lightmeter.pipeline.session import read_header
 from lightmeter.settings import read_settings

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from lightmeter.cli.statement import command
 from lightmeter.errors import JournalError
-from lightmeter.journal.changes import Outcome, Placed, Received, hold_and_send, lose, put_meta, receive, settle
+from lightmeter.journal.answer import Outcome, Placed, Received
+from lightmeter.journal.changes import hold_and_send, lose, put_meta, receive, settle
 from lightmeter.journal.planned import EarlierAnswer, PlannedRow, Reused, add_rows, reuse
 from lightmeter.journal.proofs import Ruling, act_on, read_balance
 from lightmeter.journal.state import Event

@@ -23,7 +23,7 @@ from lightmeter.cli.options import (
 )
 from lightmeter.cli.show import print_json, show_plan, show_summary
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
-from lightmeter.journal.store import journal_path
+from lightmeter.journal.files import journal_path
 from lightmeter.pipeline.api import resuming, running
 from lightmeter.pipeline.options import Options, make_options
 from lightmeter.pipeline.plan import Plan, must_be_explicit

@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lightmeter.pipeline.plan import Plan, Reason, prices_named
+from lightmeter.pipeline.plan import Plan, Reason
+from lightmeter.pipeline.price_table import prices_named
 from lightmeter.pipeline.progress import Progress as Look
 from lightmeter.pipeline.result import Run, Summary
 

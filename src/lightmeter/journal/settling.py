@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import apsw
 
-from lightmeter.journal.changes import Outcome, Received, let_wait, status_of
+from lightmeter.journal.answer import Outcome, Received
+from lightmeter.journal.changes import let_wait, status_of
 from lightmeter.journal.raw import pack
 from lightmeter.journal.state import HOLDING, Event, State, step
 

@@ -13,29 +13,21 @@ import asyncio
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import apsw
 
-from lightmeter.atomic import fsync_folder, replacing
-from lightmeter.errors import JournalError, JournalLocked
+from lightmeter.atomic import fsync_folder
+from lightmeter.errors import JournalError
+from lightmeter.journal.files import Reserve, connect, journal_path, take_lock
 from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION, migrate
 
-__all__ = [
-    "FILE_NAME",
-    "Change",
-    "Journal",
-    "copy_journal",
-    "journal_path",
-    "reading",
-    "run_lock",
-    "set_aside",
-]
+__all__ = ["Change", "Journal", "reading"]
 
 T = TypeVar("T")
 Change = Callable[[apsw.Connection], T]
@@ -50,31 +42,14 @@ _Together = Callable[[apsw.Connection, Sequence[Change[Any]]], Sequence[Any]]
 _Outcome = tuple[_Told, Any, BaseException | None]
 """Who waits, what the change returned, or why it failed."""
 
-FILE_NAME: Final = "journal.sqlite"
-RESERVE_NAME: Final = ".journal-reserve"
-RESERVE_BYTES: Final = 1024 * 1024
-"""Kept free for answers in flight when the disk fills up: 64 of them at 16 KB, which is three times what is usual."""
-LOCK_NAME: Final = ".run.lock"
 MOST_IN_A_COMMIT: Final = 512
-BUSY_MS: Final = 10_000
 DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.ReadOnlyError, apsw.CantOpenError)
-
-
-def journal_path(folder: Path) -> Path:
-    """Where the journal of an output folder is."""
-    return folder / FILE_NAME
-
-
-def _connect(path: Path, flags: int) -> apsw.Connection:
-    connection = apsw.Connection(str(path), flags=flags)
-    connection.set_busy_timeout(BUSY_MS)
-    return connection
 
 
 def _open_for_writing(path: Path) -> apsw.Connection:
     connection = None
     try:
-        connection = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        connection = connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("foreign_keys", "on")
@@ -137,7 +112,7 @@ def _open_for_reading(path: Path) -> apsw.Connection:
 
     Where nothing can be written, on a read-only medium, the file is read as it is, unless a log lies beside it.
     """
-    connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
+    connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
         _check_version(connection, path)
     except (apsw.CantOpenError, apsw.ReadOnlyError):
@@ -152,111 +127,6 @@ def _open_for_reading(path: Path) -> apsw.Connection:
         connection.close()
         raise
     return connection
-
-
-def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = None) -> None:
-    """Make `target` a compact copy of the journal file `source`, whole or not at all; `meta` replaces facts of the run.
-
-    Raises:
-        JournalError: it cannot be written.
-    """
-    connection = _connect(source, apsw.SQLITE_OPEN_READWRITE)
-    try:
-        with replacing(target) as temporary:
-            connection.execute("VACUUM INTO ?", (str(temporary),))
-            with closing(_connect(temporary, apsw.SQLITE_OPEN_READWRITE)) as copy:
-                copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
-                copy.pragma("journal_mode", "wal")  # now, while nobody reads it: a reader would keep the switch waiting
-    except apsw.Error as error:
-        raise JournalError(f"{target} cannot be written: {error}.") from error
-    finally:
-        connection.close()
-
-
-def set_aside(source: Path, target: Path) -> None:
-    """Move a journal file that nobody runs any more, whole: what its log still holds goes into it first.
-
-    Raises:
-        JournalLocked: somebody reads it at this moment.
-        JournalError: it cannot be moved.
-    """
-    try:
-        connection = _connect(source, apsw.SQLITE_OPEN_READWRITE)
-        try:
-            connection.pragma("journal_mode", "delete")
-        finally:
-            connection.close()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source.rename(target)
-        fsync_folder(target.parent)
-        fsync_folder(source.parent)
-    except apsw.BusyError:
-        raise JournalLocked(f"{source} is being read.", hint="Try again in a moment.") from None
-    except (apsw.Error, OSError) as error:
-        raise JournalError(f"{source} cannot be moved to {target}: {error}.") from error
-
-
-@contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
-    """Be the only process that may change the run in `folder`; the system lets go when the process dies, however.
-
-    Raises:
-        JournalLocked: another process is.
-        JournalError: the folder cannot be written.
-    """
-    lock = _take_lock(folder)
-    try:
-        yield
-    finally:
-        lock.close()
-
-
-def _take_lock(folder: Path) -> apsw.Connection:
-    """An exclusive transaction on a file of its own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = None
-    try:
-        lock = apsw.Connection(str(folder / LOCK_NAME))
-        lock.execute("BEGIN EXCLUSIVE")
-    except apsw.Error as error:
-        if lock is not None:
-            lock.close()
-        if isinstance(error, apsw.BusyError):
-            raise JournalLocked(
-                f"Another process is running {folder}.",
-                hint="Wait for it, or look at it: lightmeter status DIR",
-            ) from None
-        raise JournalError(
-            f"{folder} cannot be written: {error}.",
-            hint="Is the disk full, or the folder read-only? Nothing was sent.",
-        ) from error
-    return lock
-
-
-class _Reserve:
-    """Space on the disk that is given back when it is full, so that what is in flight can still be written down."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / RESERVE_NAME
-        try:
-            with self._path.open("wb") as file:
-                file.write(bytes(RESERVE_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            self.release()
-            raise JournalError(
-                f"{folder} cannot be written: {error.strerror or error}.",
-                hint="Is the disk full, or the folder read-only? Nothing was sent.",
-            ) from error
-
-    def release(self) -> bool:
-        """Give the space back; False if that was done before."""
-        try:
-            self._path.unlink()
-        except OSError:
-            return False
-        return True
 
 
 class Journal:
@@ -274,9 +144,9 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = _take_lock(folder)
+        self._lock = take_lock(folder)
         try:
-            self._reserve = _Reserve(folder)
+            self._reserve = Reserve(folder)
         except BaseException:
             self._lock.close()
             raise

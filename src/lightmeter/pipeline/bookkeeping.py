@@ -13,10 +13,8 @@ from typing import Any, Final
 
 from lightmeter.client.retry import Judgement, Verdict
 from lightmeter.errors import BudgetReached, JournalError
+from lightmeter.journal.answer import Outcome, Received, Refusal
 from lightmeter.journal.changes import (
-    Outcome,
-    Received,
-    Refusal,
     acknowledge,
     fail_row,
     hold_and_send,

@@ -16,7 +16,7 @@ from lightmeter.client.retry import Judgement, Verdict, judge_poll
 from lightmeter.client.transport import RawAnswer
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
 from lightmeter.facts.json_object import strict_object
-from lightmeter.journal.changes import Received
+from lightmeter.journal.answer import Received
 from lightmeter.journal.state import Event
 from lightmeter.models.vocabulary import VIDEO_SUFFIXES
 from lightmeter.pipeline.bookkeeping import Acked, Books

@@ -14,7 +14,8 @@ from typing import Any
 
 from lightmeter import __version__
 from lightmeter.errors import TablesError
-from lightmeter.journal.store import journal_path, reading
+from lightmeter.journal.files import journal_path
+from lightmeter.journal.store import reading
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.telling import Latest, Told, tell
 from lightmeter.scratch import Scratch

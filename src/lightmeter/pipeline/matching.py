@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lightmeter.facts.assets import listed_assets
 from lightmeter.facts.json_object import read_object
-from lightmeter.journal.changes import Outcome, Placed
+from lightmeter.journal.answer import Outcome, Placed
 from lightmeter.manifest.canonical import canonical_url
 
 __all__ = ["NO_ASSET", "REQUEST_FAILED", "UNMATCHED", "match_assets", "outcome_of"]

@@ -18,22 +18,23 @@ import apsw
 
 from lightmeter import __version__
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
-from lightmeter.errors import SettingsError, UsageError
+from lightmeter.errors import UsageError
 from lightmeter.journal.changes import get_meta, put_meta
+from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.items import count_by_status, pending_frames, reasons
 from lightmeter.journal.planned import forget_reused, planned_rows, set_frames
-from lightmeter.journal.store import Journal, copy_journal, journal_path, reading
+from lightmeter.journal.store import Journal, reading
 from lightmeter.media.facts import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pipeline.affordable import RowRange, affordable_rows, payment_sentence
-from lightmeter.pipeline.embedded import EMBEDDED_BACKENDS, is_embedded
+from lightmeter.pipeline.embedded import is_embedded
 from lightmeter.pipeline.markup import esc
 from lightmeter.pipeline.options import ASKED, Options, PlanOptions, make_options
 from lightmeter.pipeline.planfile import PLAN_VERSION, write_saved
-from lightmeter.pipeline.preflight import ServiceInfo, must_be_offered, nothing_offered
+from lightmeter.pipeline.preflight import ServiceInfo
+from lightmeter.pipeline.price_table import price_of, prices_named, rates_for
 from lightmeter.pipeline.reuse import reuse_answers
 from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
-from lightmeter.pricing.rates import OwnPrices, RateTable, default_rates, load_prices, pairs, per_image
 from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 
@@ -43,10 +44,6 @@ __all__ = [
     "fresh_run_id",
     "must_be_explicit",
     "plan_in",
-    "price_of",
-    "prices_named",
-    "rates_for",
-    "with_prices",
 ]
 
 
@@ -221,70 +218,6 @@ class Plan:
         return f"<div><b>{esc(first)}</b><ul>{''.join(f'<li>{esc(line.strip())}</li>' for line in more)}</ul></div>"
 
 
-_UNKNOWN: Final = ServiceInfo()
-
-
-def prices_named(own: OwnPrices) -> str:
-    """Whose prices a plan stands on, besides the shipped ones, as a person reads it."""
-    return f"own prices of {', '.join(own.rates)}" + (f": {own.path}" if own.path else "")
-
-
-def with_prices(options: Options, settings: Settings) -> Options:
-    """The options with the user's own prices in them, where the settings name a file and the options have none.
-
-    Raises:
-        SettingsError: the file holds no prices.
-    """
-    if options.prices is not None or settings.prices is None:
-        return options
-    return options.model_copy(update={"prices": load_prices(settings.prices)})
-
-
-def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> RateTable:
-    """The price table a run with these options is planned with.
-
-    A service that lists its back ends names their prices too, which are newer than those of the shipped table; the
-    user's own come before both. The embedded service has its own defaults and charges by the shipped table: no price
-    of its back ends is below that.
-
-    Raises:
-        SettingsError: the file that the settings name holds no prices.
-    """
-    shipped, own = default_rates(), with_prices(options, settings).prices
-    embedded = is_embedded(options, settings)
-    rates = shipped if embedded else service.rates(shipped)
-    rates = rates if own is None else rates.with_own(own)
-    if not embedded:
-        return rates
-    local = {
-        backend: {feature: max(price, rates.rates[backend].get(feature, 0)) for feature, price in prices.items()}
-        for backend, prices in shipped.rates.items()
-        if backend in EMBEDDED_BACKENDS
-    }
-    return rates.with_rates(local).with_defaults(EMBEDDED_BACKENDS)
-
-
-def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
-    """What the journal keeps of prices: millicredits a picture, and of each back end and feature in it.
-
-    Raises:
-        SettingsError: an option cannot be priced, or the service has nothing of what is asked for: a back end that is
-            named, or all that the chosen back ends are asked for.
-    """
-    must_be_offered(options, settings, service)
-    rates, prompt_chars = rates_for(options, settings, service), len(options.prompt or "")
-    try:
-        active = pairs(rates, options.backends, options.features)
-    except SettingsError as error:
-        raise SettingsError(str(error), hint=" ".join(filter(None, (error.hint, service.note)))) from error
-    prices = {
-        f"{backend} {feature}": per_image(rates, [backend], [feature], prompt_chars) for backend, feature in active
-    }
-    if not prices and (is_embedded(options, settings) or service.backends is not None):
-        raise nothing_offered(options, settings, rates)
-    return {"price_per_image_milli": str(sum(prices.values())), "prices": json.dumps(prices)}
-
-
 def fresh_run_id(clock: Clock) -> str:
     """A name for a run: when, and something that no other run has."""
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
@@ -338,7 +271,7 @@ def _reused_frames(db: apsw.Connection) -> FrameRange:
     return FrameRange(low, None if unbounded else high)
 
 
-def _consent_needed(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> tuple[str, ...]:
+def _consent_needed(options: Options, settings: Settings, service: ServiceInfo) -> tuple[str, ...]:
     if is_embedded(options, settings):
         return ()
     needed = []
@@ -358,7 +291,7 @@ def must_be_explicit(options: Options, settings: Settings) -> None:
     Raises:
         UsageError: it would, as `Plan.needs_consent` says.
     """
-    _refuse(_consent_needed(options, settings))
+    _refuse(_consent_needed(options, settings, ServiceInfo()))
 
 
 def _refuse(needed: Sequence[str]) -> None:

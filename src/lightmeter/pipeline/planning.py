@@ -27,9 +27,10 @@ from lightmeter.manifest.readers import ManifestReader, ManifestSource, location
 from lightmeter.manifest.sources import Location
 from lightmeter.media.facts import kind_from_name
 from lightmeter.pipeline.options import Options, make_options
-from lightmeter.pipeline.plan import Plan, fresh_run_id, plan_in, price_of, with_prices
+from lightmeter.pipeline.plan import Plan, fresh_run_id, plan_in
 from lightmeter.pipeline.planfile import SavedPlan, read_saved
 from lightmeter.pipeline.preflight import ServiceInfo, preflight
+from lightmeter.pipeline.price_table import price_of, with_prices
 from lightmeter.pipeline.progress import Progress
 from lightmeter.pipeline.reuse import answers_of, reuse_answers
 from lightmeter.prechecks.check import Checked, Checker

@@ -6,7 +6,7 @@ from typing import Final
 
 from lightmeter.client.raw import RawAnswer
 from lightmeter.client.retry import Verdict, judge_submission
-from lightmeter.journal.changes import Received
+from lightmeter.journal.answer import Received
 from lightmeter.journal.state import IN_DOUBT, Event, State
 from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import answer_of, submissions_in

@@ -21,8 +21,9 @@ import apsw
 from lightmeter.clock import Clock
 from lightmeter.errors import JournalConflict, JournalError
 from lightmeter.journal.changes import get_meta, put_meta
+from lightmeter.journal.files import journal_path
 from lightmeter.journal.proofs import opening_reading
-from lightmeter.journal.store import Journal, journal_path, reading
+from lightmeter.journal.store import Journal, reading
 from lightmeter.journal.watermark import Known, Position, Watermark, position_of, watermark_path, write_off
 from lightmeter.pipeline.plan import fresh_run_id
 

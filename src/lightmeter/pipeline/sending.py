@@ -19,7 +19,7 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.facts.json_object import strict_object
-from lightmeter.journal.changes import Received, Refusal
+from lightmeter.journal.answer import Received, Refusal
 from lightmeter.journal.items import Pending
 from lightmeter.journal.state import Event
 from lightmeter.pipeline.batching import Batch

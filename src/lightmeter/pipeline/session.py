@@ -13,9 +13,10 @@ from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, MachineClock, RunClock, SystemClock
 from lightmeter.errors import JournalError, SettingsError
 from lightmeter.journal.changes import get_meta, put_meta
+from lightmeter.journal.files import copy_journal, journal_path, run_lock, set_aside
 from lightmeter.journal.items import count_by_status
 from lightmeter.journal.proofs import open_submissions
-from lightmeter.journal.store import Journal, copy_journal, journal_path, reading, run_lock, set_aside
+from lightmeter.journal.store import Journal, reading
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.pipeline.embedded import Endpoint, endpoint
 from lightmeter.pipeline.keybudget import KeyBudget, key_budget

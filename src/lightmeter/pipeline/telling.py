@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import apsw
 
 from lightmeter.facts.flatten import AnswerContext, ItemRef
+from lightmeter.journal.files import journal_path
 from lightmeter.journal.raw import unpack
-from lightmeter.journal.store import journal_path
 from lightmeter.pipeline.session import Header
 from lightmeter.tables.loading import Loader
 from lightmeter.tables.records import Recorder, Records, Same, Values, moments

@@ -15,8 +15,9 @@ from lightmeter.manifest.readers import ManifestSource
 from lightmeter.pipeline.api import running
 from lightmeter.pipeline.embedded import is_embedded
 from lightmeter.pipeline.options import PlanOptions, make_options
-from lightmeter.pipeline.plan import Plan, rates_for
+from lightmeter.pipeline.plan import Plan
 from lightmeter.pipeline.planning import planning
+from lightmeter.pipeline.price_table import rates_for
 from lightmeter.pipeline.result import Run
 from lightmeter.settings import read_settings
 from lightmeter.widgets.form import Form

@@ -1,0 +1,78 @@
+"""Which prices a plan stands on: the shipped table, what the service names, and the user's own."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from lightmeter.errors import SettingsError
+from lightmeter.pipeline.embedded import EMBEDDED_BACKENDS, is_embedded
+from lightmeter.pipeline.options import Options
+from lightmeter.pipeline.preflight import ServiceInfo, must_be_offered, nothing_offered
+from lightmeter.pricing.rates import OwnPrices, RateTable, default_rates, load_prices, pairs, per_image
+from lightmeter.settings import Settings
+
+__all__ = ["price_of", "prices_named", "rates_for", "with_prices"]
+
+_UNKNOWN: Final = ServiceInfo()
+
+
+def prices_named(own: OwnPrices) -> str:
+    """Whose prices a plan stands on, besides the shipped ones, as a person reads it."""
+    return f"own prices of {', '.join(own.rates)}" + (f": {own.path}" if own.path else "")
+
+
+def with_prices(options: Options, settings: Settings) -> Options:
+    """The options with the user's own prices in them, where the settings name a file and the options have none.
+
+    Raises:
+        SettingsError: the file holds no prices.
+    """
+    if options.prices is not None or settings.prices is None:
+        return options
+    return options.model_copy(update={"prices": load_prices(settings.prices)})
+
+
+def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> RateTable:
+    """The price table a run with these options is planned with.
+
+    A service that lists its back ends names their prices too, which are newer than those of the shipped table; the
+    user's own come before both. The embedded service has its own defaults and charges by the shipped table: no price
+    of its back ends is below that.
+
+    Raises:
+        SettingsError: the file that the settings name holds no prices.
+    """
+    shipped, own = default_rates(), with_prices(options, settings).prices
+    embedded = is_embedded(options, settings)
+    rates = shipped if embedded else service.rates(shipped)
+    rates = rates if own is None else rates.with_own(own)
+    if not embedded:
+        return rates
+    local = {
+        backend: {feature: max(price, rates.rates[backend].get(feature, 0)) for feature, price in prices.items()}
+        for backend, prices in shipped.rates.items()
+        if backend in EMBEDDED_BACKENDS
+    }
+    return rates.with_rates(local).with_defaults(EMBEDDED_BACKENDS)
+
+
+def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
+    """What the journal keeps of prices: millicredits a picture, and of each back end and feature in it.
+
+    Raises:
+        SettingsError: an option cannot be priced, or the service has nothing of what is asked for: a back end that is
+            named, or all that the chosen back ends are asked for.
+    """
+    must_be_offered(options, settings, service)
+    rates, prompt_chars = rates_for(options, settings, service), len(options.prompt or "")
+    try:
+        active = pairs(rates, options.backends, options.features)
+    except SettingsError as error:
+        raise SettingsError(str(error), hint=" ".join(filter(None, (error.hint, service.note)))) from error
+    prices = {
+        f"{backend} {feature}": per_image(rates, [backend], [feature], prompt_chars) for backend, feature in active
+    }
+    if not prices and (is_embedded(options, settings) or service.backends is not None):
+        raise nothing_offered(options, settings, rates)
+    return {"price_per_image_milli": str(sum(prices.values())), "prices": json.dumps(prices)}
