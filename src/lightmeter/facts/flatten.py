@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from lightmeter.facts.assets import listed_assets
 from lightmeter.facts.buffers import Buffer, Key, PackedTable, packed_keys
 from lightmeter.facts.columns import FACTS
 from lightmeter.facts.extract import extract
@@ -117,8 +118,7 @@ class Flattener:
         if not isinstance(results, dict):
             return
         asked = _asked(context, answer.get("role"), answer.get("language"))
-        assets = results.get("assets")
-        assets = [assets] if isinstance(assets, dict) else assets if isinstance(assets, list) else []
+        assets = listed_assets(results)
         for item in items:
             if item.asset is None or not 0 <= item.asset < len(assets):
                 continue
