@@ -16,6 +16,7 @@ from lightmeter.cli.show import print_json, show_plan, show_summary
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.journal.store import journal_path
 from lightmeter.pipeline.api import resuming, running
+from lightmeter.pipeline.folder import prepare_folder
 from lightmeter.pipeline.options import make_options
 from lightmeter.pipeline.plan import Plan
 from lightmeter.pipeline.planning import load_plan, planning
@@ -60,6 +61,7 @@ def command(
     wanted = agreed.options if agreed is not None else make_options(**given(options))
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
+    prepare_folder(out)
     with accounted_for(out, as_json=as_json):
         if _holds(out, agreed, manifest):
             changes = changed_options(out, wanted, None if agreed is not None else given(options))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from lightmeter.pipeline.result import must_have_tables
 from lightmeter.tables import queries
 
 __all__ = ["command"]
@@ -31,6 +32,7 @@ def command(where: str, query: str, style: str | None) -> int:
       lightmeter sql out/ "SELECT url, severity FROM nsfw WHERE severity > 0.5 ORDER BY severity DESC"
       lightmeter sql s3://lake/photos "SELECT status, count(*) FROM assets GROUP BY 1"
     """
+    must_have_tables(where)
     answer = queries.sql(where, query)
     if (style or ("table" if sys.stdout.isatty() else "csv")) == "csv":
         writer = csv.writer(sys.stdout)

@@ -20,14 +20,14 @@ from lightmeter.pipeline.statement import Statement, state_account
 from lightmeter.tables import queries, questions
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.frames import frame_of
-from lightmeter.tables.places import shown
+from lightmeter.tables.places import is_place, shown
 from lightmeter.tables.schema import TABLES
 from lightmeter.tables.shared import read_shared
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ANSWERS_KEPT_S", "OpenEnds", "Run", "Summary", "Tables", "summarize"]
+__all__ = ["ANSWERS_KEPT_S", "OpenEnds", "Run", "Summary", "Tables", "must_have_tables", "summarize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,33 @@ def summarize(out: Path) -> Summary:
     )
 
 
+def must_have_tables(where: Path | str) -> None:
+    """Refuse to look at tables that were never written: an empty answer would be taken for a fact.
+
+    Args:
+        where: An output folder. The URI of a shared place is not looked at: opening it says so.
+
+    Raises:
+        UsageError: there are no tables; the hint says which command writes them.
+        JournalError: there is neither a table nor a run.
+    """
+    if isinstance(where, str) and is_place(where):
+        return
+    folder = Path(where)
+    if any(Dataset(folder).parts(table) for table in TABLES):
+        return
+    answered = summarize(folder).counts["ok"]
+    if answered:
+        raise UsageError(
+            f"{folder} has no tables yet; its journal holds the answers of {answered} rows.",
+            hint=f"Write the tables, with no request: lightmeter rebuild {folder}",
+        )
+    raise UsageError(
+        f"{folder} has no tables yet, and no row is answered.",
+        hint=f"See what is next: lightmeter status {folder}. To write tables all the same: lightmeter rebuild {folder}",
+    )
+
+
 class Tables:
     """Tables to ask, by name (`tables.tags` is a DataFrame), in SQL, or by one of the questions that have names.
 
@@ -165,6 +192,7 @@ class Tables:
         Raises:
             UsageError: there is no table of that name, or no tables in that place.
         """
+        must_have_tables(self.where)
         if isinstance(self.where, Path):
             return Dataset(self.where).read(name)
         return read_shared(self.where, name)
@@ -179,6 +207,7 @@ class Tables:
             raise UsageError(
                 f"there is no question {question!r}", hint=f"Questions: {', '.join(sorted(questions.SQL))}."
             )
+        must_have_tables(self.where)
         answer: pa.Table = getattr(questions, question)(self.where, **parameters)
         return answer
 
@@ -188,6 +217,7 @@ class Tables:
         Raises:
             UsageError: the query is wrong; the message is DuckDB's.
         """
+        must_have_tables(self.where)
         return frame_of(queries.sql(self.where, query, params))
 
     def __getattr__(self, name: str) -> pd.DataFrame:
