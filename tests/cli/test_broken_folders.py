@@ -50,7 +50,7 @@ def lightmeter(monkeypatch, capsys, cache, tmp_path):
 
 
 def _part(folder):
-    return sorted((folder / "tables" / "tags").glob("*.parquet"))[0]
+    return min((folder / "tables" / "tags").glob("*.parquet"))
 
 
 def _cut(path):

@@ -15,6 +15,7 @@ from lightmeter.journal.planned import EarlierAnswer, PlannedRow, Reused, add_ro
 from lightmeter.journal.proofs import Ruling, act_on, read_balance
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
+from lightmeter.pipeline.balances import Marked, mark_balance, mark_new_balance
 from lightmeter.pipeline.options import Options
 from lightmeter.pipeline.statement import _lines_of_proof, requests_frame, state_account
 from lightmeter.pricing.estimate import CreditRange
@@ -45,6 +46,7 @@ class Book:
     def close(self, before: int, after: int) -> None:
         with Journal(self.folder) as journal:
             journal.submit(put_meta({"balance_before": str(before), "balance_after": str(after)})).result()
+            journal.submit(mark_balance).result()
 
     def send(self, rows: list[int], paid: int | None = None, remaining: int | None = None) -> None:
         with Journal(self.folder) as journal:
@@ -80,6 +82,30 @@ def test_every_credit_is_accounted_for(book):
     assert stated.balances is not None
     assert (stated.balances.missing, stated.balances.gaps, stated.drifts) == (0, (), ())
     assert requests_frame(book.folder)["credits_paid"].tolist() == [1, 5]
+
+
+def test_a_balance_from_before_the_last_requests_explains_nothing(book):
+    """A killed run leaves the balance of its start: the statement says so, and does not say that it rose."""
+    book.close(100, 100)
+    book.send([0], 1, 99)
+    stated = state_account(book.folder)
+    assert stated.balances is None
+    assert (stated.to_dict()["unexplained"], stated.to_dict()["added_at_least"]) == (None, None)
+    assert "balance     100 before; not read since the last requests: resume reads it" in list(stated.lines())
+    assert not stated.to_dict()["balance_is_current"]
+    book.close(100, 99)
+    assert state_account(book.folder).to_dict()["unexplained"] == 0
+
+
+@pytest.mark.parametrize(("after", "paid", "current"), [("99", 1, True), ("100", 1, False), ("100", 0, True)])
+def test_a_balance_that_did_not_move_though_credits_were_paid_was_not_read(book, after, paid, current):
+    """At the end of a run its balance counts as read again only if it moved, or nothing was paid."""
+    book.close(100, 100)
+    book.send([0], paid, 100 - paid)
+    with Journal(book.folder) as journal:
+        journal.submit(put_meta({"balance_after": after})).result()
+        journal.submit(lambda db: mark_new_balance(db, Marked("100", 0))).result()
+    assert state_account(book.folder).balance_is_current == current
 
 
 def test_what_was_paid_is_told_by_back_end_and_feature(book):

@@ -227,7 +227,7 @@ class Answers:
 def _unusable(path: Path, error: Exception) -> SettingsError:
     return SettingsError(
         f"{path} cannot be used: {error}.",
-        hint=f"Delete {path}, and answers are kept anew; or set LIGHTMETER_ANSWERS_DIR to another folder, or to nothing.",
+        hint=f"Delete {path}, and answers are kept anew; or name another folder in LIGHTMETER_ANSWERS_DIR.",
     )
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack, overload
 
 from lightmeter.clock import SystemClock
-from lightmeter.errors import Interrupted
+from lightmeter.errors import Interrupted, JournalError
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.pipeline.background import in_background
+from lightmeter.pipeline.balances import Marked, mark_balance, mark_new_balance
 from lightmeter.pipeline.export import export
 from lightmeter.pipeline.options import Options, PlanOptions, make_options
 from lightmeter.pipeline.plan import Plan
@@ -22,6 +23,7 @@ from lightmeter.pipeline.result import Run, Summary, Tables, summarize
 from lightmeter.pipeline.reuse import keep_answers
 from lightmeter.pipeline.run import ALL_ROWS, Engine, Rows, open_engine
 from lightmeter.pipeline.session import (
+    Session,
     adopt,
     changed_options,
     holds_run_of,
@@ -198,8 +200,10 @@ async def _work(
 ) -> AsyncGenerator[Progress | Run]:
     async with (
         open_session(folder, settings, options) as session,
+        _balance_marked(session) as opened,
         open_engine(session, share.rows, pay_again=share.pay_again) as engine,
     ):
+        await opened()
         work, stopped = asyncio.create_task(_all_of_it(engine)), asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda task: None if task.cancelled() else engine.stop())
         try:
@@ -218,6 +222,22 @@ async def _work(
             stopped_by = Interrupted("Stopped by the user.", hint=f"Go on: lightmeter resume {folder}")
         yield replace(engine.look(), phase="exporting")
     yield Run(folder, stopped_by)
+
+
+@asynccontextmanager
+async def _balance_marked(session: Session) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Write down when the balance was read: once the engine is open, by the yielded function, and at its end."""
+    before: list[Marked] = []
+
+    async def opened() -> None:
+        before.append(await session.journal.write(mark_balance))
+
+    try:
+        yield opened
+    finally:
+        if before:
+            with suppress(JournalError):  # what ended the engine is worth more
+                await session.journal.write(lambda db: mark_new_balance(db, before[0]))
 
 
 async def _all_of_it(engine: Engine) -> None:

@@ -67,7 +67,7 @@ def export(out: Path, *, whole: bool = False) -> dict[str, int]:
     except OSError as error:
         raise TablesError(
             f"The tables cannot be written: {error}.",
-            hint=f"Nothing that was answered is lost. Make room, or let files be written there: lightmeter rebuild {out}",
+            hint=f"Nothing that was answered is lost. Make room, or allow writing: lightmeter rebuild {out}",
         ) from error
 
 

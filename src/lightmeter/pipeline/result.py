@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lightmeter.clock import utc_from_timestamp
 from lightmeter.errors import AccessDenied, JournalError, LightmeterError, UsageError
 from lightmeter.journal.items import count_by_status, reasons, totals
 from lightmeter.journal.store import reading
-from lightmeter.journal.submissions import InDoubt, in_doubt, requests_sent, waiting_at_service
+from lightmeter.journal.submissions import requests_sent
+from lightmeter.pipeline.balances import is_current
+from lightmeter.pipeline.next_steps import next_steps
 from lightmeter.pipeline.plan import Reason
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.statement import Statement, state_account
@@ -27,7 +28,7 @@ from lightmeter.tables.shared import read_shared
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ANSWERS_KEPT_S", "OpenEnds", "Run", "Summary", "Tables", "must_have_tables", "summarize"]
+__all__ = ["Run", "Summary", "Tables", "must_have_tables", "summarize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Summary:
         budget: The cap, or None.
         balance_before: Of the account before the first request, or None if none was made.
         balance_after: Of the account at the last look.
+        balance_is_current: Whether no request was sent after that look.
         seconds: Spent running, over all starts.
         out: The folder.
     """
@@ -55,6 +57,7 @@ class Summary:
     budget: int | None
     balance_before: int | None
     balance_after: int | None
+    balance_is_current: bool
     seconds: float
     out: Path
 
@@ -83,41 +86,6 @@ class Summary:
         return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
 
 
-@dataclass(frozen=True, slots=True)
-class OpenEnds:
-    """What a run leaves to be done.
-
-    Attributes:
-        doubt: Requests without an answer, and what is held for them.
-        waiting: Requests that were acknowledged and whose answers were not collected.
-        waiting_since: When the oldest of them was acknowledged, in epoch seconds; None without any.
-    """
-
-    doubt: InDoubt
-    waiting: int
-    waiting_since: float | None
-
-    def lines(self, folder: Path) -> Iterator[str]:
-        """A sentence for each, with the command that goes on with it."""
-        resume, doubt = f"lightmeter resume {folder}", self.doubt
-        if self.waiting and self.waiting_since is not None:
-            until = utc_from_timestamp(self.waiting_since + ANSWERS_KEPT_S)
-            yield f"{self.waiting} answers wait at the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
-        if doubt.requests:
-            held = f"in doubt: {doubt.requests} requests, {doubt.credits} credits held"
-            if doubt.again:
-                yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
-            else:
-                yield f"{held}; to find out what became of them: {resume}"
-        if doubt.lost_requests:
-            lost = f"lost: {doubt.lost_requests} requests, charged {doubt.lost_credits} credits and never answered"
-            yield f"{lost}; to pay for them again: {resume} --pay-again {doubt.lost_credits}"
-
-
-ANSWERS_KEPT_S: Final = 24 * 3600.0
-"""How long a service keeps the answer of an acknowledged request."""
-
-
 def summarize(out: Path) -> Summary:
     """Count a run.
 
@@ -130,6 +98,7 @@ def summarize(out: Path) -> Summary:
         ((rows,),) = db.execute("SELECT count(*) FROM items")
         paid, held = totals(db)
         requests = requests_sent(db)
+        current = is_current(db)
     if sum(counts.values()) != rows:
         raise JournalError(f"{out}: {rows} rows, but the counts add up to {sum(counts.values())}.")
     return Summary(
@@ -141,6 +110,7 @@ def summarize(out: Path) -> Summary:
         budget=header.options.budget,
         balance_before=header.balance_before,
         balance_after=header.balance_after,
+        balance_is_current=current,
         seconds=header.seconds,
         out=out,
     )
@@ -262,10 +232,9 @@ class Run(Tables):
         """The accounting, read anew."""
         return summarize(self.folder)
 
-    def open_ends(self) -> OpenEnds:
-        """What the run cannot finish by itself, or has not yet."""
-        with reading(self.folder) as db:
-            return OpenEnds(in_doubt(db), *waiting_at_service(db))
+    def next_steps(self) -> list[str]:
+        """What is left to do, a sentence each with its command; one that says so where nothing is."""
+        return next_steps(self.folder)
 
     def statement(self) -> Statement:
         """Where every credit went, read anew; `requests_frame` of the same module has it request by request."""

@@ -87,7 +87,7 @@ def _html(section: Section) -> str:
 
 
 def _head(facts: Facts) -> str:
-    summary = facts.summary
+    summary, current = facts.summary, facts.summary.balance_is_current
     rate = summary.rows / summary.seconds if summary.seconds > 0 else None
     cap = "no budget" if summary.budget is None else f"of {summary.budget:,} allowed"
     tiles = [
@@ -96,7 +96,9 @@ def _head(facts: Facts) -> str:
         (
             "requests",
             f"{summary.requests:,}",
-            f"{credits_(summary.balance_after)} left" if summary.balance_after is not None else "",
+            f"{credits_(summary.balance_after)} left"
+            if summary.balance_after is not None and summary.balance_is_current
+            else "",
         ),
         ("time", seconds(summary.seconds), "" if rate is None else f"{rate:,.1f} rows a second"),
     ]
