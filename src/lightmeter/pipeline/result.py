@@ -44,9 +44,9 @@ class Summary:
         budget: The cap, or None.
         balance_before: Of the account before the first request, or None if none was made.
         balance_after: Of the account at the last look.
-        balance_is_current: Whether no request was sent after that look.
         seconds: Spent running, over all starts.
         out: The folder.
+        balance_is_current: Whether no request was sent after the last look at the balance.
     """
 
     rows: int
@@ -57,9 +57,9 @@ class Summary:
     budget: int | None
     balance_before: int | None
     balance_after: int | None
-    balance_is_current: bool
     seconds: float
     out: Path
+    balance_is_current: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `--json` prints."""

@@ -87,7 +87,7 @@ def _html(section: Section) -> str:
 
 
 def _head(facts: Facts) -> str:
-    summary, current = facts.summary, facts.summary.balance_is_current
+    summary = facts.summary
     rate = summary.rows / summary.seconds if summary.seconds > 0 else None
     cap = "no budget" if summary.budget is None else f"of {summary.budget:,} allowed"
     tiles = [
