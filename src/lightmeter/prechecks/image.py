@@ -31,7 +31,13 @@ def look_at_image(content: bytes) -> tuple[ImageFacts | None, list[Finding]]:
         picture = load_rgb(content, max_side=_LOOK_SIDE)
     except MediaError as error:
         return None, [_refusal(error)]
-    measures = {"format": facts.format, "width": facts.width, "height": facts.height, "frames": facts.frames}
+    measures = {
+        "format": facts.format,
+        "width": facts.width,
+        "height": facts.height,
+        "frames": facts.frames,
+        "size_bytes": facts.size_bytes,
+    }
     findings = [Finding("decode", "info", "Decodes.", facts=measures)]
     if is_blank(picture):
         findings.append(Finding("frames", "warning", "The picture is blank.", 1.0))
