@@ -59,6 +59,13 @@ def test_long_cells_and_nested_values_are_short():
     assert cell_len(line) < 120
 
 
+def test_numbers_are_never_cut():
+    """Beside texts that are cut, a number is shown whole: its beginning would be another number."""
+    shown = lay_out(pa.table({"text": ["x" * 90], "big": [12345678901234567]}), 40)
+    assert "12345678901234567" in shown.lines[1]
+    assert "…" in shown.lines[1]
+
+
 def test_columns_without_values_go_first():
     """Where not all columns fit, those that hold nothing are left out before those that do."""
     empty = {f"empty_{at}": pa.array([None], pa.string()) for at in range(9)}
@@ -81,12 +88,12 @@ def test_rows_beyond_the_first_are_counted():
     st.integers(1, 200),
 )
 def test_no_line_is_wider_than_the_terminal(rows, width):
-    """For any values and any width of at least one narrow column, lines fit and each is one line."""
+    """For any values and any width of at least one cut column, lines fit and each is one line."""
     texts, floats, lists = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
     columns = {"a": pa.array(texts, pa.string()), "b": pa.array(floats, pa.float64())}
     shown = lay_out(pa.table({**columns, "c": pa.array(lists, pa.list_(pa.int64()))}), width)
-    assert all(cell_len(line) <= max(width, 10) for line in shown.lines)
+    assert all(cell_len(line) <= max(width, 14) for line in shown.lines)
     assert all(line.splitlines() in ([line], []) for line in shown.lines)
 
 

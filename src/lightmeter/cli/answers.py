@@ -24,7 +24,7 @@ MOST_ROWS: Final = 60
 """Rows that are shown on a terminal."""
 
 _GAP: Final = 2
-_NARROW: Final = 10
+_NARROW: Final = 14
 """Cells a column is cut to before a whole column is left out."""
 _WIDE: Final = 60
 _NESTED: Final = 32
@@ -55,6 +55,11 @@ class _Column:
     @property
     def width(self) -> int:
         return min(_WIDE, max(map(cell_len, (self.name, *self.cells))))
+
+    @property
+    def least(self) -> int:
+        """Cells it may be cut to: a number stays whole."""
+        return self.width if self.is_number else min(self.width, _NARROW)
 
 
 def lay_out(answer: pa.Table, width: int) -> Layout:
@@ -99,7 +104,7 @@ def _cut(text: str, width: int) -> str:
 def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
     """As many columns as fit when cut to `_NARROW`: empty ones are left out first, then those on the right."""
     kept = list(columns)
-    while len(kept) > 1 and sum(min(column.width, _NARROW) + _GAP for column in kept) - _GAP > width:
+    while len(kept) > 1 and sum(column.least + _GAP for column in kept) - _GAP > width:
         empty = [column for column in kept if column.is_empty]
         kept.remove((empty or kept)[-1])
     return kept
@@ -107,7 +112,7 @@ def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
     """Of each column: its own where all fit, else what is left over is shared by those that are cut."""
-    widths = [min(column.width, _NARROW) for column in columns]
+    widths = [column.least for column in columns]
     spare = width - sum(widths) - _GAP * (len(columns) - 1)
     while spare > 0:
         cut = [at for at, column in enumerate(columns) if widths[at] < column.width]

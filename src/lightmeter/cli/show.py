@@ -147,7 +147,9 @@ def show_summary(run: Run, *, err: bool = False) -> Summary:
     if tables.exists():
         console.print(f"tables: {tables}")
     if run.stopped_by is not None:
-        console.print(f"[yellow]stopped:[/] {escape(str(run.stopped_by))}", soft_wrap=True)
+        hint = run.stopped_by.hint
+        hint = "" if "lightmeter resume" in hint else f" {hint}"  # that command is named below, with its options
+        console.print(f"[yellow]stopped:[/] {escape(f'{run.stopped_by}{hint}')}", soft_wrap=True)
     for step in run.next_steps():
         console.print(f"[yellow]next:[/] {escape(step)}", soft_wrap=True)
     sys.stderr.flush()
