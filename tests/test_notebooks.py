@@ -52,13 +52,20 @@ def test_notebook_is_a_numbered_story(path):
 
 @pytest.mark.slow
 def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """Every cell runs without an error, both widgets are shown, and each row of the sample data is accounted for."""
+    """Every cell runs without an error, both widgets are shown, each row is accounted for, and the widgets live on."""
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     notebook = nbformat.read(QUICKSTART, as_version=4)
     told = "import json\nprint(json.dumps([each.summary().to_dict() for each in (run, resumed)]))"
-    notebook.cells.insert(-1, nbformat.v4.new_code_cell(told))
+    notebook.cells.append(nbformat.v4.new_code_cell(told))
+    still = (
+        "explorer.show(0)\nprint(json.dumps([explorer.problem.value, len(explorer.page.cards), planner.out.is_dir()]))"
+    )
+    notebook.cells.append(nbformat.v4.new_code_cell(still))
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     whole, resumed = json.loads(notebook.cells[-2].outputs[0].text)
+    problem, cards, is_there = json.loads(notebook.cells[-1].outputs[0].text)
+    assert (problem, is_there) == ("", True), "the last cell leaves the widgets what they need"
+    assert cards > 0
     assert (whole["rows"], whole["ok"], whole["failed"]) == (19, 19, 0)
     assert 12 <= whole["credits"]["paid"] <= 24
     assert (resumed["ok"], resumed["over_budget"]) == (19, 0)

@@ -21,7 +21,7 @@
     │   ├── JournalConflict               older than its run, or a copy of it: it would pay again
     │   ├── JournalVersion                written by a newer lightmeter
     │   └── InvalidTransition             a life cycle was asked for a step it does not have
-    ├── TablesError              exit 2   the tables cannot be written: the disk is full, or read-only
+    ├── TablesError              exit 2   tables cannot be read or written: a broken file, a full or read-only disk
     ├── MediaError               exit 1   a picture or a video that cannot be used
     │   ├── UnsupportedMedia              not a format that is read here
     │   ├── BrokenMedia                   named like one, but does not decode
@@ -186,7 +186,10 @@ class InvalidTransition(JournalError):
 
 
 class TablesError(LightmeterError):
-    """The tables cannot be written: the disk is full, say; the journal they are made from is safe."""
+    """Tables, or a page about them, cannot be read or written: a file is broken, or the disk is full.
+
+    The journal they are made from is safe.
+    """
 
     exit_code = 2
 

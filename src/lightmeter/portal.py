@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 __all__ = ["Portal", "sync"]
@@ -55,8 +56,9 @@ class Portal:
         return await asyncio.wrap_future(self.start(coroutine))
 
     def close(self) -> None:
-        """Stop the loop and wait for its thread."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        """Stop the loop, unless it has stopped, and wait for its thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=10)
 
 

@@ -1,17 +1,18 @@
 """What the user has decided for all runs: LIGHTMETER_* variables or a settings file, read once at the edge.
 
 The file is `settings.toml` in the user's configuration folder for lightmeter (or the path in `LIGHTMETER_SETTINGS`);
-the variables win over it. The API key comes only from here, never from an argument.
+the variables win over it. An empty variable or entry is one that is not set. The API key comes only from here, never
+from an argument.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -26,14 +27,14 @@ __all__ = ["Settings", "read_settings", "settings_file"]
 
 def settings_file() -> Path:
     """Where the settings file is looked for; it need not exist."""
-    named = os.environ.get("LIGHTMETER_SETTINGS")
+    named = os.environ.get("LIGHTMETER_SETTINGS", "").strip()
     return Path(named) if named else user_config_path("lightmeter") / "settings.toml"
 
 
 class Settings(BaseSettings):
     """All settings, each with the variable `LIGHTMETER_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="LIGHTMETER_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="LIGHTMETER_", env_ignore_empty=True, extra="ignore", frozen=True)
 
     api_key: SecretStr | None = Field(default=None, description="Key of the account at the service.")
     base_url: str | None = Field(
@@ -83,6 +84,11 @@ class Settings(BaseSettings):
             "and NO_PROXY say; none: no proxy, whatever the environment says."
         ),
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if not (isinstance(value, str) and not value.strip())}
 
     @classmethod
     def settings_customise_sources(  # noqa: D102 (pydantic's own hook)

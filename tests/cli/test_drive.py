@@ -10,6 +10,7 @@ import pytest
 
 from lightmeter.cli.drive import drive
 from lightmeter.errors import Interrupted
+from lightmeter.pipeline.background import in_background
 from lightmeter.pipeline.progress import Progress
 
 PLANNING = Progress("planning", 1, {})
@@ -54,6 +55,20 @@ def test_a_run_stops_by_itself():
         yield "stopped cleanly"
 
     assert drive(run) == "stopped cleanly"
+
+
+def test_a_second_interrupt_leaves_what_is_in_flight():
+    """Whoever presses Ctrl-C twice does not wait for a run in the background."""
+
+    async def run(stop):
+        yield PLANNING
+        os.kill(os.getpid(), signal.SIGINT)
+        await stop.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(lambda stop: in_background(run, stop))
 
 
 def test_without_a_stop_the_last_word_counts():

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lightmeter.portal import Portal
@@ -293,7 +295,9 @@ def test_tables_can_be_rebuilt_from_the_journal(command, tmp_path, data_server):
 
 def test_a_wrong_query_is_2(command, tmp_path):
     """DuckDB's own message reaches the user."""
-    (tmp_path / "tables").mkdir()
+    part = tmp_path / "tables" / "tags" / "part-00000.parquet"
+    part.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"name": ["cat"]}), part)
     wrong = command("sql", tmp_path, "SELECT nonsense FROM tags")
     assert wrong.code == 2
     assert "nonsense" in wrong.err

@@ -28,7 +28,9 @@ from lightmeter.facts.severity import severities, severity
         (("adult", 10**400, "LIKELY"), 0.75),
         (("sfw", -1, None), 1.0),
         ((None, 0.5, None), 0.5),
-        ((["sfw"], "0.5", {"x": 1}), None),
+        ((["sfw"], "0.5", {"x": 1}), 0.5),
+        (("sfw", "75%", None), 0.25),
+        ((["sfw"], "half", {"x": 1}), None),
     ],
 )
 def test_severity_is_the_danger_on_a_scale_of_one(entry, expected):

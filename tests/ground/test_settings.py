@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightmeter.errors import SettingsError
-from lightmeter.settings import read_settings
+from lightmeter.settings import Settings, read_settings, settings_file
 
 
 @pytest.fixture
@@ -31,6 +31,34 @@ def test_a_variable_wins_over_the_file(file, monkeypatch):
     settings = read_settings()
     assert settings.api_key.get_secret_value() == "from-file"
     assert settings.base_url == "http://variable"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_setting_is_not_set(file, monkeypatch, name, empty):
+    """An empty variable is no value: what the file says holds, and else the default."""
+    monkeypatch.delenv(f"LIGHTMETER_{name.upper()}", raising=False)
+    default = getattr(read_settings(), name)
+    monkeypatch.setenv(f"LIGHTMETER_{name.upper()}", empty)
+    assert getattr(read_settings(), name) == default
+    monkeypatch.delenv(f"LIGHTMETER_{name.upper()}")
+    file.write_text(f'{name} = "{empty}"\n')
+    assert getattr(read_settings(), name) == default
+
+
+def test_an_empty_variable_leaves_the_file_its_word(file, monkeypatch):
+    """A variable that is set to nothing does not take away what the file sets."""
+    file.write_text('base_url = "http://file"\n')
+    monkeypatch.setenv("LIGHTMETER_BASE_URL", "")
+    assert read_settings().base_url == "http://file"
+
+
+def test_an_empty_path_of_settings_is_not_set(monkeypatch):
+    """LIGHTMETER_SETTINGS set to nothing means the usual place."""
+    monkeypatch.delenv("LIGHTMETER_SETTINGS", raising=False)
+    usual = settings_file()
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", " ")
+    assert settings_file() == usual
 
 
 def test_the_key_does_not_show(file, monkeypatch):

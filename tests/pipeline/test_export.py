@@ -142,3 +142,20 @@ async def test_tables_that_cannot_be_written_are_named_and_can_be_made_later(run
     assert "lightmeter rebuild" in caught.value.hint
     catalog.rmdir()
     assert export(out, whole=True)["assets"] == 1
+
+
+async def test_pictures_by_url_and_files_have_their_size(tmp_path, monkeypatch, cache, data_server, sample_rows):
+    """Width, height and bytes stand in `assets` for what lies on this machine and for what is at a URL."""
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    own = [row for row in sample_rows if row["id"] in ("coffee", "samoyed")]
+    files = [Path(__file__).parents[2] / "data" / row["path"] for row in own]
+    manifest = tmp_path / "both.csv"
+    lines = [*(f"{data_server}/{row['path']}," for row in own), *(f",{path}" for path in files)]
+    manifest.write_text("url,path\n" + "\n".join(lines) + "\n")
+    plan = await lm.plan(str(manifest), features=["colors"], budget=50)
+    assets = (await lm.run(plan, tmp_path / "out")).table("assets").to_pylist()
+    assert [row["content_bytes"] for row in assets] == [path.stat().st_size for path in (*files, *files)]
+    sizes = [(row["width"], row["height"]) for row in assets]
+    assert sizes[:2] == sizes[2:]
+    assert all(min(size) > 0 for size in sizes)

@@ -89,15 +89,16 @@ async def test_the_settings_may_name_the_file(prices, tmp_path, monkeypatch):
         await lm.plan(URLS, base_url="https://api.example.com", **ASKED)
 
 
-async def test_other_prices_do_not_slip_into_a_run(prices, tmp_path):
+async def test_other_prices_do_not_slip_into_a_run(prices, tmp_path, charges_at_once):
     """A folder keeps the prices it was planned with: others are refused, and naming none means those."""
-    given = {"base_url": "https://api.example.com", **ASKED}
     manifest = manifest_of(tmp_path)
-    await begin(manifest, tmp_path / "out", prices=prices, **given)
-    assert (await begin(manifest, tmp_path / "out", prices=str(prices), **given)).rows == 1
-    assert (await begin(manifest, tmp_path / "out", **given)).rows == 1
-    with pytest.raises(SettingsError, match="other options: prices"):
-        await begin(manifest, tmp_path / "out", prices={"backends": {"mine": {"prices": {"tags": 1}}}}, **given)
+    async with listening(Hostile(lambda *_: "well")) as base_url:
+        given = {"base_url": base_url, **ASKED}
+        await begin(manifest, tmp_path / "out", prices=prices, **given)
+        assert (await begin(manifest, tmp_path / "out", prices=str(prices), **given)).rows == 1
+        assert (await begin(manifest, tmp_path / "out", **given)).rows == 1
+        with pytest.raises(SettingsError, match="other options: prices"):
+            await begin(manifest, tmp_path / "out", prices={"backends": {"mine": {"prices": {"tags": 1}}}}, **given)
 
 
 async def test_the_embedded_service_is_never_priced_below_what_it_charges(prices):

@@ -12,7 +12,8 @@ from lightmeter.journal.changes import acknowledge, hold_and_send, lose, put_met
 from lightmeter.journal.planned import PlannedRow, add_rows
 from lightmeter.journal.proofs import Ruling, act_on, read_balance
 from lightmeter.journal.state import Event
-from lightmeter.journal.store import Journal
+from lightmeter.journal.store import Journal, run_lock
+from lightmeter.pipeline.balances import balance_read
 from lightmeter.pipeline.options import Options
 
 
@@ -62,3 +63,79 @@ def test_requests_without_an_answer_are_told_with_what_is_held(sent):
     said = told(folder)
     assert re.search(r"in doubt: 1 requests, 2 credits held; .*pay twice: lightmeter resume .* --pay-again 2", said)
     assert re.search(r"lost: 1 requests, charged 2 credits and never answered; .* --pay-again 2", said)
+
+
+def mark(folder, seq, status, reason=None):
+    def change(db):
+        db.execute("UPDATE items SET status = ?, reason = ?, submission_id = NULL WHERE seq = ?", (status, reason, seq))
+
+    with Journal(folder) as journal:
+        journal.submit(change).result()
+
+
+def without_requests(folder):
+    """The same run, with nothing sent."""
+
+    def change(db):
+        db.execute("UPDATE items SET status = 'ok', submission_id = NULL")
+        db.execute("DELETE FROM transitions")
+        db.execute("DELETE FROM submissions")
+        db.execute("UPDATE money SET paid = 2, held = 0")
+
+    with Journal(folder) as journal:
+        journal.submit(change).result()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "step"),
+    [
+        ("pending", None, "1 rows are not done: {}"),
+        ("over_budget", "budget", "1 rows are over the budget; 10 pays for them: {} --budget 10"),
+        ("over_budget", "no_credits", "1 rows wait for credits: add 1 to the account, then: {}"),
+        ("over_budget", "key_budget", "the key's budget: later, or with a higher LIGHTMETER_KEY_BUDGET: {}"),
+        ("over_budget", "at_risk", "1 rows cost more than may be at risk: {} --max-at-risk 1"),
+        ("over_budget", "no_bound", "lightmeter run m --out {folder}-limited --max-frames 3 --budget 3"),
+        ("failed", "no_asset", "1 rows failed, to see why: lightmeter sql {folder} "),
+    ],
+)
+def test_every_row_that_is_not_done_names_its_command(sent, status, reason, step):
+    """Each status that is not an end by itself is told with the exact command that goes on with it."""
+    folder = without_requests(sent[0])
+    mark(folder, 3, status, reason)
+    assert step.format(f"lightmeter resume {folder}", folder=folder) in told(folder)
+
+
+def test_a_run_that_is_done_says_so(sent):
+    """With every row at its end and its tables written, nothing is left; without tables, rebuild is named."""
+    folder = without_requests(sent[0])
+    assert f"the tables are not written: lightmeter rebuild {folder}" in told(folder)
+    (folder / "tables" / "assets").mkdir(parents=True)
+    (folder / "tables" / "assets" / "part-00000.parquet").touch()
+    assert "next: nothing is left to do" in told(folder)
+
+
+def test_a_run_at_work_is_not_to_be_resumed(sent):
+    """While a process runs the folder, status says so instead of a command that would be refused."""
+    with run_lock(sent[0]):
+        said = told(sent[0])
+    assert "a process is running it now" in said
+    assert "resume" not in said
+
+
+def test_a_folder_with_blanks_is_quoted(sent, tmp_path):
+    """A command can be pasted into a shell whatever the folder is called."""
+    folder = without_requests(sent[0])
+    mark(folder, 3, "pending")
+    blank = tmp_path.parent / f"{tmp_path.name} of mine"
+    folder.rename(blank)
+    assert f"lightmeter resume '{blank}'" in told(blank)
+
+
+def test_a_balance_of_before_the_last_requests_is_told_as_such(sent):
+    """Status does not pass off the balance of a run's start as that of its end."""
+    folder, do = sent
+    do(put_meta({"balance_before": "9", "balance_after": "9"}))
+    assert "balance 9 (read before the last requests)" in told(folder)
+    do(balance_read({"balance_after": "9"}))
+    assert "balance 9;" in told(folder)

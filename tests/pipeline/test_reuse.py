@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
+import apsw
 import pytest
 from aiohttp import web
 from hypothesis import given, settings
@@ -19,7 +21,8 @@ from hostile import Hostile, listening, served
 import lightmeter as lm
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.planned import EarlierAnswer
-from lightmeter.pipeline.answers import Answers, Asset, KeptAsset, is_same
+from lightmeter.journal.raw import pack
+from lightmeter.pipeline.answers import FILE_NAME, Answers, Asset, KeptAsset, is_same
 from lightmeter.testing import tiny_jpeg
 
 URLS = [f"http://pictures.example/{number}.jpg" for number in range(4)]
@@ -56,6 +59,7 @@ def again(service, tmp_path):
         done = await lm.run(plan, tmp_path / f"out{len(list(tmp_path.iterdir()))}", consent=True)
         return plan, done, service.posts - before
 
+    run.base_url = service.base_url
     return run
 
 
@@ -218,15 +222,47 @@ async def test_a_folder_that_cannot_be_used_is_said_before_spending(again, kept)
     assert "LIGHTMETER_ANSWERS_DIR" in caught.value.hint
 
 
+def damaged(path: Path, *, pages: bool) -> None:
+    """Break the file of kept answers: all of it, or what is behind its first page."""
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096) if pages else b"garbage" * 1000)
+
+
+@pytest.mark.parametrize("pages", [True, False])
+async def test_a_broken_file_of_answers_is_named_and_costs_no_run(again, monkeypatch, kept, pages):
+    """A plan that would use broken answers says which file to delete; a run that would keep some ends well."""
+    await again(URLS[:2])
+    damaged(kept / FILE_NAME, pages=pages)
+    with pytest.raises(SettingsError, match=FILE_NAME) as caught:
+        await again(URLS[:2])
+    assert f"Delete {kept / FILE_NAME}" in caught.value.hint
+    monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", "")
+    plan = await lm.plan([URLS[3]], features=["tags"], backends=["clarifai"], precheck=False, base_url=again.base_url)
+    monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(kept))
+    done = await lm.run(plan, kept.parent / "after")
+    assert done.summary().counts["ok"] == 1
+
+
+async def test_an_answer_that_is_not_what_was_kept_is_paid_for(again, kept):
+    """Bytes that changed under a kept answer are noticed, and the asset is asked for anew."""
+    await again(URLS[:1])
+    with apsw.Connection(str(kept / FILE_NAME)) as connection:
+        connection.execute("UPDATE answers SET raw = ?", (b"garbage",))
+    assert (await again(URLS[:1]))[2] == 1
+
+
 WRITER = """
 import sys
 from pathlib import Path
+from hashlib import sha256
 from lightmeter.journal.planned import EarlierAnswer
+from lightmeter.journal.raw import pack
 from lightmeter.pipeline.answers import Answers, Asset, KeptAsset
 me = int(sys.argv[2])
 for n in range(40):
     with Answers.opened(Path(sys.argv[1])) as answers:
-        one = EarlierAnswer(f"answer {n}", None, 1.0 + me, b"raw")
+        raw = f"answer {n}".encode()
+        one = EarlierAnswer(sha256(raw).hexdigest(), None, 1.0 + me, pack(raw))
         answers.keep("q", [(one, [KeptAsset(Asset(f"http://x/{n}"), me, None)])], f"run {me}", n)
         answers.forget(0.0)
         assert answers.find("q", Asset(f"http://x/{n}"), since=0.0) is not None
@@ -310,7 +346,8 @@ def test_what_is_found_is_the_same_asset(tmp_path_factory, kept_, seen):
     with Answers.opened(folder) as answers:
         for at, one in enumerate(kept_):
             if one.identity or one.content_sha256:
-                answer = EarlierAnswer(str(at), None, float(at), b"")
+                raw = str(at).encode()
+                answer = EarlierAnswer(sha256(raw).hexdigest(), None, float(at), pack(raw))
                 answers.keep("q", [(answer, [KeptAsset(one, at, None)])], "run", at)
         found = answers.find("q", seen, since=0.0)
     assert (found is not None) == any(is_same(one, seen) for one in last.values())

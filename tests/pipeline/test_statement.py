@@ -16,6 +16,7 @@ from lightmeter.journal.planned import EarlierAnswer, PlannedRow, Reused, add_ro
 from lightmeter.journal.proofs import Ruling, act_on, read_balance
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
+from lightmeter.pipeline.balances import balance_read
 from lightmeter.pipeline.options import Options
 from lightmeter.pipeline.statement import _lines_of_proof, requests_frame, state_account
 from lightmeter.pricing.estimate import CreditRange
@@ -45,7 +46,7 @@ class Book:
 
     def close(self, before: int, after: int) -> None:
         with Journal(self.folder) as journal:
-            journal.submit(put_meta({"balance_before": str(before), "balance_after": str(after)})).result()
+            journal.submit(balance_read({"balance_before": str(before), "balance_after": str(after)})).result()
 
     def send(self, rows: list[int], paid: int | None = None, remaining: int | None = None) -> None:
         with Journal(self.folder) as journal:
@@ -81,6 +82,19 @@ def test_every_credit_is_accounted_for(book):
     assert stated.balances is not None
     assert (stated.balances.missing, stated.balances.gaps, stated.drifts) == (0, (), ())
     assert requests_frame(book.folder)["credits_paid"].tolist() == [1, 5]
+
+
+def test_a_balance_from_before_the_last_requests_explains_nothing(book):
+    """A killed run leaves the balance of its start: the statement says so, and does not say that it rose."""
+    book.close(100, 100)
+    book.send([0], 1, 99)
+    stated = state_account(book.folder)
+    assert stated.balances is None
+    assert (stated.to_dict()["unexplained"], stated.to_dict()["added_at_least"]) == (None, None)
+    assert "balance     100 before; not read since the last requests: resume reads it" in list(stated.lines())
+    assert not stated.to_dict()["balance_is_current"]
+    book.close(100, 99)
+    assert state_account(book.folder).to_dict()["unexplained"] == 0
 
 
 def test_what_was_paid_is_told_by_back_end_and_feature(book):

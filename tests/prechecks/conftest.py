@@ -1,11 +1,20 @@
 """A web server with good and bad media, on loopback."""
 
 import asyncio
+from io import BytesIO
 
 import pytest
 from aiohttp import web
+from PIL import Image
 
 from lightmeter.testing import blank_picture, tiny_jpeg, tiny_png, tiny_video
+
+
+def picture_bytes(form, size):
+    """A picture of one colour and so many pixels across and down."""
+    out = BytesIO()
+    Image.new("RGB", size, (200, 30, 30)).save(out, form)
+    return out.getvalue()
 
 
 class Site:
@@ -15,6 +24,7 @@ class Site:
         self.base_url = ""
         self.seen = []
         self.headers = []
+        self.sent = 0
         self.jpeg = tiny_jpeg()
         self.video = tiny_video(folder / "good.avi", frames=25).read_bytes()
         blank = [blank_picture()] * 25
@@ -29,6 +39,32 @@ class Site:
 
     async def _picture(self, _):
         return web.Response(body=self.jpeg, content_type="image/jpeg")
+
+    async def _huge(self, request):
+        """A picture of 4000 x 1000 pixels with 8 MB behind its header, from a server that knows no ranges."""
+        content = picture_bytes("PNG", (4000, 1000)) + b"\0" * 2**23
+        response = web.StreamResponse(headers={"Content-Type": "image/png", "Content-Length": str(len(content))})
+        await response.prepare(request)
+        for at in range(0, len(content) if request.method == "GET" else 0, 2**16):
+            await response.write(content[at : at + 2**16])
+            self.sent += 2**16
+            await asyncio.sleep(0.001)
+        return response
+
+    async def _only_head(self, request):
+        if request.method == "GET":
+            raise web.HTTPForbidden
+        return web.Response(body=self.jpeg, content_type="image/jpeg")
+
+    async def _no_picture(self, _):
+        return web.Response(body=b"nothing of the kind", content_type="image/jpeg")
+
+    async def _breaks_off_picture(self, request):
+        response = web.StreamResponse(headers={"Content-Type": "image/jpeg", "Content-Length": "100000"})
+        await response.prepare(request)
+        if request.method == "GET":
+            request.transport.abort()
+        return response
 
     async def _untyped(self, _):
         return web.Response(body=tiny_png(), headers={"Content-Type": "application/octet-stream"})

@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 
 from lightmeter.manifest.item import Item
+from lightmeter.media.image import read_size
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.prechecks import CHECKS, Checker
 from lightmeter.testing import blank_picture, stamped_video, tiny_jpeg, tiny_picture, tiny_png, tiny_video
@@ -32,14 +33,30 @@ def said(checked, check):
     return [(finding.severity, finding.message) for finding in checked.findings if finding.check == check]
 
 
-async def test_a_good_picture_by_url_costs_one_request(checker, site):
-    """A light look: one HEAD request, no finding but that it is there."""
+async def test_a_good_picture_by_url_costs_a_light_look(checker, site):
+    """One HEAD request, and one for the first bytes, which tell its size; no finding but that it is there."""
     checked = await checker.check(row(f"{site.base_url}/picture.jpg"))
     assert checked.fatal is None
     assert checked.kind == "image"
     assert [finding.severity for finding in checked.findings] == ["info"]
     assert checked.findings[0].facts["size_bytes"] == len(site.jpeg)
-    assert len(site.seen) == 1
+    assert site.seen == [("HEAD", "/picture.jpg"), ("GET", "/picture.jpg")]
+    assert site.headers[-1]["Range"] == "bytes=0-65535"
+    assert (checked.width, checked.height) == read_size(site.jpeg)
+
+
+async def test_a_large_picture_by_url_is_measured_from_its_beginning(checker, site):
+    """However large a picture is, and whether its server knows ranges or not, its first 64 KiB are all that is read."""
+    checked = await checker.check(row(f"{site.base_url}/huge.png"))
+    assert (checked.width, checked.height) == (4000, 1000)
+    assert site.sent < 2**20
+
+
+@pytest.mark.parametrize("path", ["only-head.jpg", "no-picture.jpg", "breaks-off-picture.jpg"])
+async def test_a_picture_that_cannot_be_measured_is_still_there(checker, site, path):
+    """What the first bytes do not tell stays unknown, and is no finding."""
+    checked = await checker.check(row(f"{site.base_url}/{path}"))
+    assert (checked.kind, checked.fatal, checked.width, checked.height) == ("image", None, None, None)
 
 
 async def test_one_url_is_looked_at_once(checker, site):
@@ -59,7 +76,8 @@ async def test_only_so_many_urls_are_remembered(checker, site, monkeypatch):
     monkeypatch.setattr("lightmeter.prechecks.check.REMEMBERED", 2)
     for name in ("a", "b", "c", "c", "a"):
         await checker.check(row(f"{site.base_url}/picture.{name}.jpg"))
-    assert [path for _, path in site.seen] == [f"/picture.{name}.jpg" for name in ("a", "b", "c", "a")]
+    heads = [path for method, path in site.seen if method == "HEAD"]
+    assert heads == [f"/picture.{name}.jpg" for name in ("a", "b", "c", "a")]
 
 
 @pytest.mark.parametrize("path", ["/missing.jpg", "/page.jpg", "/empty.jpg", "/missing.mp4", "/page.mp4", "/torn.mp4"])

@@ -21,7 +21,7 @@ UTC_TYPE = pa.timestamp("us", tz="UTC")
     ("values", "arrow_type", "expected"),
     [
         (["a", None, 5, ["b"], "\ud800"], pa.string(), ["a", None, None, None, "?"]),
-        ([1, 2.5, "3", True, None, 10**400], pa.float64(), [1.0, 2.5, None, None, None, None]),
+        ([1, 2.5, "3", "x", True, None, 10**400], pa.float64(), [1.0, 2.5, 3.0, None, None, None, None]),
         ([True, False], pa.float64(), [None, None]),
         ([10**30], pa.float64(), [1e30]),
         ([0, 255, 256, -1, 2.0, 2.5, True], pa.uint8(), [0, 255, None, None, 2, None, None]),

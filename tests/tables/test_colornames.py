@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightmeter.errors import UsageError
 from lightmeter.media.oklab import srgb_to_oklab
-from lightmeter.tables.colornames import CSS_NAMES, css_names, nearest_css_names
+from lightmeter.tables.colornames import CSS_NAMES, css_names, hex_of, nearest_css_names
 
 
 def test_every_css_colour_is_its_own_nearest():
@@ -40,3 +41,25 @@ def test_no_other_name_is_nearer(colours):
     for colour, name in zip(colours, nearest_css_names(colours), strict=True):
         apart = np.linalg.norm(known - srgb_to_oklab(np.array([colour]) / 255.0), axis=1)
         assert apart[list(CSS_NAMES).index(name)] <= apart.min() + 1e-9
+
+
+@given(st.sampled_from(sorted(CSS_NAMES)))
+def test_every_name_is_a_colour(name):
+    """A CSS name, in any case and with either spelling of gray, is the hex of its table."""
+    assert hex_of(f" {name.upper()} ") == f"#{CSS_NAMES[name]}"
+    assert hex_of(name.replace("gray", "grey")) == f"#{CSS_NAMES[name]}"
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("#ABC", "#aabbcc"), ("#abcd", "#aabbcc"), ("#A1B2C3", "#a1b2c3"), ("#a1b2c3ff", "#a1b2c3")]
+)
+def test_every_way_to_write_hex_is_read(written, read):
+    """Short and long hex, with alpha or without, is the same six digits."""
+    assert hex_of(written) == read
+
+
+@pytest.mark.parametrize("text", ["", "reddish", "#12", "#12345", "rgb(1,2,3)", "ff0000", "transparent"])
+def test_what_is_no_colour_is_said(text):
+    """Any other text is an error that says how to write a colour."""
+    with pytest.raises(UsageError, match="is no colour"):
+        hex_of(text)

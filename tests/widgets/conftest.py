@@ -42,8 +42,8 @@ def planner(manifest, tmp_path_factory) -> lm.BudgetPlanner:
     """A planner that has planned and run that manifest; nobody changes it."""
     out = tmp_path_factory.mktemp("runs") / "out"
     planner = lm.BudgetPlanner(manifest, out=out, features=["tags", "nsfw", "colors"], max_frames=2, budget=50)
-    planner.plan()
-    planner.run()
+    planner.plan().result()
+    planner.run().result()
     return planner
 
 

@@ -75,7 +75,7 @@ def test_prices_follow_the_form_without_the_manifest(tmp_path):
     manifest.write_text("path\n0.jpg\n1.jpg\n2.jpg\n", encoding="utf-8")
     planner = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors", budget=3)
     assert "Plan to learn" in planner.panel.price.value
-    planner.plan()
+    planner.plan().result()
     manifest.unlink()
     assert "1 to 3 credits" in planner.panel.price.value
     assert "will not be reached" in planner.panel.price.value
@@ -94,11 +94,11 @@ def test_a_changed_form_runs_the_planned_rows(tmp_path):
     manifest = tmp_path / "one.csv"
     manifest.write_text("path\na.jpg\n", encoding="utf-8")
     planner = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors", budget=3)
-    planner.plan()
+    planner.plan().result()
     manifest.unlink()
     planner.form.features["nsfw"].value = True
     planner.form.budget.value = 2
-    run = planner.run()
+    run = planner.run().result()
     assert run.summary().counts["ok"] == 1
     assert (run.header.options.features, run.header.options.budget) == (("colors", "nsfw"), 2)
     assert len(run.nsfw) > 0
@@ -111,7 +111,7 @@ def test_a_plan_is_saved_and_taken_up_again(tmp_path):
     planner = lm.BudgetPlanner(tmp_path / "one.csv", out=tmp_path / "out", features="colors")
     with pytest.raises(UsageError, match="no plan to save"):
         planner.save(tmp_path / "plan.json")
-    planner.plan()
+    planner.plan().result()
     planner.form.capped.value = True
     planner.form.budget.value = 4
     planner.save(tmp_path / "plan.json")
@@ -119,8 +119,8 @@ def test_a_plan_is_saved_and_taken_up_again(tmp_path):
     assert again.form.budget.value == 4
     assert "one.csv: 1 row" in again.panel.rows.value
     assert "1 credit" in again.panel.price.value
-    assert again.plan().rows == 1
-    assert again.run().summary().counts["ok"] == 1
+    assert again.plan().result().rows == 1
+    assert again.run().result().summary().counts["ok"] == 1
 
 
 def test_earlier_answers_leave_the_price_as_long_as_the_same_is_asked(tmp_path, monkeypatch):
@@ -128,9 +128,9 @@ def test_earlier_answers_leave_the_price_as_long_as_the_same_is_asked(tmp_path, 
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(tmp_path / "answers"))
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     (tmp_path / "one.csv").write_text("path\na.jpg\n", encoding="utf-8")
-    lm.BudgetPlanner(tmp_path / "one.csv", out=tmp_path / "out", features="colors").run()
+    lm.BudgetPlanner(tmp_path / "one.csv", out=tmp_path / "out", features="colors").run().result()
     planner = lm.BudgetPlanner(tmp_path / "one.csv", out=tmp_path / "second", features="colors")
-    planner.plan()
+    planner.plan().result()
     assert "answered by earlier runs: 1" in planner.panel.rows.value
     assert "0 rows to send" in planner.panel.price.value
     planner.form.features["nsfw"].value = True
@@ -140,7 +140,7 @@ def test_earlier_answers_leave_the_price_as_long_as_the_same_is_asked(tmp_path, 
 def test_frames_are_priced_from_the_clips_length(manifest, tmp_path):
     """More frames of a clip whose length was measured cost exactly as many more pictures."""
     planner = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors", max_frames=1)
-    planner.plan()
+    planner.plan().result()
     assert "3 images and frames" in planner.panel.price.value
     planner.form.max_frames.value = 2
     assert "4 images and frames" in planner.panel.price.value
@@ -167,10 +167,11 @@ def test_errors_are_shown_and_raised(tmp_path):
     """A manifest that cannot be read is shown after a click, and raised by the method."""
     planner = lm.BudgetPlanner(tmp_path / "none.csv", out=tmp_path / "out")
     with pytest.raises(ManifestError):
-        planner.plan()
+        planner.plan().result()
     planner.panel.end.value = ""
     planner.panel.plan_button.click()
-    planner.wait()
+    with pytest.raises(ManifestError):
+        planner.wait()
     assert "none.csv" in planner.panel.end.value
     assert planner.state is State.IDLE
 
@@ -182,11 +183,11 @@ def test_another_service_needs_a_yes(tmp_path, monkeypatch):
         ["http://127.0.0.1:9/a.jpg"], out=tmp_path / "out", base_url="http://127.0.0.1:9", precheck=False
     )
     assert planner.panel.consent.layout.display == "none"
-    planner.plan()
+    planner.plan().result()
     assert planner.panel.consent.layout.display == ""
     assert "No back end is named" in planner.panel.rows.value
     with pytest.raises(UsageError, match="No back end is named"):
-        planner.run()
+        planner.run().result()
 
 
 def test_stop_loses_nothing(many, tmp_path):
@@ -201,13 +202,15 @@ def test_stop_loses_nothing(many, tmp_path):
     at_the_first_step_of_a_run(planner, stop)
     planner.panel.run_button.click()
     planner.wait()
+    planner.panel.confirm_button.click()
+    planner.wait()
     stopped = planner.result
     assert locked == [True]
     assert not planner.form.budget.disabled
     assert isinstance(stopped.stopped_by, Interrupted)
     assert stopped.summary().counts["pending"] > 0
     assert "goes on from here" in planner.panel.end.value
-    again = planner.run()
+    again = planner.run().result()
     assert again.summary().counts["ok"] == 150
     assert again.summary().paid == 150
 
@@ -217,8 +220,9 @@ def test_an_interrupt_stops_as_the_button_does(many, tmp_path):
     planner = slow(many, tmp_path / "out")
     main = threading.main_thread().ident
     at_the_first_step_of_a_run(planner, lambda: signal.pthread_kill(main, signal.SIGINT))
+    planner.run()
     with pytest.raises(KeyboardInterrupt):
-        planner.run()
+        planner.wait()
     assert isinstance(planner.result.stopped_by, Interrupted)
     assert planner.result.summary().held == 0
     assert planner.state is State.IDLE
@@ -231,7 +235,8 @@ def test_planning_can_be_stopped(tmp_path):
         planner = lm.BudgetPlanner([url], out=tmp_path / "out", features="colors")
         planner.panel.plan_button.click()
         planner.panel.stop_button.click()
-        planner.wait()
+        with pytest.raises(Interrupted):
+            planner.wait()
     assert planner.planned is None
     assert "nothing was spent" in planner.panel.end.value
     assert planner.state is State.IDLE
@@ -246,12 +251,100 @@ def test_two_jobs_at_once_are_refused(tmp_path):
         with pytest.raises(UsageError, match="still at work"):
             planner.run()
         planner.stop()
+        with pytest.raises(Interrupted):
+            planner.wait()
+
+
+@pytest.fixture
+def one(tmp_path):
+    """A manifest of one picture."""
+    (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
+    (tmp_path / "one.csv").write_text("path\na.jpg\n", encoding="utf-8")
+    return tmp_path / "one.csv"
+
+
+def test_run_shows_the_price_and_spends_nothing_until_it_is_confirmed(one, tmp_path):
+    """The first click asks with the price and the cap, the second, on a button that names the credits, spends."""
+    planner = lm.BudgetPlanner(one, out=tmp_path / "out", features="colors", budget=7)
+    assert planner.panel.confirm.layout.display == "none"
+    planner.panel.run_button.click()
+    planner.wait()
+    assert planner.result is None
+    assert not (tmp_path / "out").exists()
+    assert planner.panel.confirm.layout.display == ""
+    assert planner.panel.confirm_button.description == "Spend up to 1 credit"
+    assert "Price: 1 credit; the budget of 7" in planner.panel.question.value
+    planner.panel.confirm_button.click()
+    planner.wait()
+    assert planner.result.summary().paid == 1
+    assert planner.panel.confirm.layout.display == "none"
+
+
+def test_what_the_button_names_is_the_cap(many, tmp_path):
+    """Without a budget the amount that was confirmed is the hard cap of the run."""
+    planner = lm.BudgetPlanner(many, out=tmp_path / "out", features="colors", precheck=False)
+    planner.panel.run_button.click()
+    planner.wait()
+    assert planner.panel.confirm_button.description == "Spend up to 150 credits"
+    planner.panel.confirm_button.click()
+    planner.wait()
+    assert planner.result.header.options.budget == 150
+
+
+def test_a_changed_form_takes_the_question_back(one, tmp_path):
+    """Whoever changes the form after the price was shown is asked anew: the old button spends nothing."""
+    planner = lm.BudgetPlanner(one, out=tmp_path / "out", features="colors", budget=7)
+    planner.panel.run_button.click()
+    planner.wait()
+    planner.form.features["nsfw"].value = True
+    assert planner.panel.confirm.layout.display == "none"
+    planner.panel.confirm_button.click()
+    assert "Click Run again" in planner.panel.end.value
+    assert (planner.state, planner.result) == (State.IDLE, None)
+
+
+def test_a_price_without_an_end_is_not_offered(tmp_path, monkeypatch):
+    """A run of unknown price cannot be confirmed before it has a cap."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
+    planner = lm.BudgetPlanner(
+        ["http://127.0.0.1:9/a.mp4"],
+        out=tmp_path / "out",
+        features="tags",
+        backends="clarifai",
+        max_frames=0,
+        base_url="http://127.0.0.1:9",
+        precheck=False,
+    )
+    planner.panel.run_button.click()
+    with pytest.raises(UsageError, match="no upper end"):
         planner.wait()
+    assert planner.panel.confirm.layout.display == "none"
+    assert "Set a budget" in planner.panel.end.value
 
 
-async def test_methods_block_inside_a_running_loop(manifest, tmp_path):
+def test_methods_return_at_once(tmp_path):
+    """No method waits by itself: a kernel that runs a cell may not hear of a click on Stop."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.jpg"
+        planner = lm.BudgetPlanner([url], out=tmp_path / "out", features="colors")
+        begun = planner.run()
+        assert not begun.done()
+        planner.panel.stop_button.click()
+        with pytest.raises(Interrupted):
+            begun.result()
+
+
+def test_whatever_a_click_raises_is_shown(one, tmp_path, monkeypatch):
+    """Also an error that is none of ours stands in the widget: nobody sees what a callback raises."""
+    planner = lm.BudgetPlanner(one, out=tmp_path / "out", features="colors")
+    monkeypatch.setattr(planner._work, "start", lambda _: 1 / 0)
+    planner.panel.plan_button.click()
+    assert "ZeroDivisionError" in planner.panel.end.value
+
+
+async def test_methods_work_inside_a_running_loop(manifest, tmp_path):
     """In a notebook a loop runs in the calling thread: the methods work there too."""
-    plan = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors").plan()
+    plan = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors").plan().result()
     assert plan.rows == 5
 
 

@@ -83,6 +83,42 @@ def test_colour_severity_and_status_filter(explorer):
     assert len(names(explorer)) == 5
 
 
+def test_colours_may_be_named(explorer):
+    """A CSS name filters as its hex does; a text that is no colour is told in the widget, and the page stays."""
+    explorer.filters.by_colour.value = True
+    for red in ("red", "Red ", "#f00", "#ff0000ff"):
+        explorer.filters.colour.value = red
+        assert explorer.page.filters.colour == "#ff0000"
+        assert explorer.problem.value == ""
+    explorer.filters.colour.value = "reddish"
+    assert "&#x27;reddish&#x27; is no colour" in explorer.problem.value
+    assert explorer.page.filters.colour == "#ff0000"
+    explorer.filters.clear.click()
+    assert explorer.problem.value == ""
+
+
+def test_errors_of_clicks_are_shown(explorer, monkeypatch):
+    """What a callback raises stands in the widget, for every field and button, and goes with the next that works."""
+
+    def broken(*_):
+        raise RuntimeError("the tables are gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(explorer._catalog, "page", broken)
+        patch.setattr(explorer._catalog, "entries", broken)
+        patch.setattr(explorer.shelf, "put", broken)
+        buttons = (explorer.back, explorer.forward, explorer.filters.clear, explorer.shelf.slots[0].button)
+        for button in (*buttons, explorer.close):
+            explorer.problem.value = ""
+            button.click()
+            assert "the tables are gone" in explorer.problem.value
+        explorer.problem.value = ""
+        explorer.unveil.value = True
+        assert "the tables are gone" in explorer.problem.value
+    explorer.unveil.value = False
+    assert explorer.problem.value == ""
+
+
 def test_details_show_every_frame_with_its_time(explorer):
     """Opening a clip shows what was found in each of its frames, and when in the clip that was."""
     explorer.shelf.slots[2].button.click()

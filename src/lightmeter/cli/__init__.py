@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from lightmeter.errors import LightmeterError
+from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.lean import begin_lean, spare_pandas
 
 __all__ = ["VERBS", "main"]
@@ -89,6 +89,10 @@ def _run() -> int:
     except click.ClickException as error:
         error.show()
         return int(error.exit_code)
+    except OSError as error:
+        click.echo(f"error: {error.filename or 'A file'}: {error.strerror or error}.", err=True)
+        click.echo("  Is it there, is there room, and may you read and write it?", err=True)
+        return UsageError.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return 130

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lightmeter.pipeline.result import must_have_tables
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.dataset import Dataset
 
@@ -13,12 +14,13 @@ __all__ = ["command"]
 
 
 @click.command("compact")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def command(folder: Path) -> int:
     """Merge the parts of each table in DIR into one. Changes no row, sends nothing, costs nothing.
 
     Readers may go on meanwhile: they find the old parts or the new one.
     """
+    must_have_tables(folder)
     for merged in compact(Dataset(folder)):
         if merged.parts_before:
             parts = f"{merged.parts_before} → {merged.parts_after} parts"

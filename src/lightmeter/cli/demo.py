@@ -21,6 +21,7 @@ import click
 from lightmeter.cli.options import json_option
 from lightmeter.cli.run import finish
 from lightmeter.errors import SettingsError
+from lightmeter.pipeline.folder import prepare_folder
 from lightmeter.pipeline.report.writing import FILE_NAME, report
 from lightmeter.pipeline.result import Run
 from lightmeter.settings import read_settings
@@ -67,7 +68,8 @@ def serve_folder(folder: Path) -> Iterator[str]:
 
 
 def _fresh(out: Path) -> None:
-    if out.exists() and any(out.iterdir()):
+    prepare_folder(out)
+    if any(out.iterdir()):
         if not (out / MARK).exists():
             raise SettingsError(f"{out} is not empty, and no demo of ours.", hint="Choose another folder with --out.")
         shutil.rmtree(out)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lightmeter.cli.show import Watch
 from lightmeter.errors import Interrupted
+from lightmeter.pipeline.background import cancel_all_work
 from lightmeter.pipeline.progress import Progress
 
 __all__ = ["drive"]
@@ -32,7 +33,12 @@ def drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_once: boo
     Raises:
         Interrupted: it was ended at once.
     """
-    return asyncio.run(_drive(steps, at_once=at_once))
+    with asyncio.Runner() as runner:
+        try:
+            return runner.run(_drive(steps, at_once=at_once))
+        except KeyboardInterrupt:
+            cancel_all_work()
+            raise
 
 
 async def _drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_once: bool) -> Any:

@@ -10,6 +10,8 @@ import click
 from lightmeter.cli.drive import drive
 from lightmeter.cli.options import analysis_options, given, json_option, pace_options, reading_options
 from lightmeter.cli.show import print_json, show_plan
+from lightmeter.errors import UsageError
+from lightmeter.pipeline.folder import prepare_folder
 from lightmeter.pipeline.options import make_options
 from lightmeter.pipeline.planning import planning
 from lightmeter.settings import read_settings
@@ -46,6 +48,12 @@ def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> 
       lightmeter plan 'photos/**/*.jpg' --features tags --budget 500 --save plan.json
       lightmeter run --plan plan.json --out out/
     """
+    if save is not None:
+        prepare_folder(save.absolute().parent)
+        if save.is_dir():
+            raise UsageError(
+                f"{save} is a folder, so no plan can be saved there.", hint="Name a file: --save plan.json"
+            )
     made = drive(lambda _: planning(manifest, make_options(**given(options)), read_settings()), at_once=True)
     show_plan(made, err=as_json)
     if save is not None:

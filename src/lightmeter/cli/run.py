@@ -25,6 +25,7 @@ from lightmeter.cli.show import print_json, show_plan, show_summary
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
 from lightmeter.pipeline.api import resuming, running
+from lightmeter.pipeline.folder import prepare_folder
 from lightmeter.pipeline.options import Options, make_options
 from lightmeter.pipeline.plan import Plan, must_be_explicit
 from lightmeter.pipeline.planning import ask_again, load_plan, planning
@@ -75,6 +76,7 @@ def command(
     wanted = agreed.options if agreed is not None else make_options(**given(options))
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
+    prepare_folder(out)
     with accounted_for(out, as_json=as_json):
         if _holds(out, agreed, manifest, wanted):
             changes = changed_options(out, wanted, None if agreed is not None else given(options))

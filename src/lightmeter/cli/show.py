@@ -153,16 +153,19 @@ def show_summary(run: Run, *, err: bool = False) -> Summary:
     cap = f" of {summary.budget}" if summary.budget is not None else ""
     held = f", {summary.held} held" if summary.held else ""
     balance = "" if summary.balance_after is None else f"; balance {summary.balance_after}"
+    balance += "" if summary.balance_is_current or not balance else " (read before the last requests)"
     console.print(
         f"{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
     )
     _show_reasons(console, run.reasons())
-    for line in run.open_ends().lines(run.folder):
-        console.print(f"[yellow]{line}[/]", soft_wrap=True)
     tables = run.folder / "tables"
     if tables.exists():
         console.print(f"tables: {tables}")
     if run.stopped_by is not None:
-        console.print(f"[yellow]stopped:[/] {run.stopped_by} {run.stopped_by.hint}")
+        hint = run.stopped_by.hint
+        hint = "" if "lightmeter resume" in hint else f" {hint}"  # that command is named below, with its options
+        console.print(f"[yellow]stopped:[/] {escape(f'{run.stopped_by}{hint}')}", soft_wrap=True)
+    for step in run.next_steps():
+        console.print(f"[yellow]next:[/] {escape(step)}", soft_wrap=True)
     sys.stderr.flush()
     return summary

@@ -22,11 +22,11 @@ def flag(value: Any) -> bool | None:
 
 
 def whole_number(value: Any, low: int, high: int) -> int | None:
-    """A whole number from `low` to below `high`; 2.0 is one."""
+    """A whole number from `low` to below `high`; 2.0 and the text "2" are one."""
     figure = number(value)
     if figure is None or not figure.is_integer():
         return None
-    whole = int(value)
+    whole = int(figure if isinstance(value, str) else value)
     return whole if low <= whole < high else None
 
 

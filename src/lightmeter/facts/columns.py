@@ -19,6 +19,7 @@ FACTS: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "bra
 _STRING: Final = "string"
 _DOUBLE: Final = "double"
 _INT: Final = "int32"
+_LONG: Final = "int64"
 _BYTE: Final = "uint8"
 _FLAG: Final = "bool"
 _MOMENT: Final = "moment"
@@ -76,6 +77,7 @@ _ASSETS: Final = (
     Column("width", _INT, "Width as it is shown, EXIF orientation applied.", "not measured", "pixels"),
     Column("height", _INT, "Height as it is shown, EXIF orientation applied.", "not measured", "pixels"),
     Column("duration_s", _DOUBLE, "Length of a video.", "an image, or not measured", "seconds"),
+    Column("content_bytes", _LONG, "Size of the file; of a URL, as its server says.", "not known", "bytes"),
     Column("content_sha256", _STRING, "SHA-256 of the file's bytes, in hex.", "the bytes were not read"),
     Column("answered_at", _MOMENT, "When its answer came.", "no answer", "UTC, microseconds"),
 )

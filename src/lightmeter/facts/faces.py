@@ -122,12 +122,12 @@ def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
     span = _folded(said)
     if span:
         return number(_first(span, ("low", "min"))), number(_first(span, ("high", "max")))
-    if isinstance(said, str) and (found := _AGE_SPAN.fullmatch(said)):
-        low, high = found.group(1), found.group(2) or found.group(1)
-        return float(low), float(high)
     exact = number(said)
     if exact is not None:
         return exact, exact
+    if isinstance(said, str) and (found := _AGE_SPAN.fullmatch(said)):
+        low, high = found.group(1), found.group(2) or found.group(1)
+        return float(low), float(high)
     return number(_first(face, ("agelow", "agemin"))), number(_first(face, ("agehigh", "agemax")))
 
 
@@ -162,8 +162,6 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 def _shares(said: dict[str, Any]) -> dict[str, float | None]:
     """Scores as shares of 1: per cent (where any is above 1, all are) divided by 100, likelihoods by their step."""
-    if set(map(type, said.values())) == {str}:
-        return {name: likelihood_score(value) for name, value in said.items()}
     scores = {name: number(value) for name, value in said.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0

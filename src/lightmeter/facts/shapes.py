@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -27,6 +29,13 @@ _TEXT_MEANS: Final = {
     "faces": "source",
 }
 _KEY_MEANS: Final = {**_TEXT_MEANS, "descriptions": "source", "texts": "source"}
+
+_NAMED_BY_KEY: Final = frozenset(("tags", "colors", "nsfw", "brands"))
+"""Features whose keys name the entries: a bare value under a key says how sure the back end is."""
+
+_FIGURE: Final = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?:\s*(%))?\s*")
+_LONGEST_FIGURE: Final = 64
+_PER_CENT: Final = 100.0
 
 _PIXELS: Final = 2**53
 """No picture is as wide; integers below are doubles without loss."""
@@ -70,10 +79,20 @@ def _keyed(table: str, value: dict[str, Any]) -> Found:
     fields, literals = [], []
     for key, inner in value.items():
         for literal in inner if isinstance(inner, list) else (inner,):
-            said = _fields(table, literal)
+            said = _under_key(table, literal) if isinstance(literal, str) else _fields(table, literal)
             fields.append(said if said.get(meaning) is not None else {**said, meaning: key})
             literals.append(literal)
     return Found(fields, literals)
+
+
+def _under_key(table: str, literal: str) -> dict[str, Any]:
+    """The fields of a bare text under a key: a score as a text, a likelihood, or what a bare text means elsewhere."""
+    if table in _NAMED_BY_KEY:
+        if number(literal) is not None:
+            return {"score": literal}
+        if table == "nsfw":
+            return {"likelihood": literal}
+    return _fields(table, literal)
 
 
 def _is_single(table: str, value: dict[str, Any]) -> bool:
@@ -94,15 +113,31 @@ def _fields(table: str, literal: Any) -> dict[str, Any]:
 
 
 def number(value: Any) -> float | None:
-    """A finite number as a double; None for anything else, booleans included."""
+    """A finite number as a double; None for anything else, booleans included.
+
+    A decimal number as a text is a number too, with a point and without separators of thousands; a text in per cent
+    is divided by 100.
+    """
     if type(value) is float and value - value == 0:  # the usual case at once: neither infinite nor NaN
         return value
+    if isinstance(value, str):
+        return _number_in(value) if len(value) <= _LONGEST_FIGURE else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         return float(value) if math.isfinite(value) else None
     except OverflowError:
         return None
+
+
+@lru_cache(maxsize=4096)
+def _number_in(text: str) -> float | None:
+    """Cached: likelihoods are asked for too, a few words over and over."""
+    found = _FIGURE.fullmatch(text)
+    if found is None:
+        return None
+    value = float(found.group(1)) / (_PER_CENT if found.group(2) else 1.0)
+    return value if math.isfinite(value) else None
 
 
 def corners(fields: dict[str, Any]) -> list[Corner]:

@@ -13,7 +13,17 @@ import apsw
 from lightmeter.atomic import fsync_folder, replacing
 from lightmeter.errors import JournalError, JournalLocked
 
-__all__ = ["FILE_NAME", "Reserve", "connect", "copy_journal", "journal_path", "run_lock", "set_aside", "take_lock"]
+__all__ = [
+    "FILE_NAME",
+    "LOCK_NAME",
+    "Reserve",
+    "connect",
+    "copy_journal",
+    "journal_path",
+    "run_lock",
+    "set_aside",
+    "take_lock",
+]
 
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = ".run.lock"

@@ -21,7 +21,17 @@ from lightmeter.media.facts import IMAGE_FORMATS, ImageFacts, sniff
 from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
 from lightmeter.media.views import View, cut
 
-__all__ = ["MAX_PIXELS", "encode_jpeg", "is_blank", "keep_blocks", "load_rgb", "load_views", "read_facts", "thumbnail"]
+__all__ = [
+    "MAX_PIXELS",
+    "encode_jpeg",
+    "is_blank",
+    "keep_blocks",
+    "load_rgb",
+    "load_views",
+    "read_facts",
+    "read_size",
+    "thumbnail",
+]
 
 MAX_PIXELS: Final = 50_000_000
 """Largest picture that is decoded: 150 MB as RGB."""
@@ -47,6 +57,9 @@ _BAND_ROWS: Final = 256
 _AMPLE_SIDE: Final = 1024
 """Pixels that views are cut from, along the shorter side, of pictures that have more: four times what a model sees."""
 
+_WEBP_HEADER_BYTES: Final = 30
+_WEBP_HAS_EXIF: Final = 0x08
+
 _BLANK_LEVELS: Final = 12
 _BLANK_SHARE: Final = 0.001
 _BLANK_GRID: Final = 256
@@ -65,6 +78,36 @@ def read_facts(content: bytes) -> ImageFacts:
         if _orientation(picture) in _SIDEWAYS:
             width, height = height, width
         return ImageFacts(_format(picture), width, height, _frames(picture, content), len(content))
+
+
+def read_size(beginning: bytes) -> tuple[int, int] | None:
+    """Width and height of a picture as it is shown, from the first bytes of its file; None where they do not tell.
+
+    All of the file need not be there: formats say their size at the beginning. Of WebP, whose decoder wants the whole
+    file, the header is read here (RFC 9649, sections 2.5 to 2.7); with EXIF data, which stand at its end, its
+    orientation is not known, and so neither is its size.
+    """
+    try:
+        with _opened(beginning) as picture:
+            width, height = picture.size
+            return (height, width) if _orientation(picture) in _SIDEWAYS else (width, height)
+    except MediaError:
+        return _webp_size(beginning)
+
+
+def _webp_size(beginning: bytes) -> tuple[int, int] | None:
+    if len(beginning) < _WEBP_HEADER_BYTES or beginning[:4] != b"RIFF" or beginning[8:12] != b"WEBP":
+        return None
+    chunk, body = beginning[12:16], beginning[20:]
+    if chunk == b"VP8X" and not body[0] & _WEBP_HAS_EXIF:
+        return 1 + int.from_bytes(body[4:7], "little"), 1 + int.from_bytes(body[7:10], "little")
+    if chunk == b"VP8 " and body[3:6] == b"\x9d\x01\x2a":
+        sides = int.from_bytes(body[6:8], "little") & 0x3FFF, int.from_bytes(body[8:10], "little") & 0x3FFF
+        return sides if all(sides) else None
+    if chunk == b"VP8L" and body[0] == 0x2F:  # noqa: PLR2004 (its signature)
+        bits = int.from_bytes(body[1:5], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    return None
 
 
 def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | None = None) -> NDArray[np.uint8]:

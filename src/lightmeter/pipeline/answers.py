@@ -7,6 +7,7 @@ its canonical URL, or the hash of its content. What is kept too long, and what n
 from __future__ import annotations
 
 import fcntl
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import apsw
 
 from lightmeter.errors import SettingsError
 from lightmeter.journal.planned import EarlierAnswer
+from lightmeter.journal.raw import unpack
 
 __all__ = ["FILE_NAME", "Answers", "Asset", "Found", "KeptAsset", "is_same"]
 
@@ -139,42 +141,52 @@ class Answers:
             connection.pragma("synchronous", "normal")
             yield cls(connection)
         except (apsw.Error, OSError) as error:
-            raise SettingsError(
-                f"{folder / FILE_NAME} cannot be used: {error}.", hint="See LIGHTMETER_ANSWERS_DIR."
-            ) from error
+            raise _unusable(folder / FILE_NAME, error) from error
         finally:
             if connection is not None:
                 connection.close()
 
     def find(self, question: str, seen: Asset, *, since: float) -> Found | None:
-        """The newest answer to this question about this asset, answered at `since` (epoch seconds) or later."""
+        """The newest answer to this question about this asset, answered at `since` (epoch seconds) or later.
+
+        An answer whose bytes are not those that were kept is not found.
+
+        Raises:
+            SettingsError: the file is broken; so for all methods.
+        """
+        with self._usable():
+            return self._find(question, seen, since)
+
+    def _find(self, question: str, seen: Asset, since: float) -> Found | None:
         for column, value in (("content_sha256", seen.content_sha256), ("identity", seen.identity)):
             if value is None:
                 continue
             for *marks, asset, name, sha256, request_id, answered_at, raw in self._db.execute(
                 _FIND.format(column=column), (question, value, since)
             ):
-                if is_same(Asset(*marks), seen):
+                if is_same(Asset(*marks), seen) and _is_whole(sha256, raw):
                     return Found(asset, name, EarlierAnswer(sha256, request_id, answered_at, raw))
         return None
 
     def answer(self, sha256: str) -> EarlierAnswer | None:
         """One answer, however old, by the SHA-256 of its bytes; None if it is no longer kept."""
-        row = self._db.execute(
-            "SELECT sha256, request_id, answered_at, raw FROM answers WHERE sha256 = ?", (sha256,)
-        ).fetchone()
-        return EarlierAnswer(*row) if row else None
+        with self._usable():
+            row = self._db.execute(
+                "SELECT sha256, request_id, answered_at, raw FROM answers WHERE sha256 = ?", (sha256,)
+            ).fetchone()
+        return EarlierAnswer(*row) if row and _is_whole(sha256, row[-1]) else None
 
     def read_to(self, run_id: str) -> int:
         """The last settlement of a run's journal that was looked at; 0 for none."""
-        row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        with self._usable():
+            row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
 
     def keep(
         self, question: str, answers: Iterable[tuple[EarlierAnswer, Sequence[KeptAsset]]], run_id: str, read_to: int
     ) -> None:
         """Keep answers and their assets, and remember how far the run's journal was read: all of it, or nothing."""
-        with self._db:
+        with self._usable(), self._db:
             for answer, assets in answers:
                 self._keep(question, answer, assets)
             self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run_id, read_to))
@@ -196,12 +208,35 @@ class Answers:
 
     def forget(self, before: float) -> int:
         """Remove what was answered before `before` (epoch seconds); returns how many assets that were."""
-        with self._db:
+        with self._usable(), self._db:
             self._db.execute("DELETE FROM assets WHERE answered_at < ?", (before,))
             forgotten = self._db.changes()
             if forgotten:
                 self._db.execute("DELETE FROM answers WHERE answer_id NOT IN (SELECT answer_id FROM assets)")
         return forgotten
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        # Said here: further out it would pass for an error of the journal that is being read meanwhile.
+        try:
+            yield
+        except apsw.Error as error:
+            raise _unusable(Path(self._db.filename), error) from error
+
+
+def _unusable(path: Path, error: Exception) -> SettingsError:
+    return SettingsError(
+        f"{path} cannot be used: {error}.",
+        hint=f"Delete {path}, and answers are kept anew; or name another folder in LIGHTMETER_ANSWERS_DIR.",
+    )
+
+
+def _is_whole(sha256: str, raw: bytes) -> bool:
+    """Whether a kept answer is still what was kept."""
+    try:
+        return hashlib.sha256(unpack(raw)).hexdigest() == sha256
+    except Exception:  # noqa: BLE001 (whatever a decompressor says of broken bytes)
+        return False
 
 
 @contextmanager

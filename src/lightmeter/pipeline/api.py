@@ -12,6 +12,7 @@ from typing import Any, Unpack, overload
 from lightmeter.clock import SystemClock
 from lightmeter.errors import Interrupted
 from lightmeter.manifest.readers import ManifestSource
+from lightmeter.pipeline.background import in_background
 from lightmeter.pipeline.export import export
 from lightmeter.pipeline.options import Options, PlanOptions, make_options
 from lightmeter.pipeline.plan import Plan, must_be_explicit
@@ -165,7 +166,8 @@ async def running(
 ) -> AsyncGenerator[Progress | Run]:
     """As `run`, yielding progress, and the run last.
 
-    Setting `stop`, or closing the generator, sends nothing more and waits for what is in flight: nothing is lost.
+    Setting `stop`, closing the generator, leaving its loop with `break`, or ending the event loop with `asyncio.run`
+    sends nothing more and waits for what is in flight: nothing is lost.
     """
     if not consent:
         plan.must_not_need_consent()
@@ -195,7 +197,8 @@ async def resuming(
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
         changed_options(folder, options)  # refuses another question: half of the rows have answers to this one
-    async with aclosing(_work(folder, options, stop, _Share(rows, pay_again, accept_journal), settings)) as steps:
+    share = _Share(rows, pay_again, accept_journal)
+    async with aclosing(in_background(lambda event: _work(folder, options, event, share, settings), stop)) as steps:
         async for step in steps:
             if isinstance(step, Run):
                 await asyncio.to_thread(_keep, folder, options, settings)
@@ -218,23 +221,24 @@ def _keep(folder: Path, options: Options, settings: Settings) -> None:
 
 
 async def _work(
-    folder: Path, options: Options, stop: asyncio.Event | None, share: _Share, settings: Settings
+    folder: Path, options: Options, stop: asyncio.Event, share: _Share, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
     async with (
         open_session(folder, settings, options, accept_journal=share.accept_journal) as session,
         open_engine(session, share.rows, pay_again=share.pay_again) as engine,
     ):
-        work = asyncio.create_task(_all_of_it(engine))
+        work, stopped = asyncio.create_task(_all_of_it(engine)), asyncio.create_task(stop.wait())
+        stopped.add_done_callback(lambda task: None if task.cancelled() else engine.stop())
         try:
             while not work.done():
                 yield engine.look()
                 await asyncio.wait({work}, timeout=LOOK_EVERY_S)
-                if stop is not None and stop.is_set():
-                    engine.stop()
         except (GeneratorExit, asyncio.CancelledError):
             engine.stop()
             await asyncio.shield(asyncio.wait({work}))
             raise
+        finally:
+            stopped.cancel()
         work.result()
         stopped_by = engine.standing.fatal
         if stopped_by is None and engine.standing.interrupted and engine.standing.counts["pending"]:

@@ -68,7 +68,7 @@ def export(out: Path, *, whole: bool = False) -> dict[str, int]:
     except OSError as error:
         raise TablesError(
             f"The tables cannot be written: {error}.",
-            hint=f"Nothing that was answered is lost. Make room, then: lightmeter rebuild {out}",
+            hint=f"Nothing that was answered is lost. Make room, or allow writing: lightmeter rebuild {out}",
         ) from error
 
 
@@ -108,7 +108,11 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
     wanted = {run.header.run_id: run.mark for run in older}
     for table in TABLES:
         held: dict[str, str] = {}
-        for part in dataset.describe(table):
+        try:
+            parts = dataset.describe(table)
+        except TablesError:  # one is broken: all are written anew
+            return False
+        for part in parts:
             if last.header.run_id in part.runs and len(part.runs) > 1:
                 return False
             held |= {run_id: mark for run_id, mark in part.runs.items() if run_id != last.header.run_id}

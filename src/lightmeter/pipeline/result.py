@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lightmeter.clock import utc_from_timestamp
 from lightmeter.errors import AccessDenied, JournalError, LightmeterError, UsageError
 from lightmeter.journal.items import count_by_status, reasons, totals
 from lightmeter.journal.store import reading
-from lightmeter.journal.submissions import InDoubt, in_doubt, requests_sent, waiting_at_service
+from lightmeter.journal.submissions import requests_sent
+from lightmeter.pipeline.balances import is_current
+from lightmeter.pipeline.next_steps import next_steps
 from lightmeter.pipeline.plan import Reason
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.statement import Statement, state_account
 from lightmeter.tables import queries, questions
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.frames import frame_of
-from lightmeter.tables.places import shown
+from lightmeter.tables.places import is_place, shown
 from lightmeter.tables.schema import TABLES
 from lightmeter.tables.shared import read_shared
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ANSWERS_KEPT_S", "OpenEnds", "Run", "Summary", "Tables", "summarize"]
+__all__ = ["Run", "Summary", "Tables", "must_have_tables", "summarize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Summary:
         balance_after: Of the account at the last look.
         seconds: Spent running, over all starts.
         out: The folder.
+        balance_is_current: Whether no request was sent after the last look at the balance.
     """
 
     rows: int
@@ -57,6 +59,7 @@ class Summary:
     balance_after: int | None
     seconds: float
     out: Path
+    balance_is_current: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -83,44 +86,6 @@ class Summary:
         return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
 
 
-@dataclass(frozen=True, slots=True)
-class OpenEnds:
-    """What a run leaves to be done.
-
-    Attributes:
-        doubt: Requests without an answer, and what is held for them.
-        waiting: Requests that were acknowledged and whose answers were not collected.
-        waiting_since: When the oldest of them was acknowledged, in epoch seconds; None without any.
-    """
-
-    doubt: InDoubt
-    waiting: int
-    waiting_since: float | None
-
-    def lines(self, folder: Path) -> Iterator[str]:
-        """A sentence for each, with the command that goes on with it."""
-        resume, doubt = f"lightmeter resume {folder}", self.doubt
-        if self.waiting and self.waiting_since is not None:
-            until = utc_from_timestamp(self.waiting_since + ANSWERS_KEPT_S)
-            yield f"{self.waiting} answers wait at the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
-        if doubt.requests:
-            held = f"in doubt: {doubt.requests} requests, {doubt.credits} credits held"
-            if doubt.again:
-                yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
-            else:
-                yield f"{held}; to find out what became of them: {resume}"
-        if doubt.failed_requests:
-            failed = f"{doubt.failed_requests} requests failed and named no charge: {doubt.failed_credits} credits held"
-            yield f"{failed}; to let the balance tell: {resume}"
-        if doubt.lost_requests:
-            lost = f"lost: {doubt.lost_requests} requests, charged {doubt.lost_credits} credits and never answered"
-            yield f"{lost}; to pay for them again: {resume} --pay-again {doubt.lost_credits}"
-
-
-ANSWERS_KEPT_S: Final = 24 * 3600.0
-"""How long a service keeps the answer of an acknowledged request."""
-
-
 def summarize(out: Path) -> Summary:
     """Count a run.
 
@@ -133,6 +98,7 @@ def summarize(out: Path) -> Summary:
         ((rows,),) = db.execute("SELECT count(*) FROM items")
         paid, held = totals(db)
         requests = requests_sent(db)
+        current = is_current(db)
     if sum(counts.values()) != rows:
         raise JournalError(f"{out}: {rows} rows, but the counts add up to {sum(counts.values())}.")
     return Summary(
@@ -144,8 +110,36 @@ def summarize(out: Path) -> Summary:
         budget=header.options.budget,
         balance_before=header.balance_before,
         balance_after=header.balance_after,
+        balance_is_current=current,
         seconds=header.seconds,
         out=out,
+    )
+
+
+def must_have_tables(where: Path | str) -> None:
+    """Refuse to look at tables that were never written: an empty answer would be taken for a fact.
+
+    Args:
+        where: An output folder. The URI of a shared place is not looked at: opening it says so.
+
+    Raises:
+        UsageError: there are no tables; the hint says which command writes them.
+        JournalError: there is neither a table nor a run.
+    """
+    if isinstance(where, str) and is_place(where):
+        return
+    folder = Path(where)
+    if any(Dataset(folder).parts(table) for table in TABLES):
+        return
+    answered = summarize(folder).counts["ok"]
+    if answered:
+        raise UsageError(
+            f"{folder} has no tables yet; its journal holds the answers of {answered} rows.",
+            hint=f"Write the tables, with no request: lightmeter rebuild {folder}",
+        )
+    raise UsageError(
+        f"{folder} has no tables yet, and no row is answered.",
+        hint=f"See what is next: lightmeter status {folder}. To write tables all the same: lightmeter rebuild {folder}",
     )
 
 
@@ -168,6 +162,7 @@ class Tables:
         Raises:
             UsageError: there is no table of that name, or no tables in that place.
         """
+        must_have_tables(self.where)
         if isinstance(self.where, Path):
             return Dataset(self.where).read(name)
         return read_shared(self.where, name)
@@ -182,6 +177,7 @@ class Tables:
             raise UsageError(
                 f"there is no question {question!r}", hint=f"Questions: {', '.join(sorted(questions.SQL))}."
             )
+        must_have_tables(self.where)
         answer: pa.Table = getattr(questions, question)(self.where, **parameters)
         return answer
 
@@ -191,6 +187,7 @@ class Tables:
         Raises:
             UsageError: the query is wrong; the message is DuckDB's.
         """
+        must_have_tables(self.where)
         return frame_of(queries.sql(self.where, query, params))
 
     def __getattr__(self, name: str) -> pd.DataFrame:
@@ -235,10 +232,9 @@ class Run(Tables):
         """The accounting, read anew."""
         return summarize(self.folder)
 
-    def open_ends(self) -> OpenEnds:
-        """What the run cannot finish by itself, or has not yet."""
-        with reading(self.folder) as db:
-            return OpenEnds(in_doubt(db), *waiting_at_service(db))
+    def next_steps(self) -> list[str]:
+        """What is left to do, a sentence each with its command; one that says so where nothing is."""
+        return next_steps(self.folder)
 
     def statement(self) -> Statement:
         """Where every credit went, read anew; `requests_frame` of the same module has it request by request."""

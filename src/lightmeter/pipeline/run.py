@@ -22,6 +22,7 @@ from lightmeter.journal.items import count_by_status, totals
 from lightmeter.journal.proofs import release
 from lightmeter.journal.state import State
 from lightmeter.journal.store import reading
+from lightmeter.pipeline.balances import balance_read
 from lightmeter.pipeline.bookkeeping import Books
 from lightmeter.pipeline.collecting import Collector
 from lightmeter.pipeline.pacing import kept_pace
@@ -229,7 +230,7 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
     meta = {"balance_after": str(balance)}
     if session.header.balance_before is None:
         meta["balance_before"] = str(balance)
-    await session.journal.write(put_meta(meta))
+    await session.journal.write(balance_read(meta))
     await session.journal.write(clear_over_budget(*rows))
     with reading(session.out) as db:
         counts = Counter(count_by_status(db))
@@ -259,6 +260,7 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
         meta = {"seconds": f"{seconds:.3f}"}
         if standing.notes:
             meta["notes"] = json.dumps(sorted({*session.header.notes, *standing.notes}))
+        change = put_meta(meta)
         with suppress(Exception):  # (the balance afterwards is worth having, never worth failing for)
-            meta["balance_after"] = str(await session.client.credits())
-        await session.journal.write(put_meta(meta))
+            change = balance_read({**meta, "balance_after": str(await session.client.credits())})
+        await session.journal.write(change)

@@ -19,6 +19,7 @@ from lightmeter.journal.proofs import open_submissions
 from lightmeter.journal.store import Journal, reading
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.pipeline.embedded import Endpoint, endpoint
+from lightmeter.pipeline.folder import prepare_folder
 from lightmeter.pipeline.keybudget import KeyBudget, key_budget
 from lightmeter.pipeline.options import ASKED, READ, Options
 from lightmeter.pipeline.plan import Plan, fresh_run_id
@@ -152,9 +153,11 @@ def adopt(plan: Plan, out: Path) -> None:
     under the run's lock: of two that start at once, one has the folder.
 
     Raises:
-        SettingsError: the folder holds a run of another manifest that is not finished, or one with other options.
+        SettingsError: the folder holds a run of another manifest that is not finished, or one with other options; or
+            it cannot be written to.
         JournalLocked: another process is running the folder.
     """
+    prepare_folder(out)
     with run_lock(out):
         there = journal_path(out).exists()
         if there and read_header(out).manifest_sha256 != plan.manifest_sha256:

@@ -21,6 +21,7 @@ from lightmeter.journal.proofs import proofs_of
 from lightmeter.journal.state import HOLDING, State
 from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import InDoubt, in_doubt
+from lightmeter.pipeline.balances import is_current
 from lightmeter.pipeline.prices import kind_of, learned
 from lightmeter.pipeline.savings import Saved, Shares, saved_by, shares_of
 from lightmeter.pipeline.session import Header, read_header
@@ -82,7 +83,8 @@ class Statement:
         requests: How many requests there were.
         balance_before: Of the account before the first request, or None.
         balance_after: Of the account at the last look, or None.
-        balances: What they and the answers in between say; None without both.
+        balance_is_current: Whether no request was sent after the last look.
+        balances: What they and the answers in between say; None without both, and where the last look was too early.
         picture: What one image costs, as charges and the price table say.
         rounding: Where the service rounds up, as far as it is known.
         drifts: Charges that contradict those before them.
@@ -101,6 +103,7 @@ class Statement:
     requests: int
     balance_before: int | None
     balance_after: int | None
+    balance_is_current: bool
     balances: Reconciliation | None
     picture: CreditRange
     rounding: Rounding | None
@@ -123,6 +126,7 @@ class Statement:
             "requests": self.requests,
             "balance_before": self.balance_before,
             "balance_after": self.balance_after,
+            "balance_is_current": self.balance_is_current,
             "unexplained": None if found is None else found.missing,
             "foreign_at_least": None if found is None else found.foreign,
             "added_at_least": None if found is None else found.rose,
@@ -175,8 +179,11 @@ class Statement:
             yield f"  {float(self.shares.rounding):<9g} rounded up"
 
     def _lines_of_balances(self) -> Iterator[str]:
-        if self.balances is None:
+        if self.balances is None and (self.balance_before is None or self.balance_is_current):
             yield "balance     not read yet"
+            return
+        if self.balances is None:
+            yield f"balance     {self.balance_before} before; not read since the last requests: resume reads it"
             return
         difference = self.balances.missing
         said = "nothing is unexplained" if not difference else f"{difference} unexplained"
@@ -208,7 +215,8 @@ def state_account(out: Path) -> Statement:
             requests=requests,
             balance_before=header.balance_before,
             balance_after=header.balance_after,
-            balances=_balances(db, header),
+            balance_is_current=is_current(db),
+            balances=_balances(db, header) if is_current(db) else None,
             picture=learner.expected(kind_of(["image"]), FrameRange(1, 1)),
             rounding=learner.likely_rounding,
             drifts=tuple(learner.drifts),

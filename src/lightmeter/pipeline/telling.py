@@ -43,7 +43,7 @@ SELECT i.item_id, i.url, i.status, i.reason, i.error, coalesce(i.kind, o.kind) A
        coalesce(s.request_id, e.request_id) AS request_id, i.duplicate_of,
        coalesce(i.width, o.width) AS width, coalesce(i.height, o.height) AS height,
        coalesce(i.duration_s, o.duration_s) AS duration_s,
-       coalesce(i.content_sha256, o.content_sha256) AS content_sha256,
+       coalesce(i.content_sha256, o.content_sha256) AS content_sha256, z.content_bytes,
        coalesce(s.answered_at, e.answered_at) AS answered_at, i.extra,
        iif(i.submission_id IS NULL, NULL, s.paid) AS paid,
        (SELECT count(*) FROM items p WHERE p.submission_id = i.submission_id) AS sharers,
@@ -52,6 +52,8 @@ SELECT i.item_id, i.url, i.status, i.reason, i.error, coalesce(i.kind, o.kind) A
 FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of
      LEFT JOIN submissions s ON s.submission_id = coalesce(i.submission_id, o.submission_id)
      LEFT JOIN reused r ON r.seq = coalesce(o.seq, i.seq) LEFT JOIN earlier e ON e.earlier_id = r.earlier_id
+     LEFT JOIN (SELECT seq AS of, max(json_extract(facts, '$.size_bytes')) AS content_bytes FROM findings
+                WHERE name IN ('reach', 'decode') AND severity = 'info' GROUP BY seq) z ON z.of = i.seq
 WHERE {_NEWEST.format("stated")} ORDER BY i.seq
 """  # noqa: S608 (our own words)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 from hashlib import file_digest
 from pathlib import Path
 from stat import S_ISREG
@@ -17,7 +17,7 @@ from lightmeter.manifest.item import Item
 from lightmeter.media.facts import SNIFF_BYTES, ImageFacts, MediaKind, VideoFacts, kind_from_name, sniff
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.prechecks.finding import Finding
-from lightmeter.prechecks.image import look_at_image
+from lightmeter.prechecks.image import BEGINNING_BYTES, look_at_image, size_of
 from lightmeter.prechecks.judge import Reached, judge_answer, judge_format
 from lightmeter.prechecks.reach import Reach
 from lightmeter.prechecks.video import look_at_video
@@ -61,7 +61,8 @@ class Checked:
 class Checker:
     """Checks rows, several at once; an async context manager.
 
-    Pictures by URL get a light look (is it there, what is it, how large); videos and local files are looked into.
+    Pictures by URL get a light look (is it there, what is it, how large), at their first bytes at most; videos and
+    local files are looked into.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
@@ -145,6 +146,16 @@ class Checker:
         checked = Checked(judgement.kind, judgement.findings)
         if checked.kind == "video" and reached.ok and checked.fatal is None:
             return await self._check_remote_video(item, expected)
+        if checked.kind == "image" and reached.ok and checked.fatal is None:
+            return await self._measured(item, checked)
+        return checked
+
+    async def _measured(self, item: Item, checked: Checked) -> Checked:
+        """The same picture with its size, where its first bytes can be had and tell it."""
+        with suppress(FetchError):  # it is there all the same
+            beginning = await self._reach.beginning(item.url, BEGINNING_BYTES)
+            width, height = await asyncio.to_thread(size_of, beginning)
+            return replace(checked, width=width, height=height)
         return checked
 
     async def _check_remote_video(self, item: Item, expected: MediaKind | None) -> Checked:

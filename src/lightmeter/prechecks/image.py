@@ -6,10 +6,13 @@ from typing import Final
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.facts import ImageFacts
-from lightmeter.media.image import MAX_PIXELS, is_blank, load_rgb, read_facts
+from lightmeter.media.image import MAX_PIXELS, is_blank, load_rgb, read_facts, read_size
 from lightmeter.prechecks.finding import Finding
 
-__all__ = ["look_at_image"]
+__all__ = ["BEGINNING_BYTES", "look_at_image", "size_of"]
+
+BEGINNING_BYTES: Final = 64 * 1024
+"""Of a picture by URL, the bytes that are read to learn its size: enough for nearly all headers with their metadata."""
 
 _LOOK_SIDE: Final = 512
 _TINY_SIDE: Final = 16
@@ -28,7 +31,13 @@ def look_at_image(content: bytes) -> tuple[ImageFacts | None, list[Finding]]:
         picture = load_rgb(content, max_side=_LOOK_SIDE)
     except MediaError as error:
         return None, [_refusal(error)]
-    measures = {"format": facts.format, "width": facts.width, "height": facts.height, "frames": facts.frames}
+    measures = {
+        "format": facts.format,
+        "width": facts.width,
+        "height": facts.height,
+        "frames": facts.frames,
+        "size_bytes": facts.size_bytes,
+    }
     findings = [Finding("decode", "info", "Decodes.", facts=measures)]
     if is_blank(picture):
         findings.append(Finding("frames", "warning", "The picture is blank.", 1.0))
@@ -39,6 +48,11 @@ def look_at_image(content: bytes) -> tuple[ImageFacts | None, list[Finding]]:
         message = f"An animation of {facts.frames} frames; as a picture, its first frame counts."
         findings.append(Finding("frames", "info", message, facts.frames))
     return facts, findings
+
+
+def size_of(beginning: bytes) -> tuple[int | None, int | None]:
+    """Width and height of a picture as it is shown, from its first bytes; None twice where they do not tell."""
+    return read_size(beginning) or (None, None)
 
 
 def _refusal(error: MediaError) -> Finding:

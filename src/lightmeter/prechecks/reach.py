@@ -102,10 +102,19 @@ class Reach:
         if reached is not None and is_conclusive(reached):
             return reached
         async with self._request("GET", url, _LOOK_S, Range=f"bytes=0-{SNIFF_BYTES - 1}") as response:
-            first = b""
-            while len(first) < SNIFF_BYTES and (chunk := await response.content.read(SNIFF_BYTES)):
-                first += chunk
-            return replace(_reached(response), head=first[:SNIFF_BYTES], looked_inside=True)
+            return replace(_reached(response), head=await _first_bytes(response, SNIFF_BYTES), looked_inside=True)
+
+    async def beginning(self, url: str, most_bytes: int) -> bytes:
+        """The first bytes of the content, `most_bytes` at most; none where the status is not one of success.
+
+        A server that does not know ranges sends more: it is not read.
+
+        Raises:
+            FetchError: no answer, or the transfer broke off; the message says why, without the URL.
+            ForbiddenAddress: the address is not public, and only public ones are allowed.
+        """
+        async with self._request("GET", url, _LOOK_S, Range=f"bytes=0-{most_bytes - 1}") as response:
+            return await _first_bytes(response, most_bytes) if _reached(response).ok else b""
 
     async def download(self, url: str, path: Path, cap_bytes: int) -> Reached:
         """Fetch the content into `path`, if the status is one of success.
@@ -160,6 +169,13 @@ def _translated(error: Exception) -> FetchError:
     if isinstance(cause, OSError):
         return _NoConnectionError(f"no connection ({cause.strerror or type(cause).__name__})")
     return FetchError(f"the transfer broke off ({type(error).__name__})")
+
+
+async def _first_bytes(response: aiohttp.ClientResponse, most: int) -> bytes:
+    first = bytearray()
+    while len(first) < most and (chunk := await response.content.read(most - len(first))):
+        first += chunk
+    return bytes(first)
 
 
 def _reached(response: aiohttp.ClientResponse) -> Reached:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,7 @@ async def look_at_video(
         "fps": facts.fps,
         "frame_count": facts.frame_count,
         "captured_frames": captured,
+        "size_bytes": (await asyncio.to_thread(path.stat)).st_size,
     }
     decodes = Finding("decode", "info" if captured else "warning", message, captured, measures)
     return facts, [decodes, *_judge_frames(frames)]

@@ -6,14 +6,16 @@ in Oklab, where equal steps look equal.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from lightmeter.errors import UsageError
 from lightmeter.media.oklab import LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_linear, srgb_to_oklab
 
-__all__ = ["CSS_NAME", "CSS_NAMES", "css_names", "nearest_css_names"]
+__all__ = ["CSS_NAME", "CSS_NAMES", "css_names", "hex_of", "nearest_css_names"]
 
 CSS_NAME: Final = "css_name"
 
@@ -45,9 +47,29 @@ whitesmoke=f5f5f5 yellow=ffff00 yellowgreen=9acd32
 CSS_NAMES: Final[dict[str, str]] = dict(pair.split("=") for pair in _WRITTEN.split())
 """Name → rrggbb."""
 
+_ALL_NAMES: Final = {**CSS_NAMES, "cyan": CSS_NAMES["aqua"], "magenta": CSS_NAMES["fuchsia"]}
+_SHORT: Final = re.compile(r"#[0-9a-f]{3,4}")
+_LONG: Final = re.compile(r"#[0-9a-f]{6}(?:[0-9a-f]{2})?")
+
 _AT_ONCE: Final = 256
 """Colours compared with all names together: more would set off the threads of the linear algebra, which burn more time
 than they save, and leave the processor's own memory."""
+
+
+def hex_of(colour: str) -> str:
+    """A colour as `#rrggbb`, written as a CSS name in any case, `#rgb` or `#rrggbb`; alpha is cut off.
+
+    Raises:
+        UsageError: it is written otherwise.
+    """
+    text = colour.strip().lower()
+    if (name := text.replace("grey", "gray")) in _ALL_NAMES:
+        return f"#{_ALL_NAMES[name]}"
+    if _SHORT.fullmatch(text):
+        return "#" + "".join(digit * 2 for digit in text[1:4])
+    if _LONG.fullmatch(text):
+        return text[:7]
+    raise UsageError(f"{colour!r} is no colour.", hint="Write a CSS name such as teal, or #rrggbb.")
 
 
 def nearest_css_names(channels: Any) -> list[str]:

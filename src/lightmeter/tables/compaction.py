@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from lightmeter.errors import TablesError
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.parts import ROW_GROUP_ROWS, Part, PartWriter
+from lightmeter.tables.parts import Part, PartWriter, batches, read_schema
 from lightmeter.tables.schema import TABLES
 
 __all__ = ["Compaction", "compact", "merge_into"]
@@ -33,9 +33,15 @@ def compact(dataset: Dataset) -> list[Compaction]:
 
     Raises:
         UsageError: The file system cannot swap folders, or parts hold columns that do not fit together.
+        TablesError: A part cannot be read, or a new one cannot be written; nothing has changed.
     """
-    with dataset.locked():
-        return [_compact(dataset, table) for table in TABLES]
+    try:
+        with dataset.locked():
+            return [_compact(dataset, table) for table in TABLES]
+    except OSError as error:
+        raise TablesError(
+            f"The tables cannot be written: {error}.", hint="Make room, or make the folder writable, and try again."
+        ) from error
 
 
 def _compact(dataset: Dataset, table: str) -> Compaction:
@@ -58,14 +64,13 @@ def merge_into(path: Path, parts: list[Part]) -> Path:
 
 
 def _schema(parts: list[Part]) -> pa.Schema:
-    return pa.unify_schemas([pq.read_schema(part.path) for part in parts], promote_options="permissive")
+    return pa.unify_schemas([read_schema(part.path) for part in parts], promote_options="permissive")
 
 
 def _copy(parts: list[Part], writer: PartWriter) -> None:
     for part in parts:
-        with pq.ParquetFile(part.path) as file:
-            for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS):
-                writer.write(pa.Table.from_batches([batch]))
+        for batch in batches(part.path):
+            writer.write(pa.Table.from_batches([batch]))
 
 
 def _lineage(parts: list[Part]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 
 from lightmeter import atomic
 from lightmeter.tables.exchange import exchange
-from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWriter, describe
+from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWriter, describe, reading_part
 from lightmeter.tables.schema import SCHEMA_VERSION, TABLES
 from lightmeter.tables.schema import schema as schema_of
 
@@ -181,13 +181,14 @@ class Dataset:
 
         Raises:
             UsageError: There is no such table.
+            TablesError: A part of it cannot be read.
         """
         empty = schema_of(table).empty_table()
         # All are opened before any is read: an open file stays what it was, whatever happens to its name.
-        files = _as_listed(lambda: [pq.ParquetFile(part) for part in self.parts(table)])
+        files = _as_listed(lambda: [(part, _opened(part)) for part in self.parts(table)])
         tables = []
-        for file in files:
-            with file:
+        for part, file in files:
+            with file, reading_part(part):
                 tables.append(file.read())
         return pa.concat_tables(tables, promote_options="permissive") if tables else empty
 
@@ -195,6 +196,11 @@ class Dataset:
         """What the footer of the table's last part says about its origin; None where there is no part."""
         parts = self.describe(table)
         return dict(parts[-1].lineage) if parts else None
+
+
+def _opened(part: Path) -> pq.ParquetFile:
+    with reading_part(part):
+        return pq.ParquetFile(part)
 
 
 def _as_listed(look: Callable[[], T]) -> T:

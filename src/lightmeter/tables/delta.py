@@ -11,11 +11,10 @@ from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lightmeter.errors import UsageError
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.parts import ROW_GROUP_ROWS, Part
+from lightmeter.tables.parts import Part, batches, read_schema
 from lightmeter.tables.places import delta_place, is_place, shown
 from lightmeter.tables.schema import TABLES
 
@@ -76,15 +75,14 @@ def need_deltalake() -> Any:
 
 def _batches(parts: list[Part]) -> pa.RecordBatchReader:
     """All rows of a table, a row group's worth at a time, in types that Delta knows."""
-    own = pa.unify_schemas([pq.read_schema(part.path) for part in parts], **_PERMISSIVE)
+    own = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
     schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in own])
 
     def rows() -> Any:
         for part in parts:
-            with pq.ParquetFile(part.path) as file:
-                for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS):
-                    whole = pa.concat_tables([own.empty_table(), pa.Table.from_batches([batch])], **_PERMISSIVE)
-                    yield from whole.cast(schema).to_batches()
+            for batch in batches(part.path):
+                whole = pa.concat_tables([own.empty_table(), pa.Table.from_batches([batch])], **_PERMISSIVE)
+                yield from whole.cast(schema).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, rows())
 

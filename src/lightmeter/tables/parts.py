@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,20 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["LINEAGE_KEY", "ROW_GROUP_ROWS", "Part", "PartWriter", "as_schema", "describe"]
+from lightmeter.errors import TablesError
+
+__all__ = [
+    "LINEAGE_KEY",
+    "ROW_GROUP_ROWS",
+    "Part",
+    "PartWriter",
+    "as_schema",
+    "batches",
+    "describe",
+    "read_schema",
+    "reading_part",
+    "unreadable",
+]
 
 LINEAGE_KEY: Final = b"lightmeter.lineage"
 
@@ -56,13 +69,72 @@ class Part:
         return dict(self.lineage.get("runs", {}))
 
 
+def unreadable(out: Path | str, what: Path | str, error: Exception) -> TablesError:
+    """The error for a file of tables that is broken.
+
+    Args:
+        out: The output folder.
+        what: The file, or the tables if it is not known which.
+        error: What the reader said.
+    """
+    said = " ".join(str(error).split())
+    return TablesError(
+        f"{what} cannot be read: {said.rstrip('.')}.",
+        hint=f"Write the tables again from the journal, with no request: lightmeter rebuild {out}",
+    )
+
+
+@contextmanager
+def reading_part(path: Path) -> Iterator[None]:
+    """Turn whatever a reader says of a broken part into an error of ours.
+
+    Raises:
+        FileNotFoundError: The part was replaced meanwhile.
+        TablesError: It is cut short, or no Parquet file.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise unreadable(path.parent.parent.parent, path, error) from error
+
+
+def read_schema(path: Path) -> pa.Schema:
+    """The schema of a part.
+
+    Raises:
+        As `reading_part`.
+    """
+    with reading_part(path):
+        return pq.read_schema(path)
+
+
+def batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, a row group's worth at a time.
+
+    Raises:
+        As `reading_part`.
+    """
+    with reading_part(path):
+        file = pq.ParquetFile(path)
+    with file:
+        rows = file.iter_batches(batch_size=ROW_GROUP_ROWS)
+        while True:
+            with reading_part(path):
+                batch = next(rows, None)
+            if batch is None:
+                return
+            yield batch
+
+
 def describe(path: Path) -> Part:
     """Read a part's footer.
 
     Raises:
-        FileNotFoundError: It was replaced meanwhile.
+        As `reading_part`.
     """
-    with pq.ParquetFile(path) as file:
+    with reading_part(path), pq.ParquetFile(path) as file:
         footer = file.metadata
         stored = (footer.metadata or {}).get(LINEAGE_KEY)
         return Part(

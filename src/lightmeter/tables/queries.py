@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -11,10 +11,11 @@ from typing import Any, Final, Self
 import duckdb
 import pyarrow as pa
 
-from lightmeter.errors import UsageError
+from lightmeter.errors import LightmeterError, TablesError, UsageError
 from lightmeter.scratch import Scratch
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.places import is_place
+from lightmeter.tables.parts import unreadable
+from lightmeter.tables.places import is_place, shown
 from lightmeter.tables.schema import TABLES, schema
 from lightmeter.tables.shared import shared_tables
 
@@ -46,6 +47,7 @@ class OpenTables:
 
     Raises:
         UsageError: There is no such folder, or no table in that place.
+        TablesError: A file of the tables is broken.
     """
 
     def __init__(self, where: Path | str, *, memory_mb: int | None = None) -> None:
@@ -72,6 +74,7 @@ class OpenTables:
 
         Raises:
             UsageError: The query is wrong; the message is DuckDB's.
+            TablesError: A file of the tables is broken.
         """
         try:
             for _ in range(_TRIES - 1):
@@ -82,6 +85,8 @@ class OpenTables:
                     self._connection = self._connect()
             return self._answer(query, params)
         except duckdb.Error as error:
+            if _says_broken(error):
+                raise self._broken(error) from error
             raise UsageError(f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(TABLES)}.") from error
 
     def _answer(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> pa.Table:
@@ -91,6 +96,15 @@ class OpenTables:
         return table
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
+        try:
+            for _ in range(_TRIES - 1):
+                with suppress(*_MOVED):  # a part was replaced between its listing and its opening
+                    return self._connected()
+            return self._connected()
+        except duckdb.Error as error:
+            raise self._broken(error) from error
+
+    def _connected(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": self._spill})
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a pipe or a file receives
@@ -104,6 +118,22 @@ class OpenTables:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection
+
+    def _broken(self, error: duckdb.Error) -> LightmeterError:
+        """The error that names the file whose footer is broken, or says what DuckDB says."""
+        if isinstance(self._where, str) and is_place(self._where):
+            place = shown(self._where)
+            return TablesError(
+                f"{place} cannot be read: {error}.",
+                hint=f"Put the tables there again: lightmeter rebuild DIR --to {place}",
+            )
+        dataset = Dataset(Path(self._where))
+        try:
+            for table in TABLES:
+                dataset.describe(table)
+        except TablesError as found:
+            return found
+        return unreadable(self._where, dataset.out / "tables", error)
 
 
 Where = Path | str | OpenTables
@@ -120,6 +150,12 @@ def sql(where: Where, query: str, params: Sequence[Any] | Mapping[str, Any] | No
         return where.ask(query, params)
     with OpenTables(where) as tables:
         return tables.ask(query, params)
+
+
+def _says_broken(error: duckdb.Error) -> bool:
+    """Whether DuckDB speaks of a broken file: it names it, or has no class for what its decoder says."""
+    named = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
+    return named or type(error) is duckdb.Error
 
 
 def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:

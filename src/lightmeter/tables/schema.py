@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION: Final = 2
-"""Raised with every change of a column's name, type or meaning; stands in each file's footer."""
+"""Raised with every change of a column's name, type or meaning, not for a new column; stands in each file's footer."""
 
 TABLES: Final = tuple(COLUMNS)
 
@@ -40,6 +40,7 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
         "string": pa.string(),
         "double": pa.float64(),
         "int32": pa.int32(),
+        "int64": pa.int64(),
         "uint8": pa.uint8(),
         "bool": pa.bool_(),
         "moment": pa.timestamp("us", tz="UTC"),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 import ipywidgets as ipw
 
-from lightmeter.errors import LightmeterError, UsageError
+from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.pipeline.api import running
 from lightmeter.pipeline.embedded import is_embedded
-from lightmeter.pipeline.options import PlanOptions, make_options
+from lightmeter.pipeline.options import Options, PlanOptions, make_options
 from lightmeter.pipeline.plan import Plan
 from lightmeter.pipeline.planning import planning
 from lightmeter.pipeline.price_table import rates_for
@@ -25,7 +27,7 @@ from lightmeter.widgets.panel import Panel
 from lightmeter.widgets.planned import Groups, groups_of
 from lightmeter.widgets.view.choice import asks_otherwise, offer
 from lightmeter.widgets.view.markup import STYLE, message
-from lightmeter.widgets.view.planner import State, error_html, plan_html, quote_html, summary_html
+from lightmeter.widgets.view.planner import State, error_html, plan_html, question_html, quote_html, summary_html
 from lightmeter.widgets.view.quote import quote
 from lightmeter.widgets.work import Job, Work, until
 
@@ -34,15 +36,25 @@ __all__ = ["BudgetPlanner"]
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a person was asked: to run these options for so many credits at most."""
+
+    options: Options
+    most: int
+
+
 class BudgetPlanner:
     """Knows the price before anything is paid, then pays and shows how it goes.
 
-    Show it in a cell and click, or call `plan()` and `run()`, which return when they are done; both do the same.
+    Show it in a cell and click, or call `plan()` and `run()`. Both return at once and work in the background: while a
+    cell runs, a kernel may not hear of clicks, and Stop would do nothing. **Run** asks first: the button that it shows
+    names the credits, and only that one spends. Never more than it names is spent.
 
     Attributes:
         box: The widget; put it wherever widgets go.
         form: The input fields, with their `options`.
-        panel: The buttons, and what is shown.
+        panel: The buttons, and what is shown. Errors of clicks stand in `panel.end`.
         planned: The last plan, or None.
         result: The last run, or None.
         state: What it is doing.
@@ -71,39 +83,46 @@ class BudgetPlanner:
         self.planned: Plan | None = None
         self.result: Run | None = None
         self.form = Form(given, offer(self._rates, given, embedded=is_embedded(given, self._settings)))
-        self.panel = Panel(lambda: self._click(self._plan_job), lambda: self._click(self._run_job), self.stop)
+        self._asked: _Asked | None = None
+        plan, ask = partial(self._start, self._plan_job), partial(self._start, self._ask_job)
+        self.panel = Panel(plan, ask, self._confirm, self.stop)
         halves = [
             ipw.VBox([half], layout=ipw.Layout(flex=flex, min_width="300px", padding="0 16px 0 0"))
             for half, flex in ((self.form.box, "1 1 300px"), (self.panel.box, "2 1 420px"))
         ]
         self.box = ipw.VBox([ipw.HTML(STYLE), ipw.HBox(halves, layout=ipw.Layout(flex_flow="row wrap"))])
         self.box.add_class("lightmeter")
-        self.form.on_change(self._price)
+        self.form.on_change(self._changed)
         if agreed is not None:
             self._show(agreed, groups_of(agreed))
         self._enter(State.IDLE)
 
-    def plan(self) -> Plan:
-        """Read, check and price the manifest; returns when that is done. Spends nothing.
+    def plan(self) -> Future[Plan]:
+        """Begin to read, check and price the manifest; spends nothing.
+
+        Returns:
+            At once; `result()` waits for the plan and raises as `lightmeter.plan`. So does `planner.wait()`.
 
         Raises:
-            As `lightmeter.plan`; UsageError also when nothing is ticked.
+            UsageError: something goes on already, or nothing is ticked.
         """
-        return self._work.wait(self._start(self._plan_job))
+        return self._start(self._plan_job)
 
-    def run(self, *, consent: bool = False) -> Run:
-        """Run what the form asks for, after planning it where needed; returns when the tables are written.
-
-        An interrupt of the kernel stops it as the button does: what is in flight is waited for.
+    def run(self, *, consent: bool = False) -> Future[Run]:
+        """Begin to run what the form asks for, after planning it where needed. Who calls this is not asked again.
 
         Args:
             consent: As for `lightmeter.run`.
 
+        Returns:
+            At once; `result()` waits until the tables are written, and raises as `lightmeter.run`. While a cell waits,
+            an interrupt of `planner.wait()` stops the run as the button does.
+
         Raises:
-            As `lightmeter.run`; UsageError also when nothing is ticked.
+            UsageError: something goes on already, or nothing is ticked.
         """
         self.panel.consent.value = consent or self.panel.consent.value
-        return self._work.wait(self._start(self._run_job))
+        return self._start(self._run_job)
 
     def save(self, path: Path | str) -> Path:
         """Save the plan as the form stands now, for `lightmeter run --plan`, `load_plan` and flows; returns the path.
@@ -121,9 +140,14 @@ class BudgetPlanner:
             self._enter(State.STOPPING)
             self._work.stop()
 
-    def wait(self) -> None:
-        """Block until what a button started is done, however it ends."""
-        self._work.wait_until_idle()
+    def wait(self) -> Plan | Run | None:
+        """Block until what goes on is done; returns and raises what it does, None where nothing was started.
+
+        While a cell waits here, clicks may come only after it: to stop, interrupt the kernel. That asks the work to
+        end, waits for what is in flight, and is raised again.
+        """
+        done: Plan | Run | None = self._work.wait()
+        return done
 
     async def _plan_job(self, stop: asyncio.Event) -> Plan:
         return await until(stop, self._plan())
@@ -143,8 +167,36 @@ class BudgetPlanner:
                 self.panel.look(step)
         raise AssertionError("planning ends with a plan")
 
-    async def _run_job(self, stop: asyncio.Event) -> Run:
+    async def _ask_job(self, stop: asyncio.Event) -> Plan:
+        """Ask whether the price may be paid, after planning where needed; spends nothing."""
         plan = await self._asked_now(self.planned or await self._plan_job(stop))
+        credits_, budget = plan.credits, plan.options.budget
+        known = [most for most in (credits_.high, budget) if most is not None]
+        if not known:
+            raise UsageError("The price has no upper end.", hint="Set a budget, or a limit on frames.")
+        self._asked = _Asked(self.form.options, min(known))
+        self.panel.ask(min(known), question_html(credits_, budget, min(known)))
+        return plan
+
+    def _confirm(self) -> None:
+        """Run what was asked about, and nothing else, for no more than was named."""
+        asked = self._asked
+        if asked is None or asked.options != self.form.options:
+            raise UsageError("The form has changed since the price was shown.", hint="Click Run again.")
+        self._start(lambda stop: self._run_job(stop, most=asked.most))
+
+    def _changed(self) -> None:
+        self._ask_no_more()
+        self._price()
+
+    def _ask_no_more(self) -> None:
+        self._asked = None
+        self.panel.ask_no_more()
+
+    async def _run_job(self, stop: asyncio.Event, most: int | None = None) -> Run:
+        plan = await self._asked_now(self.planned or await self._plan_job(stop))
+        if most is not None:
+            plan = await asyncio.to_thread(plan.with_options, **{**plan.options.model_dump(), "budget": most})
         self._enter(State.RUNNING)
         async with aclosing(running(plan, self.out, consent=self.panel.consent.value, stop=stop)) as steps:
             async for step in steps:
@@ -171,6 +223,7 @@ class BudgetPlanner:
             raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
         if self.form.complaint is not None:
             raise UsageError(self.form.complaint)
+        self._ask_no_more()
         self._enter(State.PLANNING)
         return self._work.start(lambda stop: self._shown(job, stop))
 
@@ -182,13 +235,6 @@ class BudgetPlanner:
             raise
         finally:
             self._enter(State.IDLE)
-
-    def _click(self, job: Job[Any]) -> None:
-        """As `_start`, for a button: what is wrong is shown, for there is nobody to catch it."""
-        try:
-            self._start(job)
-        except LightmeterError as error:
-            self.panel.end.value = error_html(error)
 
     def _enter(self, state: State) -> None:
         self.state = state
@@ -207,7 +253,7 @@ class BudgetPlanner:
         groups = None if self._groups is None else self._groups.to_pay(otherwise=otherwise)
         try:
             self.panel.price.value = quote_html(quote(self._rates, self.form.priced, groups))
-        except LightmeterError as error:
+        except Exception as error:  # noqa: BLE001 (called by fields as they change: it must be seen)
             self.panel.price.value = error_html(error)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:

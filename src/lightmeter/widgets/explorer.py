@@ -12,6 +12,7 @@ import ipywidgets as ipw
 
 from lightmeter.pipeline.pictures import Picture, Source
 from lightmeter.pipeline.result import Run
+from lightmeter.widgets.callbacks import shown_errors
 from lightmeter.widgets.catalog import Catalog, Page
 from lightmeter.widgets.filters import FilterBar
 from lightmeter.widgets.shelf import HEIGHT, Shelf
@@ -19,6 +20,7 @@ from lightmeter.widgets.thumbnails import Thumbnails
 from lightmeter.widgets.view.cards import card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, pages
 from lightmeter.widgets.view.markup import STYLE
+from lightmeter.widgets.view.planner import error_html
 from lightmeter.widgets.work import background
 
 __all__ = ["Explorer"]
@@ -32,6 +34,7 @@ class Explorer:
     Attributes:
         box: The widget; put it wherever widgets go.
         filters: The input fields.
+        problem: What the last click or change raised, as text; empty if nothing.
         page: What is shown.
         chosen: The item whose details are shown, or None.
     """
@@ -54,7 +57,9 @@ class Explorer:
         statuses = self._catalog.statuses()
         self._items = sum(statuses.values())
         self.chosen: Card | None = None
-        self.filters = FilterBar(self._catalog.tags(), statuses, lambda: self.show(0))
+        self.problem = ipw.HTML()
+        self._guarded = shown_errors(self.problem)
+        self.filters = FilterBar(self._catalog.tags(), statuses, self._guarded(lambda: self.show(0)))
         self.page = Page(self.filters.filters, 0, ())
         self._build()
         self.show(0)
@@ -66,17 +71,17 @@ class Explorer:
         self.close = ipw.Button(description="Close", layout=ipw.Layout(width="80px"))
         self.where, self.detail = ipw.HTML(), ipw.HTML()
         self.close.layout.flex = self.detail.layout.flex = "none"  # else the one squeezes the other
-        self.unveil.observe(lambda _: self._paint(), "value")
-        self.back.on_click(lambda _: self.show(self.page.filters.page - 1))
-        self.forward.on_click(lambda _: self.show(self.page.filters.page + 1))
-        self.close.on_click(lambda _: self.open(None))
-        self.shelf = Shelf(self.open)
+        self.unveil.observe(self._guarded(self._paint), "value")
+        self.back.on_click(self._guarded(lambda: self.show(self.page.filters.page - 1)))
+        self.forward.on_click(self._guarded(lambda: self.show(self.page.filters.page + 1)))
+        self.close.on_click(self._guarded(lambda: self.open(None)))
+        self.shelf = Shelf(lambda card: self._guarded(lambda: self.open(card))())
         self._side = ipw.VBox([self.close, self.detail], layout=ipw.Layout(flex="0 0 380px", max_height=HEIGHT))
         self._side.add_class("lm-detail")
         above = ipw.HBox([self.back, self.forward, self.where, self.unveil])
         above.layout = ipw.Layout(flex_flow="row wrap", align_items="center", grid_gap="8px")
         below = ipw.HBox([self.shelf.box, self._side], layout=ipw.Layout(align_items="flex-start", grid_gap="12px"))
-        self.box = ipw.VBox([ipw.HTML(STYLE), self.filters.box, above, below])
+        self.box = ipw.VBox([ipw.HTML(STYLE), self.filters.box, self.problem, above, below])
         self.box.add_class("lightmeter")
 
     def show(self, page: int) -> None:
@@ -89,6 +94,11 @@ class Explorer:
         if self._loading is not None:
             self._loading.cancel()
         self._loading = background().start(self._thumbnails.load(list(sources.values()), lambda *_: self._paint()))
+        self._loading.add_done_callback(self._say_loading_failed)
+
+    def _say_loading_failed(self, loading: Future[None]) -> None:
+        if not loading.cancelled() and (error := loading.exception()) is not None:
+            self.problem.value = error_html(error)
 
     def open(self, card: Card | None) -> None:
         """Show everything that was found in an item of this page; None shows the gallery alone."""

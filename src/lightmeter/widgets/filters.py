@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import ipywidgets as ipw
+from traitlets import Unicode
 
+from lightmeter.tables.colornames import hex_of
 from lightmeter.widgets.view.gallery import Filters, TagChoice
 
 __all__ = ["FilterBar"]
+
+
+class ColourField(ipw.ColorPicker):  # type: ignore[misc]
+    """A colour picker that takes any text: what is no colour is said by whoever reads it, not lost on the way."""
+
+    value = Unicode("black", help="The colour, as it was picked or typed.").tag(sync=True)
+
 
 _FAR = (("nearly the same", 0.05), ("similar", 0.1), ("related", 0.18))
 """Oklab distances in words."""
@@ -34,7 +43,7 @@ class FilterBar:
             options=tags.labels, placeholder="any", description="Tag", continuous_update=False, ensure_option=False
         )
         self.by_colour = ipw.Checkbox(description="Colour", indent=False, layout=ipw.Layout(width="80px"))
-        self.colour = ipw.ColorPicker(value="#4a7fb5", concise=False, layout=ipw.Layout(width="130px"))
+        self.colour = ColourField(value="#4a7fb5", concise=False, layout=ipw.Layout(width="130px"))
         self.near = ipw.Dropdown(options=_FAR, value=0.1, layout=ipw.Layout(width="130px"))
         self.severity = ipw.FloatRangeSlider(
             value=(0.0, 1.0), min=0, max=1, step=0.05, description="NSFW", continuous_update=False
@@ -52,13 +61,17 @@ class FilterBar:
 
     @property
     def filters(self) -> Filters:
-        """The filters as the fields stand, on the first page."""
+        """The filters as the fields stand, on the first page.
+
+        Raises:
+            UsageError: the colour is none.
+        """
         tag, whole = self._tags.filter(self.tag.value)
         low, high = self.severity.value
         return Filters(
             tag=tag,
             whole_tag=whole,
-            colour=self.colour.value if self.by_colour.value else None,
+            colour=hex_of(self.colour.value) if self.by_colour.value else None,
             distance=self.near.value,
             severity=(low, high),
             status=self.status.value or None,

@@ -61,16 +61,16 @@ class Work:
         """Ask the job to end: it finishes what it began."""
         background().loop.call_soon_threadsafe(self._stop.set)
 
-    def wait(self, future: Future[T]) -> T:
-        """Block until the job is done. An interrupt asks it to end, waits for that, and is raised again."""
+    def wait(self) -> Any:
+        """Block until the last job is done; returns and raises what it does, None where there was none.
+
+        An interrupt asks it to end, waits for that, and is raised again.
+        """
+        if self._future is None:
+            return None
         try:
-            return future.result()
+            return self._future.result()
         except KeyboardInterrupt:
             self.stop()
-            wait_for_all([future])
-            raise
-
-    def wait_until_idle(self) -> None:
-        """Block until no job is going on, however it ends."""
-        if self._future is not None:
             wait_for_all([self._future])
+            raise

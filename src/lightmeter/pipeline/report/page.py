@@ -96,7 +96,9 @@ def _head(facts: Facts) -> str:
         (
             "requests",
             f"{summary.requests:,}",
-            f"{credits_(summary.balance_after)} left" if summary.balance_after is not None else "",
+            f"{credits_(summary.balance_after)} left"
+            if summary.balance_after is not None and summary.balance_is_current
+            else "",
         ),
         ("time", seconds(summary.seconds), "" if rate is None else f"{rate:,.1f} rows a second"),
     ]

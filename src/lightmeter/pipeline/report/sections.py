@@ -12,6 +12,7 @@ from lightmeter.pipeline.report.charts import credit_chart, tempo_chart
 from lightmeter.pipeline.report.facts import Cause, Facts, short_name
 from lightmeter.pipeline.report.ink import Chart
 from lightmeter.pipeline.report.markup import Figure, Html, credits_, esc, linked, table
+from lightmeter.pipeline.statement import Statement
 
 __all__ = ["Section", "chart_html", "credit_section", "error_section", "origin_section", "row_section", "time_section"]
 
@@ -104,7 +105,7 @@ def credit_section(facts: Facts) -> Section:
             Html(esc(stated.picture)),
             f"rounded up by {stated.rounding or 'image or request: not known yet'}",
         ),
-        ("balance", _balance(stated.balance_before, stated.balance_after), _unexplained(told)),
+        ("balance", _balance(stated), _unexplained(told)),
         *((f"saved by {_SAVINGS[name][0]}", _range(saved), _SAVINGS[name][1]) for name, saved in told["saved"].items()),
     ]
     body = chart_html(credit_chart(stated)) + table(("", "credits", ""), lines)
@@ -229,8 +230,11 @@ def _more(count: int, what: str, where: str) -> str:
     )
 
 
-def _balance(before: int | None, after: int | None) -> str:
-    return "not read yet" if before is None or after is None else f"{before:,} before, {after:,} after"
+def _balance(stated: Statement) -> str:
+    before, after = stated.balance_before, stated.balance_after
+    if before is None or after is None:
+        return "not read yet"
+    return f"{before:,} before, " + (f"{after:,} after" if stated.balance_is_current else "not read since")
 
 
 def _unexplained(told: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from lightmeter import atomic
 from lightmeter.clock import Clock, SystemClock
+from lightmeter.errors import TablesError
 from lightmeter.pipeline.report.gathering import Wishes, gather
 from lightmeter.pipeline.report.page import page
 from lightmeter.pipeline.result import Run
@@ -40,10 +41,16 @@ async def report(
     Raises:
         JournalError: there is no run there.
         UsageError: `by` is no column of `assets`, or has too many values to be shown.
+        TablesError: a table is broken, or the page cannot be written.
     """
     out = run.folder if isinstance(run, Run) else Path(run)
     wishes = Wishes(by=by, fetch_thumbnails=fetch_thumbnails, thumbnails=thumbnails)
     facts = await gather(out, wishes, clock or SystemClock())
     target = out / FILE_NAME
-    await asyncio.to_thread(lambda: atomic.write_text(target, page(facts)))
+    try:
+        await asyncio.to_thread(lambda: atomic.write_text(target, page(facts)))
+    except OSError as error:
+        raise TablesError(
+            f"{target} cannot be written: {error.strerror or error}.", hint="Make room, or make the folder writable."
+        ) from error
     return target

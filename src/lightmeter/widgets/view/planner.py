@@ -17,7 +17,16 @@ from lightmeter.widgets.view.gallery import short_name
 from lightmeter.widgets.view.markup import message, status_mark, table
 from lightmeter.widgets.view.quote import Cap, Quote
 
-__all__ = ["State", "error_html", "plan_html", "progress_html", "quote_html", "share_done", "summary_html"]
+__all__ = [
+    "State",
+    "error_html",
+    "plan_html",
+    "progress_html",
+    "question_html",
+    "quote_html",
+    "share_done",
+    "summary_html",
+]
 
 MOST_REASONS: Final = 12
 
@@ -60,6 +69,12 @@ def plan_html(plan: Plan, *, folded: bool = False) -> str:
         f'<details{"" if folded else " open"}><summary title="{esc(plan.manifest)}">{title}</summary>'
         f'<ul style="list-style:none;padding:0">{body}</ul>{_reasons(plan.reasons)}</details>{consent}'
     )
+
+
+def question_html(credits_: CreditRange, budget: int | None, most: int) -> str:
+    """What a run may spend, asked before it does: the price, and the cap that holds whatever happens."""
+    cap = f"the budget of {budget:,}" if budget is not None else "no budget is set, so its upper end is the cap"
+    return message(f"Price: {_range(credits_)}; {cap}. No more than {_credits(most)} will be spent.")
 
 
 def progress_html(look: Progress) -> str:

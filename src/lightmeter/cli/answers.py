@@ -1,0 +1,219 @@
+"""An answer to a query as text: for a terminal, or as CSV, JSON or Markdown. Pure.
+
+For a terminal it is cut to fit: long cells, then columns, then rows. The other forms hold everything.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+from rich.cells import cell_len, set_cell_size
+
+__all__ = ["MOST_ROWS", "Layout", "as_csv", "as_json", "as_markdown", "lay_out"]
+
+MOST_ROWS: Final = 60
+"""Rows that are shown on a terminal."""
+
+_GAP: Final = 2
+_NARROW: Final = 14
+"""Cells a column is cut to before a whole column is left out."""
+_WIDE: Final = 60
+_NESTED: Final = 32
+_BATCH_ROWS: Final = 8192
+_UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """An answer as a terminal shows it.
+
+    Attributes:
+        lines: The header, and a line for each row that is shown.
+        note: How many rows there are, and what is not shown.
+    """
+
+    lines: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Column:
+    name: str
+    cells: tuple[str, ...]
+    is_number: bool
+    is_empty: bool
+
+    @property
+    def width(self) -> int:
+        return min(_WIDE, max(map(cell_len, (self.name, *self.cells))))
+
+    @property
+    def least(self) -> int:
+        """Cells it may be cut to: a number stays whole."""
+        return self.width if self.is_number else min(self.width, _NARROW)
+
+
+def lay_out(answer: pa.Table, width: int) -> Layout:
+    """The answer for a terminal that is `width` cells wide."""
+    shown = answer.slice(0, MOST_ROWS)
+    columns = [_column(name, column) for name, column in zip(shown.column_names, shown.columns, strict=True)]
+    kept = _fitting(columns, width)
+    widths = _widths(kept, width)
+    rows = zip(*((column.name, *column.cells) for column in kept), strict=True)
+    lines = tuple(_line(row, kept, widths) for row in rows)
+    left_out = [column.name for column in columns if column not in kept]
+    return Layout(lines, _note(answer, len(shown), left_out))
+
+
+def _column(name: str, column: pa.ChunkedArray[Any]) -> _Column:
+    of = column.type
+    is_number = pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of)
+    cells = tuple(map(_cell, column.to_pylist()))
+    return _Column(_visible(name), cells, is_number, is_empty=not any(cells))
+
+
+def _cell(value: Any) -> str:
+    """A value in short: a nested one as the beginning of its JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (list, dict, tuple)):
+        return _cut(_visible(_json(value)), _NESTED)
+    return _visible(str(value))
+
+
+def _visible(text: str) -> str:
+    """Text on one line that cannot steer a terminal: it may come from anywhere."""
+    return _UNSEEN.sub(" ", text)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """As many columns as fit when cut to `_NARROW`: empty ones are left out first, then those on the right."""
+    kept = list(columns)
+    while len(kept) > 1 and sum(column.least + _GAP for column in kept) - _GAP > width:
+        empty = [column for column in kept if column.is_empty]
+        kept.remove((empty or kept)[-1])
+    return kept
+
+
+def _widths(columns: Sequence[_Column], width: int) -> list[int]:
+    """Of each column: its own where all fit, else what is left over is shared by those that are cut."""
+    widths = [column.least for column in columns]
+    spare = width - sum(widths) - _GAP * (len(columns) - 1)
+    while spare > 0:
+        cut = [at for at, column in enumerate(columns) if widths[at] < column.width]
+        if not cut:
+            break
+        for at in cut[:spare]:
+            widths[at] += 1
+        spare -= min(spare, len(cut))
+    return widths
+
+
+def _line(row: Sequence[str], columns: Sequence[_Column], widths: Sequence[int]) -> str:
+    cells = []
+    for text, column, width in zip(row, columns, widths, strict=True):
+        cell = _cut(text, width)
+        blank = " " * (width - cell_len(cell))
+        cells.append(blank + cell if column.is_number else cell + blank)
+    return (" " * _GAP).join(cells).rstrip()
+
+
+def _note(answer: pa.Table, shown: int, left_out: Sequence[str]) -> str:
+    rows = f"{answer.num_rows:,} {'row' if answer.num_rows == 1 else 'rows'}"
+    more = f", the first {shown} are shown" if shown < answer.num_rows else ""
+    out_of = f"{len(left_out)} of {answer.num_columns}"
+    hidden = f"; {out_of} columns are not shown: {', '.join(left_out)}" if left_out else ""
+    how = ". All of it: --output csv, json or markdown; or name columns in the query" if more or hidden else ""
+    return f"{rows}{more}{hidden}{how}."
+
+
+def as_csv(answer: pa.Table) -> Iterator[str]:
+    """CSV with a header (RFC 4180); nested values as JSON, nulls as nothing."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    header: list[Sequence[Any]] = [answer.column_names]
+    for rows in chain([header], _chunks(answer)):
+        writer.writerows([_json(value) if _is_nested(value) else value for value in row] for row in rows)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+
+
+def as_json(answer: pa.Table) -> Iterator[str]:
+    """One JSON array with an object for each row; times in ISO 8601, numbers that JSON has not are null."""
+    names = _distinct(answer.column_names)
+    before = "[\n"
+    for rows in _chunks(answer):
+        for row in rows:
+            yield before + _json(dict(zip(names, row, strict=True)))
+            before = ",\n"
+    yield "[]\n" if before == "[\n" else "\n]\n"
+
+
+def as_markdown(answer: pa.Table) -> Iterator[str]:
+    """A table as GitHub and others show it, with all rows and columns."""
+    yield _pipes(answer.column_names) + _pipes(["---"] * answer.num_columns)
+    for rows in _chunks(answer):
+        yield "".join(map(_pipes, rows))
+
+
+def _pipes(row: Sequence[Any]) -> str:
+    texts = ("" if value is None else _json(value) if _is_nested(value) else str(value) for value in row)
+    return "| " + " | ".join(_visible(text).replace("\\", "\\\\").replace("|", "\\|") for text in texts) + " |\n"
+
+
+def _chunks(answer: pa.Table) -> Iterator[list[Sequence[Any]]]:
+    """The rows, some at a time."""
+    for batch in answer.to_batches(max_chunksize=_BATCH_ROWS):
+        yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (list, dict, tuple))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, default=_text)
+
+
+def _plain(value: Any) -> Any:
+    """A value without what JSON has not: NaN and infinities; a map's pairs become an object."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
+        return {str(name): _plain(inner) for name, inner in value}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names that an object can have: the second `name` is `name_2`."""
+    taken: list[str] = []
+    for name in names:
+        number, free = 2, name
+        while free in taken:
+            number, free = number + 1, f"{name}_{number}"
+        taken.append(free)
+    return taken
