@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hostile import listening
+from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.errors import PlanChanged, SettingsError
