@@ -95,6 +95,13 @@ class TestPrices:
         assert 10_000 - service.balance == 30
         assert run.summary().paid == 30
 
+    async def test_a_price_that_no_answer_names_is_learned_from_the_balance(self, try_out):
+        """Answers name no charge and an image costs five: the balance tells, before more is exposed."""
+        answer = '{"all": {"assets": [{"name": "x", "tags": {"a": [{"name": "a"}]}}]}}'
+        service = Hostile(lambda *_: f"raw {answer}", price=5, balance=10_000)
+        await try_out(service, rows=40, budget=30)
+        assert 10_000 - service.balance <= 30 + 4, "the first image counted as one credit; nothing after it did"
+
     async def test_a_video_is_held_at_what_images_cost(self, tmp_path, charges_at_once):
         """An image goes first, and its price is what each frame of a video is held at."""
         service = Hostile(lambda *_: "well", price=5, balance=10_000)

@@ -15,7 +15,7 @@ from math import inf
 from typing import Final
 
 from lightmeter.client.pace import Pace
-from lightmeter.errors import OutcomeUnknown
+from lightmeter.errors import LightmeterError, OutcomeUnknown
 from lightmeter.journal.changes import mark_over_budget
 from lightmeter.journal.items import Pending, first_image, pending_rows
 from lightmeter.journal.store import reading
@@ -24,6 +24,7 @@ from lightmeter.pipeline.prices import Prices
 from lightmeter.pipeline.sending import Sender
 from lightmeter.pipeline.session import Session
 from lightmeter.pipeline.standing import Standing
+from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.rates import Rounding
 
 __all__ = ["Spender"]
@@ -106,9 +107,25 @@ class Spender:
         admitted = None if fitting is None else await self._admitted(fitting)
         if admitted is None:
             return 0
+        before = await self._balance()
         self._launch(admitted)
         await self.settled()
+        if not self._prices.known and not self._standing.polled and before is not None:
+            await self._learn_from_balance(admitted, before)
         return 1
+
+    async def _learn_from_balance(self, probe: Batch, before: int) -> None:
+        """What one image costs where answers name no charge: what the balance fell by while it was alone."""
+        after = await self._balance()
+        if after is not None and after < before:
+            self._prices.observe([row.kind for row in probe.rows], FrameRange(1, 1), before - after)
+
+    async def _balance(self) -> int | None:
+        """The balance; None if it is not to be had now: it is worth knowing, never worth failing for."""
+        try:
+            return await self._session.client.credits()
+        except LightmeterError:
+            return None
 
     async def settled(self) -> None:
         """Returns when no request is in flight any more, whatever became of it."""
