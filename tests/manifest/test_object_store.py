@@ -25,15 +25,15 @@ def bucket():
     server.start()
     address = "http://{}:{}".format(*server.get_host_and_port())
     there = fs.S3FileSystem(access_key="k", secret_key="SECRET", endpoint_override=address, allow_bucket_creation=True)
-    there.create_dir("lake")
+    there.create_dir("manifests")
     for name, content in (("m.csv", "url\n"), ("m.csv.gz", "url\n"), ("pictures/a.jpg", "x")):
         data = (content + "\n".join(URLS)).encode()
-        with there.open_output_stream(f"lake/{name}", compression=None) as file:
+        with there.open_output_stream(f"manifests/{name}", compression=None) as file:
             file.write(gzip.compress(data) if name.endswith(".gz") else data)
     for part, urls in (("day=1/a", URLS[:2]), ("day=2/b", URLS[2:])):
-        pq.write_table(pa.table({"url": urls}), f"lake/set/{part}.parquet", filesystem=there)
+        pq.write_table(pa.table({"url": urls}), f"manifests/set/{part}.parquet", filesystem=there)
     where = f"scheme=http&endpoint_override={quote(address.removeprefix('http://'), safe='')}&region=us-east-1"
-    yield lambda name: f"s3://k:SECRET@lake/{name}?{where}"
+    yield lambda name: f"s3://k:SECRET@manifests/{name}?{where}"
     server.stop()
 
 
@@ -56,5 +56,5 @@ def test_what_is_no_manifest_there_is_an_error_without_the_key(bucket, name, mes
     """What is missing, or is media, is one error that names the place and shows no key."""
     with pytest.raises(ManifestError, match=message) as raised:
         list(ManifestReader(bucket(name)))
-    assert str(raised.value).startswith("s3://lake/")
+    assert str(raised.value).startswith("s3://manifests/")
     assert "SECRET" not in str(raised.value) + raised.value.hint
