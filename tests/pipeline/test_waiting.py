@@ -47,7 +47,9 @@ async def test_a_wait_says_what_for_and_how_long_at_most(tmp_path, monkeypatch, 
     assert waiting[0].counts["in_doubt"] == 1
     seconds = int(waiting[0].waiting.split(" s at most")[0].split()[-1])
     assert 150 < seconds <= 200
-    assert "1 requests with 1 rows" in _facts(waiting[0])
+    assert "at most for the balance to tell of 1 row · " in _facts(waiting[0])
+    assert "1 in doubt" in _facts(waiting[0])
+    assert any("Ctrl-C" in note for note in waiting[0].notes)
     assert run.summary().counts["in_doubt"] == 1
 
 

@@ -77,7 +77,13 @@ class Watch:
         if self._bar is not None:
             total = None if look.phase == "planning" else look.rows
             done = look.rows if look.phase == "planning" else look.finished
-            self._bar.update(self._task, description=look.phase, total=total, completed=done, facts=_facts(look))
+            self._bar.update(
+                self._task,
+                description="waiting" if look.waiting else look.phase,
+                total=total,
+                completed=done,
+                facts=_facts(look),
+            )
         elif look.seconds - self._said_s >= PLAIN_EVERY_S or look.phase != self._phase:
             self._said_s, self._phase = look.seconds, look.phase
             rows = f"{look.rows} rows" if look.phase == "planning" else f"{look.finished}/{look.rows} rows"
@@ -87,9 +93,7 @@ class Watch:
 def _facts(look: Look) -> str:
     if look.phase == "planning":
         return f"{look.rate:.0f}/s"
-    if look.waiting is not None:
-        return f"· {look.waiting}"
-    parts = [f"{look.rate:.1f}/s"] if look.rate else []
+    parts = [look.waiting] if look.waiting is not None else [f"{look.rate:.1f}/s"] if look.rate else []
     cap = f" of {look.budget}" if look.budget is not None else ""
     parts.append(f"{look.paid} credits paid{cap}")
     if look.held:

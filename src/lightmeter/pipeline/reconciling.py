@@ -43,6 +43,11 @@ MOST_FRUITLESS: Final = 3
 
 LONGEST_NAP_S: Final = 0.5
 
+_WAITING: Final = (
+    "A request got no answer. The run waits until it can no longer be charged: then the balance tells whether it was. "
+    "Ctrl-C leaves its rows in doubt."
+)
+
 _ACCOUNT: Final = "account_read"
 
 _AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
@@ -216,12 +221,12 @@ class Reconciler:
     async def _final(self, sent_at: Mapping[int, float], rows: int) -> bool:
         """Wait until no charge can come any more; False if the user will not."""
         clock, standing = self._session.clock, self._standing
+        standing.note(_WAITING)
         while (left_s := self._left_s(sent_at)) > 0:
             if standing.interrupted:
                 return False
             standing.waiting = (
-                f"waiting {left_s:.0f} s at most: {len(sent_at)} requests with {rows} rows got no answer; once none of "
-                "them can be charged any more, the balance tells whether they were (Ctrl-C leaves them in doubt)"
+                f"{left_s:.0f} s at most for the balance to tell of {rows} {'row' if rows == 1 else 'rows'}"
             )
             await clock.sleep(min(left_s, LONGEST_NAP_S))
         standing.waiting = "reading the balance twice"
