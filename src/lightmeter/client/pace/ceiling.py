@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from lightmeter.client.pace.search import RateSearch
 from lightmeter.client.pace.spacing import Ticket
 
 __all__ = ["Ceiling"]
@@ -23,6 +24,7 @@ _FIRST_STEP_UNSETTLED_S: Final = 8.0
 _LONGEST_STEP_S: Final = 90.0
 _STEP_S: Final = 6.0
 _STEP_REQUESTS: Final = 8
+_MOST_CUTS: Final = 3
 _FIRST_INTERVAL_S: Final = 5.0
 _LONGEST_INTERVAL_S: Final = 40.0
 _LONGEST_FOR_COST_S: Final = 60.0
@@ -56,6 +58,7 @@ class Ceiling:
 
     def __init__(self, rate: float, now: float, since: Ticket | None) -> None:
         self.rate = max(_SLOWEST, rate)
+        self._search = None if since is None else RateSearch(self.rate, now, since)
         self.step = -1
         self.crowded = False
         self.closed = False
@@ -78,6 +81,8 @@ class Ceiling:
 
     def allowed(self, now: float) -> float:
         """Requests per second that may be sent now."""
+        if self._search is not None:
+            return self._search.allowed
         if self.step >= 0:
             return self.rate * (1 + _STEPS[self.step])
         if self.crowded:
@@ -86,6 +91,10 @@ class Ceiling:
 
     def on_sent(self, now: float) -> None:
         """A request leaves: begin a probe, or its next step, when it is time."""
+        if self._search is not None:
+            self._search.on_sent(now)
+            self.rate = self._search.rate
+            return
         if self.step < 0:
             if now >= self._probe_at:
                 self._drained, self._cost, self._passed = 0.0, 0, []
@@ -130,6 +139,7 @@ class Ceiling:
         """The limit is another now, for a reason outside: what was counted and tried under the old one is void."""
         self.rate = max(_SLOWEST, rate)
         self._since, self._opened, self._doubts = None, None, []
+        self._search = None
         self._untaken = self._untaken_since_opened = 0
         self._end_probe(now, _FIRST_INTERVAL_S)
 
@@ -138,6 +148,8 @@ class Ceiling:
         self._untaken += 1
         self._untaken_since_opened += 1
         self._cost += 1
+        if self._search is not None:
+            self._search.on_untaken()
 
     def on_rejected(self, now: float, ticket: Ticket, misses: int) -> None:
         """The first rejection of an episode: decide what it says about the limit.
@@ -145,6 +157,9 @@ class Ceiling:
         Of several `misses` in a row the first has said it; how long the door stays shut will say more.
         """
         before = self.rate
+        if self._search is not None:
+            self._search_failed(now, ticket, misses)
+            return
         if misses > 1 and not self._doubts:
             return
         if ticket.step >= 0 and self._passed:
@@ -155,6 +170,17 @@ class Ceiling:
             moved = self.rate < _ANOTHER * before
             self._end_probe(now, _FIRST_INTERVAL_S if moved else self._interval_s)
         self._ease_until = now + max(1.0, 20 / self.rate) if not self.crowded else now
+
+    def _search_failed(self, now: float, ticket: Ticket, misses: int) -> None:
+        assert self._search is not None  # noqa: S101 (only asked then)
+        if misses > _MOST_CUTS:
+            return
+        self._search.on_rejected(now, ticket)
+        self.rate = max(_SLOWEST, self._search.rate)
+        self._count_from(ticket)
+        if self._search.done:
+            self._search = None
+            self._end_probe(now, self._interval_s)
 
     def _probe_failed(self, now: float, ticket: Ticket) -> None:
         step = min(ticket.step, len(self._passed) - 1)
@@ -215,7 +241,7 @@ class Ceiling:
         opened, untaken, still_shut_at = self._opened, self._untaken_since_opened, self._still_shut_at
         self._opened, self._untaken_since_opened, self._still_shut_at = ticket, 0, missed_at
         self._count_from(ticket)
-        self.closed = True
+        self.closed, self._search = True, None
         self._ease_until = now
         if opened is not None and ticket.sent_at > opened.sent_at:
             lasted_s = _natural_s(missed_at - opened.sent_at, ticket.sent_at - (still_shut_at or opened.sent_at))
@@ -236,7 +262,7 @@ class Ceiling:
         else:
             self.rate = max(_SLOWEST, 0.98 * self.rate) if self.crowded else measured
             self._probe_at = now + self._interval_s
-        self.crowded = True
+        self.crowded, self._search = True, None
 
 
 def _natural_s(least_s: float, most_s: float) -> float:

@@ -27,17 +27,22 @@ from lightmeter.client.pace.spacing import Spacing, Ticket
 
 __all__ = ["Pace"]
 
-_FIRST_WINDOW: Final = 4.0
-_GROWTH: Final = 0.25
+_FIRST_WINDOW: Final = 32.0
+_GROWTH: Final = 1.0
+# While no limit is known: requests per second at first, and how much each request sent adds; they double each second.
+_START_RATE: Final = 8.0
+_START_GROWTH: Final = 0.7
 _WARM: Final = 0.7
 _SHORTEST_WAIT_S: Final = 0.005
 _LONGEST_WAIT_S: Final = 1.0
 _FIRST_RATE: Final = 1.0
+_EARLY_TRIALS_S: Final = (0.5, 2.0)
 _FIRST_TRIAL_S: Final = 15.0
 _LONGEST_TRIAL_S: Final = 120.0
 _TRIALS: Final = 3
 _TRIAL_EXCESS: Final = 0.5
 _LEAST_NEAR: Final = 2
+_APART: Final = 3
 _NEAR: Final = 20
 _ENOUGH: Final = 20
 _ABOVE: Final = 3
@@ -84,9 +89,13 @@ class Pace:
         self._since: Ticket | None = None
         self._untaken_since = 0
         self._trial_at = float("inf")
-        self._trial_interval_s = _FIRST_TRIAL_S
+        self._trials_failed = 0
         self._trials = 0
+        self._trial_step = 1
         self._near = 0
+        self._lowered = 0
+        self._travel_s = 0.0
+        self._knock: Ticket | None = None
         self._most_taken = -1
         self._taken_since_episode = 0
         self._above = 0
@@ -117,7 +126,7 @@ class Pace:
             now: The time, on any clock that never steps.
             in_flight: Requests let through and not answered yet.
         """
-        wait_s = self._door.wait_s(now, self._watch.latency_s)
+        wait_s = self._door.wait_s(now)
         if wait_s > 0:
             return wait_s
         if in_flight >= self._limit(now):
@@ -130,7 +139,7 @@ class Pace:
         return min(self.max_in_flight, self.cap + (now >= self._trial_at))
 
     def _rate(self, now: float) -> float | None:
-        own = None if self.ceiling is None else self.ceiling.allowed(now)
+        own = self._start_rate() if self.ceiling is None else self.ceiling.allowed(now)
         if self.cap is not None and now >= self._trial_at:
             # Sent at once, one more would also meet a limit on the rate, and prove nothing about the number in flight.
             own = (self.cap + _TRIAL_EXCESS) / max(_SHORTEST_WAIT_S, self._watch.latency_s)
@@ -138,10 +147,16 @@ class Pace:
             return own
         return self._quota_rate if own is None else min(own, self._quota_rate)
 
+    def _start_rate(self) -> float | None:
+        """Before anything is known: ever faster, evenly; a service of our own is not to be found out about."""
+        if self.cap is not None or not self._watches:
+            return None
+        return _START_RATE + _START_GROWTH * self._number
+
     def on_taken(self, now: float) -> None:
         """The caller lets one request through: it will be sent as soon as it is written down."""
         self._spacing.take(now, self._rate(now))
-        self._door.on_taken(now, self._watch.latency_s)
+        self._door.on_taken(now, self._travel_s)
         if self.ceiling is not None:
             self.ceiling.on_sent(now)
 
@@ -151,6 +166,10 @@ class Pace:
         ticket = Ticket(self._number, now, self._episode, step, self._flying)
         self._number += 1
         self._flying += 1
+        if self._door.misses and self._knock is None:
+            self._knock = ticket
+        elif self._door.misses:
+            self._opened(now)  # the first would have been turned away by now
         self._first = self._first or ticket
         return ticket
 
@@ -163,10 +182,8 @@ class Pace:
         """A request was answered, with anything but a plea to slow down, `latency_s` after it left."""
         self._flying = max(0, self._flying - 1)
         if ticket.episode == self._episode and self._door.misses:
-            misses = self._door.misses
-            self._door.on_open()
-            if self.ceiling is not None and (misses > 1 or self._door.asked_until >= self._door.shut_at):
-                self.ceiling.on_reopened(now, ticket, self._door.shut_at, self._door.missed_at)
+            self._knock = self._knock or ticket
+            self._opened(now)
         round_ended = self._watch.on_answer(now, max(0.0, latency_s))
         if self._watches and not self._rejected and round_ended and self._watch.crowded:
             self._crowded(now)
@@ -179,6 +196,15 @@ class Pace:
             self.window = float(self.max_in_flight)
         elif not self._watches or (self._watch.knows and not self._watch.slow_rounds):
             self.window = min(float(self.max_in_flight), self.window + _GROWTH)
+
+    def _opened(self, now: float) -> None:
+        """A request was taken, or may be thought so, after rejections."""
+        misses, knock = self._door.misses, self._knock
+        self._door.on_open()
+        self._knock = None
+        if knock is not None and self.ceiling is not None:
+            if misses > 1 or self._door.asked_until >= self._door.shut_at:
+                self.ceiling.on_reopened(now, knock, self._door.shut_at, self._door.missed_at)
 
     def _crowded(self, now: float) -> None:
         if self.ceiling is None:
@@ -198,8 +224,11 @@ class Pace:
         self._not_taken(ticket)
         self._rejected = True
         self._spacing.on_rejected(now)
+        travel_s = max(0.0, now - ticket.sent_at)
+        self._travel_s += (1.0 if travel_s > self._travel_s else 0.1) * (travel_s - self._travel_s)
         if ticket.episode == self._episode:
             self._episode += 1
+            self._knock = None
             if retry_after_s is not None and self._most_taken < 0 and self.ceiling is None:
                 self._begin_later(now)
             elif not self._goes_by_number(now, ticket):
@@ -226,23 +255,43 @@ class Pace:
         if not self._cap_holds and 0 < ticket.in_flight < self.cap:
             self._keep_cap(now, ticket, ticket.in_flight)  # it was taken from a first volley, and taken too high
             return True
-        # Two that leave together may arrive the other way round: then one below the cap is rejected.
-        near = (
-            self.cap >= _LEAST_NEAR
-            and ticket.in_flight == self.cap - 1
-            and ticket.number > self._near + _NEAR * self.cap
-        )
-        if ticket.in_flight < self.cap and not near:
-            return False
-        self._near = ticket.number if near else self._near
-        self._trial_interval_s = min(_LONGEST_TRIAL_S, 2 * self._trial_interval_s)
-        self._trial_at, self._trials = now + self._trial_interval_s, 0
+        if ticket.in_flight < self.cap:
+            return self._overtaken(now, ticket)
+        self._trials_failed += 1
+        self._plan_trial(now)
         return True
+
+    def _overtaken(self, now: float, ticket: Ticket) -> bool:
+        """Whether a rejection below the cap is one that those sent after it overtook: as many as travel at once."""
+        assert self.cap is not None  # noqa: S101 (only asked in that mode)
+        travel_s = max(0.0, now - ticket.sent_at)
+        slack = max(1, round(self.cap * travel_s / max(travel_s, self._watch.latency_s)))
+        if self.cap < _LEAST_NEAR or ticket.in_flight < self.cap - slack:
+            return False
+        seldom = ticket.number > self._near + _NEAR * self.cap
+        if seldom:
+            self._lowered = 0
+        elif self._lowered < slack and ticket.number > self._near + _APART:
+            self._lowered += 1
+            self.cap = max(1, ticket.in_flight)
+        else:
+            return False
+        self._near = ticket.number
+        self._plan_trial(now)
+        return True
+
+    def _plan_trial(self, now: float) -> None:
+        failed, early = self._trials_failed, len(_EARLY_TRIALS_S)
+        if failed < early:
+            wait_s = _EARLY_TRIALS_S[failed]
+        else:
+            wait_s = min(_LONGEST_TRIAL_S, _FIRST_TRIAL_S * 2.0 ** min(10, failed - early))
+        self._trial_at, self._trials, self._trial_step = now + wait_s, 0, 1
 
     def _keep_cap(self, now: float, ticket: Ticket, cap: int) -> None:
         self.cap, self._since, self._untaken_since = cap, ticket, 0
         self._cap_holds = False
-        self._trial_at, self._trials = now + self._trial_interval_s, 0
+        self._plan_trial(now)
 
     def _separates(self, now: float, ticket: Ticket) -> bool:
         """Whether rejections under a limit on the rate go by number in flight, episode after episode."""
@@ -269,9 +318,17 @@ class Pace:
         rate = self._through(self._since, self._untaken_since, ticket)
         if rate is None:
             rate = self._through(self._first, self._untaken, ticket)
-        self.ceiling = Ceiling(_FIRST_RATE if rate is None else rate, now, ticket)
+        self.ceiling = Ceiling(self._first_rate(rate, ticket), now, ticket)
         if self._first is not None:
             self.ceiling.opened_at(self._first, self._untaken)
+
+    def _first_rate(self, rate: float | None, ticket: Ticket) -> float:
+        """From what got through between two rejections; of a few only that it was too much."""
+        if rate is None:
+            return _FIRST_RATE
+        most = _START_RATE + _START_GROWTH * ticket.number
+        few = self._since is None or ticket.number - self._since.number - self._untaken_since < 5
+        return min(rate, 0.45 * most) if few else min(rate, 0.95 * most)
 
     @staticmethod
     def _through(since: Ticket | None, untaken: int, ticket: Ticket) -> float | None:
@@ -296,7 +353,8 @@ class Pace:
         self._trials += 1
         if self._trials >= _TRIALS:
             self._trials = 0
-            self.cap = min(self.max_in_flight, self.cap + 1)
+            self.cap = min(self.max_in_flight, self.cap + self._trial_step)
+            self._trial_step = min(2 * self._trial_step, 1 + self.cap // 4)
             self._near = ticket.number - _NEAR * self.cap  # what the trials have shown stands a first doubt
 
     def hold(self, until: float) -> None:

@@ -1,0 +1,98 @@
+"""The search for a limit on the rate, from the first rejections until it is known within some percent.
+
+A token bucket is empty at each rejection. What it takes between two of them is what flows in, at most one token more,
+whatever it holds: requests taken / time is a lower bound of its rate, and the more were taken, the closer. It is no
+more than that because a bucket that is full loses what flows in. The rate at which the rejection came is an upper
+bound. The search ends when the two are near each other.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from lightmeter.client.pace.spacing import Ticket
+
+__all__ = ["RateSearch"]
+
+_STEPS: Final = (1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5)
+_AFTER_CUT: Final = 2
+_STEP_S: Final = 0.8
+_STEP_REQUESTS: Final = 5
+_SENT_SHARE: Final = 0.85
+_FEW: Final = 5
+_ENOUGH: Final = 12
+_NEAR: Final = 1.15
+_CUT: Final = 0.45
+_MOST_REJECTIONS: Final = 5
+
+
+class _Rejection(NamedTuple):
+    at: float
+    taken: int
+
+
+class RateSearch:
+    """Raises a rate step by step, and lowers it to what was measured at each rejection.
+
+    Args:
+        rate: First estimate, requests per second, above 0.
+        now: The time.
+        first: The request that was rejected last.
+
+    Attributes:
+        rate: The largest rate that is thought to be taken, requests per second.
+        done: Whether `rate` is the limit, within some percent.
+    """
+
+    def __init__(self, rate: float, now: float, first: Ticket) -> None:
+        self.rate = rate
+        self.done = False
+        self._step = self._first_step = _AFTER_CUT
+        self._began_at, self._sent = now, 0
+        self._untaken = 0
+        self._rejections = [_Rejection(first.sent_at, first.number)]
+
+    @property
+    def allowed(self) -> float:
+        """Requests per second that are tried now."""
+        return self.rate * _STEPS[self._step]
+
+    def on_sent(self, now: float) -> None:
+        """A request leaves: the next step begins when this one has lasted."""
+        self._sent += 1
+        lasted_s = now - self._began_at
+        if lasted_s < max(_STEP_S, _STEP_REQUESTS / self.rate):
+            return
+        if self._sent >= _SENT_SHARE * self.allowed * lasted_s:
+            self.rate = self.allowed
+            self._step = min(self._step + 1, len(_STEPS) - 1)
+        self._began_at, self._sent = now, 0
+
+    def on_untaken(self) -> None:
+        """A request was rejected or lost."""
+        self._untaken += 1
+
+    def on_rejected(self, now: float, ticket: Ticket) -> None:
+        """The first rejection of an episode."""
+        tried, passed = self.allowed, self._step > self._first_step
+        here = _Rejection(ticket.sent_at, ticket.number - self._untaken + 1)
+        least, taken = self._measured(here)
+        self._rejections.append(here)
+        self._step = 0
+        if taken >= _ENOUGH and (tried <= _NEAR * least or len(self._rejections) > _MOST_REJECTIONS):
+            self.rate, self.done = min(tried, least), True
+        elif taken >= _FEW:
+            self.rate = min(0.95 * tried, (least * self.rate) ** 0.5 if passed and self.rate > least else least)
+        else:
+            self.rate, self._step = _CUT * tried, _AFTER_CUT
+        self._first_step = self._step
+        self._began_at, self._sent = now, 0
+
+    def _measured(self, here: _Rejection) -> tuple[float, int]:
+        """The largest lower bound of the rate, and the number of requests it rests on; 0 if they are too few."""
+        bounds = [
+            ((here.taken - one.taken) / (here.at - one.at), here.taken - one.taken)
+            for one in self._rejections
+            if here.taken - one.taken >= _FEW and here.at > one.at
+        ]
+        return max(bounds, default=(0.0, 0))
