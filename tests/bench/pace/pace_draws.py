@@ -83,18 +83,25 @@ class Result:
         goodput: Requests taken from 15 s on, % of what the limit and 64 in flight allow.
         rejected: Requests turned away, of all sent.
         sent: Requests sent.
-        later: Requests turned away from 15 s on.
+        rejected_later: Requests turned away from 15 s on.
+        sent_later: Requests sent from 15 s on.
     """
 
     goodput: float
     rejected: int
     sent: int
-    later: int
+    rejected_later: int
+    sent_later: int
 
     @property
     def share(self) -> float:
         """Requests turned away, % of those sent."""
         return 100 * self.rejected / max(1, self.sent)
+
+    @property
+    def share_later(self) -> float:
+        """The same from 15 s on."""
+        return 100 * self.rejected_later / max(1, self.sent_later)
 
 
 def judge(drawn: Draw, report: Report, opening_s: Callable[[float], float] | None = None) -> Result:
@@ -121,5 +128,6 @@ def judge(drawn: Draw, report: Report, opening_s: Callable[[float], float] | Non
         rate = min(at_most, drawn.limit / drawn.size)
     taken = sum(start <= at < end for at in report.taken)
     rejected = len(report.rejected)
-    later = sum(at >= LEAD_S for at in report.rejected)
-    return Result(100 * taken / (rate * (end - start)), rejected, rejected + len(report.taken), later)
+    rejected_later = sum(at >= LEAD_S for at in report.rejected)
+    sent_later = rejected_later + sum(at >= LEAD_S for at in report.taken)
+    return Result(100 * taken / (rate * (end - start)), rejected, rejected + len(report.taken), rejected_later, sent_later)

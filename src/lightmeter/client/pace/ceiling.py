@@ -11,6 +11,7 @@ from typing import Final
 
 from lightmeter.client.pace.search import RateSearch
 from lightmeter.client.pace.spacing import Ticket
+from lightmeter.client.pace.window import QuotaWindow
 
 __all__ = ["Ceiling"]
 
@@ -37,8 +38,6 @@ _SLOWEST: Final = 0.02
 _SHUT_S: Final = 2.0
 # A limit that has fallen below so much of itself is another one.
 _ANOTHER: Final = 0.9
-# Windows have lengths that people choose: where one of them fits what was seen, it is taken.
-_NATURAL_S: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 3600.0)
 
 
 class Ceiling:
@@ -63,10 +62,8 @@ class Ceiling:
         self.crowded = False
         self.closed = False
         self._since = since
-        self._opened: Ticket | None = None
-        self._still_shut_at: float | None = None
+        self._window: QuotaWindow | None = None
         self._untaken = 0
-        self._untaken_since_opened = 0
         self._interval_s = _FIRST_INTERVAL_S
         self._probe_at = now + self._interval_s
         self._step_began_at = now
@@ -74,7 +71,6 @@ class Ceiling:
         self._passed: list[float] = []
         self._drained = 0.0
         self._burst = 0.0
-        self._window_s = 0.0
         self._cost = 0
         self._doubts: list[float] = []
         self._ease_until = now
@@ -87,6 +83,8 @@ class Ceiling:
             return self.rate * (1 + _STEPS[self.step])
         if self.crowded:
             return self.rate * _CRUISE_CROWDED
+        if self.closed and self._window is not None:
+            return self.rate * CRUISE * self._window.catch_up(now)
         return self.rate * (_AFTER_REJECTION if now < self._ease_until else CRUISE)
 
     def on_sent(self, now: float) -> None:
@@ -112,7 +110,7 @@ class Ceiling:
         settled = self._interval_s > 2 * _FIRST_INTERVAL_S
         first_s = _FIRST_STEP_S if settled else _FIRST_STEP_UNSETTLED_S
         drains_s = 1.3 * self._burst / (_STEPS[0] * self.rate)
-        return max(first_s, enough_s, min(_LONGEST_STEP_S, max(drains_s, 1.5 * self._window_s)))
+        return max(first_s, enough_s, min(_LONGEST_STEP_S, max(drains_s, 1.5 * self._window.length_s if self._window else 0.0)))
 
     def _begin_step(self, now: float, step: int) -> None:
         self.step, self._step_began_at, self._sent_in_step = step, now, 0
@@ -138,18 +136,18 @@ class Ceiling:
     def moved(self, rate: float, now: float) -> None:
         """The limit is another now, for a reason outside: what was counted and tried under the old one is void."""
         self.rate = max(_SLOWEST, rate)
-        self._since, self._opened, self._doubts = None, None, []
-        self._search = None
-        self._untaken = self._untaken_since_opened = 0
+        self._since, self._window, self._search, self._doubts = None, None, None, []
+        self._untaken = 0
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def on_untaken(self) -> None:
         """A request was rejected or lost: it does not count as taken."""
         self._untaken += 1
-        self._untaken_since_opened += 1
         self._cost += 1
         if self._search is not None:
             self._search.on_untaken()
+        if self._window is not None:
+            self._window.on_untaken()
 
     def on_rejected(self, now: float, ticket: Ticket, misses: int) -> None:
         """The first rejection of an episode: decide what it says about the limit.
@@ -238,20 +236,23 @@ class Ceiling:
         shut_s = ticket.sent_at - shut_at
         if shut_s < _SHUT_S or shut_s * self.rate < 2 * _ENOUGH:
             return
-        opened, untaken, still_shut_at = self._opened, self._untaken_since_opened, self._still_shut_at
-        self._opened, self._untaken_since_opened, self._still_shut_at = ticket, 0, missed_at
+        if self._window is None:
+            self._window = QuotaWindow(ticket, 0)
+        self._window.on_open(ticket, missed_at)
         self._count_from(ticket)
         self.closed, self._search = True, None
         self._ease_until = now
-        if opened is not None and ticket.sent_at > opened.sent_at:
-            lasted_s = _natural_s(missed_at - opened.sent_at, ticket.sent_at - (still_shut_at or opened.sent_at))
-            self.rate = max(_SLOWEST, (ticket.number - opened.number - untaken) / lasted_s)
-            self._window_s = lasted_s
+        if self._window.quota >= _ENOUGH:
+            self.rate = max(_SLOWEST, self._window.rate)
             self._doubts = []
+
+    def opening(self, now: float) -> float | None:
+        """When a limit that is used up may be renewed at the soonest; None while there is no idea."""
+        return None if self._window is None or not self.closed else self._window.opening(now)
 
     def opened_at(self, ticket: Ticket, untaken: int) -> None:
         """Windows are counted from this request; of those since, so many were not taken."""
-        self._opened, self._untaken_since_opened = ticket, untaken
+        self._window = QuotaWindow(ticket, untaken)
 
     def on_crowded(self, now: float, measured: float) -> None:
         """Answers have become slower with nothing rejected: `measured` came back per second."""
@@ -263,9 +264,3 @@ class Ceiling:
             self.rate = max(_SLOWEST, 0.98 * self.rate) if self.crowded else measured
             self._probe_at = now + self._interval_s
         self.crowded, self._search = True, None
-
-
-def _natural_s(least_s: float, most_s: float) -> float:
-    """The length of windows between two bounds: one that people choose, or the middle."""
-    fitting = [each_s for each_s in _NATURAL_S if least_s <= each_s <= most_s]
-    return fitting[-1] if fitting else (least_s + most_s) / 2

@@ -33,6 +33,8 @@ _GROWTH: Final = 1.0
 _START_RATE: Final = 8.0
 _START_GROWTH: Final = 0.7
 _WARM: Final = 0.7
+_CLOSED_S: Final = 2.0
+_CLOSED_LATENCIES: Final = 3.0
 _SHORTEST_WAIT_S: Final = 0.005
 _LONGEST_WAIT_S: Final = 1.0
 _FIRST_RATE: Final = 1.0
@@ -94,6 +96,7 @@ class Pace:
         self._trial_step = 1
         self._near = 0
         self._lowered = 0
+        self._untaken_near = 0
         self._travel_s = 0.0
         self._knock: Ticket | None = None
         self._most_taken = -1
@@ -204,7 +207,8 @@ class Pace:
         self._knock = None
         if knock is not None and self.ceiling is not None:
             if misses > 1 or self._door.asked_until >= self._door.shut_at:
-                self.ceiling.on_reopened(now, knock, self._door.shut_at, self._door.missed_at)
+                still_shut_at = max(self._door.missed_at, self._door.asked_until - 1)  # whole seconds are asked for
+                self.ceiling.on_reopened(now, knock, self._door.shut_at, still_shut_at)
 
     def _crowded(self, now: float) -> None:
         if self.ceiling is None:
@@ -231,10 +235,14 @@ class Pace:
             self._knock = None
             if retry_after_s is not None and self._most_taken < 0 and self.ceiling is None:
                 self._begin_later(now)
-            elif not self._goes_by_number(now, ticket):
+            elif self._closed_for(retry_after_s) or not self._goes_by_number(now, ticket):
                 self._limit_rate(now, ticket)
         if retry_after_s is not None:
             self._door.on_asked(now + max(0.0, retry_after_s))
+
+    def _closed_for(self, retry_after_s: float | None) -> bool:
+        """Whether the service asks for far longer than one in flight takes to end: that says, it counts by time."""
+        return retry_after_s is not None and retry_after_s > max(_CLOSED_S, _CLOSED_LATENCIES * self._watch.latency_s)
 
     def _begin_later(self, now: float) -> None:
         """Nothing was taken yet, and the service says when to come back: how much it takes will show only then."""
@@ -271,12 +279,12 @@ class Pace:
         seldom = ticket.number > self._near + _NEAR * self.cap
         if seldom:
             self._lowered = 0
-        elif self._lowered < slack and ticket.number > self._near + _APART:
+        elif self._lowered < slack and ticket.number - self._near - self._untaken_near > _APART:
             self._lowered += 1
             self.cap = max(1, ticket.in_flight)
         else:
             return False
-        self._near = ticket.number
+        self._near, self._untaken_near = ticket.number, 0
         self._plan_trial(now)
         return True
 
@@ -310,6 +318,8 @@ class Pace:
     def _limit_rate(self, now: float, ticket: Ticket) -> None:
         """Rejections that do not go by number in flight: a limit on the rate, first taken for what got through."""
         self._door.on_miss(now, None if self.ceiling is None else self.ceiling.rate)
+        if self._door.misses > 1 and self.ceiling is not None:
+            self._door.on_expected(now, self.ceiling.opening(now))
         if self.ceiling is not None:
             self.ceiling.on_rejected(now, ticket, self._door.misses)
             return
@@ -340,6 +350,7 @@ class Pace:
     def _not_taken(self, ticket: Ticket) -> None:
         if self._first is not None and ticket.number >= self._first.number:
             self._untaken += 1
+        self._untaken_near += 1
         if self._since is not None and ticket.number >= self._since.number:
             self._untaken_since += 1
         if self.ceiling is not None:

@@ -68,6 +68,11 @@ class Door:
         self._knocked_until = float("-inf")
         self.shut_until = max(self.shut_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
 
+    def on_expected(self, now: float, opening: float | None) -> None:
+        """It will be open again at `opening` at the soonest, as far as is known: no use in knocking before."""
+        if opening is not None and opening > now:
+            self.shut_until = max(self.asked_until, min(opening, now + _LONGEST_PAUSE_S))
+
     def on_asked(self, until: float) -> None:
         """The service said when to come back: that counts, and not our own guess, unless it is sooner than that."""
         self.asked_until = max(self.asked_until, until)
