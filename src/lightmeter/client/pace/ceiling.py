@@ -16,6 +16,7 @@ from lightmeter.client.pace.window import QuotaWindow
 __all__ = ["Ceiling"]
 
 CRUISE: Final = 0.97
+_CRUISE_CLOSED: Final = 0.985
 _CRUISE_CROWDED: Final = 0.97
 _AFTER_REJECTION: Final = 0.92
 _STEPS: Final = (0.04, 0.08, 0.16, 0.5, 1.0)
@@ -84,7 +85,7 @@ class Ceiling:
         if self.crowded:
             return self.rate * _CRUISE_CROWDED
         if self.closed and self._window is not None:
-            return self.rate * CRUISE * self._window.catch_up(now)
+            return self.rate * _CRUISE_CLOSED * self._window.catch_up(now)
         return self.rate * (_AFTER_REJECTION if now < self._ease_until else CRUISE)
 
     def on_sent(self, now: float) -> None:
@@ -238,17 +239,19 @@ class Ceiling:
             return
         if self._window is None:
             self._window = QuotaWindow(ticket, 0)
-        self._window.on_open(ticket, missed_at)
+        self._window.on_open(ticket, shut_at, missed_at)
         self._count_from(ticket)
         self.closed, self._search = True, None
         self._ease_until = now
         if self._window.quota >= _ENOUGH:
             self.rate = max(_SLOWEST, self._window.rate)
             self._doubts = []
+            self._end_probe(now, self._interval_s)
+            self._probe_at = max(self._probe_at, now + 1.5 * self._window.length_s)
 
-    def opening(self, now: float) -> float | None:
+    def opening(self, now: float, shut_at: float) -> float | None:
         """When a limit that is used up may be renewed at the soonest; None while there is no idea."""
-        return None if self._window is None or not self.closed else self._window.opening(now)
+        return None if self._window is None or not self.closed else self._window.opening(now, shut_at)
 
     def opened_at(self, ticket: Ticket, untaken: int) -> None:
         """Windows are counted from this request; of those since, so many were not taken."""

@@ -237,6 +237,8 @@ class Pace:
                 self._begin_later(now)
             elif self._closed_for(retry_after_s) or not self._goes_by_number(now, ticket):
                 self._limit_rate(now, ticket)
+            else:
+                self._spacing.hold(now + 2 * self._travel_s)  # those on their way say whether it was only this one
         if retry_after_s is not None:
             self._door.on_asked(now + max(0.0, retry_after_s))
 
@@ -319,7 +321,7 @@ class Pace:
         """Rejections that do not go by number in flight: a limit on the rate, first taken for what got through."""
         self._door.on_miss(now, None if self.ceiling is None else self.ceiling.rate)
         if self._door.misses > 1 and self.ceiling is not None:
-            self._door.on_expected(now, self.ceiling.opening(now))
+            self._door.on_expected(now, self.ceiling.opening(now, self._door.shut_at))
         if self.ceiling is not None:
             self.ceiling.on_rejected(now, ticket, self._door.misses)
             return

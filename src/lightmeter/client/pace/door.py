@@ -9,6 +9,8 @@ __all__ = ["Door"]
 
 _FIRST_PAUSE_S: Final = 0.5
 _SHORTEST_PAUSE_S: Final = 0.02
+# Pauses double so often, then grow by a half: who doubles them on comes back half of the time too late.
+_DOUBLED: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
 # What a bucket must regain, so that the next request does not find it empty again.
 _TOKENS: Final = 1.6
@@ -61,7 +63,8 @@ class Door:
             self.shut_at = now
         self.missed_at = now
         if self.misses or rate is None:
-            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.misses, 10))
+            doubled, grown = min(self.misses, _DOUBLED), min(max(0, self.misses - _DOUBLED), 20)
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**doubled * 1.5**grown)
         else:
             pause_s = min(_FIRST_PAUSE_S, max(_SHORTEST_PAUSE_S, _TOKENS / rate))
         self.misses += 1

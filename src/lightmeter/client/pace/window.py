@@ -56,14 +56,15 @@ class QuotaWindow:
         """A request was rejected or lost."""
         self._untaken += 1
 
-    def on_open(self, ticket: Ticket, still_shut_at: float) -> None:
-        """The first request is taken after a closing that lasted until `still_shut_at` or longer."""
+    def on_open(self, ticket: Ticket, shut_at: float, still_shut_at: float) -> None:
+        """The first request is taken after a closing from `shut_at` to `still_shut_at` or longer."""
         taken = ticket.number - self._first.number - self._untaken
-        least_s, most_s = still_shut_at - self._open_at, ticket.sent_at - self._shut_at
+        self._shortest_s = max(self._shortest_s, still_shut_at - shut_at)
         if not self._begun:
-            self._shortest_s, self.quota = max(0.0, least_s), float(taken)
+            self.quota = float(taken)
         else:
-            windows = max(1, round((least_s + most_s) / 2 / self.length_s)) if least_s > self.length_s else 1
+            least_s, most_s = still_shut_at - self._open_at, ticket.sent_at - self._shut_at
+            windows = max(1, min(round(taken / max(1.0, self.quota)), int(most_s / self._shortest_s)))
             self.quota = float(taken) if windows == 1 else max(self.quota, taken / windows)
             self._narrow(least_s / windows, most_s / windows)
         self._first, self._untaken, self._begun = ticket, 0, True
@@ -82,10 +83,11 @@ class QuotaWindow:
             return fitting[0]
         return self._shortest_s if math.isinf(self._longest_s) else (self._shortest_s + self._longest_s) / 2
 
-    def opening(self, now: float) -> float | None:
-        """When the next window may open at the soonest; None while there is no idea."""
+    def opening(self, now: float, shut_at: float) -> float | None:
+        """When the next window may open at the soonest, shut since `shut_at`; None while there is no idea."""
         if not self._begun:
             return None
-        longest_s = max(self._longest_s, self.length_s)
-        lengths = {self.length_s, *(each_s for each_s in _USUAL_S if self._shortest_s <= each_s <= longest_s)}
+        shortest_s = max(self._shortest_s, now - shut_at)
+        lengths = {max(shortest_s, self.length_s)}
+        lengths.update(each_s for each_s in _USUAL_S if shortest_s <= each_s <= max(self._longest_s, self.length_s))
         return min(self._open_at + each_s * max(1, math.ceil((now - self._open_at) / each_s)) for each_s in lengths)
