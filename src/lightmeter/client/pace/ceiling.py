@@ -59,6 +59,8 @@ class Ceiling:
     def __init__(self, rate: float, now: float, since: Ticket | None) -> None:
         self.rate = max(_SLOWEST, rate)
         self._search = None if since is None else RateSearch(self.rate, now, since)
+        if self._search is not None:
+            self.rate = self._search.rate
         self.step = -1
         self.crowded = False
         self.closed = False
@@ -70,6 +72,7 @@ class Ceiling:
         self._step_began_at = now
         self._sent_in_step = 0
         self._passed: list[float] = []
+        self._catching_up = False
         self._drained = 0.0
         self._burst = 0.0
         self._cost = 0
@@ -79,21 +82,23 @@ class Ceiling:
     def allowed(self, now: float) -> float:
         """Requests per second that may be sent now."""
         if self._search is not None:
-            return self._search.allowed
+            return self.rate
         if self.step >= 0:
             return self.rate * (1 + _STEPS[self.step])
         if self.crowded:
             return self.rate * _CRUISE_CROWDED
         if self.closed and self._window is not None:
-            return self.rate * _CRUISE_CLOSED * self._window.catch_up(now)
+            return self.rate * _CRUISE_CLOSED
         return self.rate * (_AFTER_REJECTION if now < self._ease_until else CRUISE)
 
     def on_sent(self, now: float) -> None:
         """A request leaves: begin a probe, or its next step, when it is time."""
         if self._search is not None:
             self._search.on_sent(now)
-            self.rate = self._search.rate
+            self.rate = max(_SLOWEST, self._search.rate)
             return
+        if self._catching_up and self._window is not None and self._window.catch_up(now) == 1:
+            self.rate, self._catching_up = self._window.rate, False
         if self.step < 0:
             if now >= self._probe_at:
                 self._drained, self._cost, self._passed = 0.0, 0, []
@@ -241,17 +246,22 @@ class Ceiling:
             self._window = QuotaWindow(ticket, 0)
         self._window.on_open(ticket, shut_at, missed_at)
         self._count_from(ticket)
+        # A limit that was settled before it ever closed is none of windows: it was an outage.
+        most = self.rate if self._search is None and not self.closed else math.inf
         self.closed, self._search = True, None
         self._ease_until = now
         if self._window.quota >= _ENOUGH:
-            self.rate = max(_SLOWEST, self._window.rate)
+            self.rate = max(_SLOWEST, min(most, self._window.rate * self._window.catch_up(now)))
+            self._catching_up = self.rate > self._window.rate
             self._doubts = []
             self._end_probe(now, self._interval_s)
             self._probe_at = max(self._probe_at, now + 1.5 * self._window.length_s)
 
-    def opening(self, now: float, shut_at: float) -> float | None:
+    def opening(self, now: float, ticket: Ticket, shut_at: float) -> float | None:
         """When a limit that is used up may be renewed at the soonest; None while there is no idea."""
-        return None if self._window is None or not self.closed else self._window.opening(now, shut_at)
+        if self._window is None or not self.closed or not self._window.used_up(ticket):
+            return None
+        return self._window.opening(now, shut_at)
 
     def opened_at(self, ticket: Ticket, untaken: int) -> None:
         """Windows are counted from this request; of those since, so many were not taken."""

@@ -152,7 +152,7 @@ class Pace:
 
     def _start_rate(self) -> float | None:
         """Before anything is known: ever faster, evenly; a service of our own is not to be found out about."""
-        if self.cap is not None or not self._watches:
+        if self.cap is not None or not self._watches or self._quota_until > float("-inf"):
             return None
         return _START_RATE + _START_GROWTH * self._number
 
@@ -321,7 +321,7 @@ class Pace:
         """Rejections that do not go by number in flight: a limit on the rate, first taken for what got through."""
         self._door.on_miss(now, None if self.ceiling is None else self.ceiling.rate)
         if self._door.misses > 1 and self.ceiling is not None:
-            self._door.on_expected(now, self.ceiling.opening(now, self._door.shut_at))
+            self._door.on_expected(now, self.ceiling.opening(now, ticket, self._door.shut_at))
         if self.ceiling is not None:
             self.ceiling.on_rejected(now, ticket, self._door.misses)
             return

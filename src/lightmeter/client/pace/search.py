@@ -40,12 +40,12 @@ class RateSearch:
         first: The request that was rejected last.
 
     Attributes:
-        rate: The largest rate that is thought to be taken, requests per second.
-        done: Whether `rate` is the limit, within some percent.
+        passed: The largest rate that is thought to be taken, requests per second.
+        done: Whether `passed` is the limit, within some percent.
     """
 
     def __init__(self, rate: float, now: float, first: Ticket) -> None:
-        self.rate = rate
+        self.passed = rate
         self.done = False
         self._step = self._first_step = _AFTER_CUT
         self._began_at, self._sent = now, 0
@@ -53,18 +53,20 @@ class RateSearch:
         self._rejections = [_Rejection(first.sent_at, first.number)]
 
     @property
-    def allowed(self) -> float:
-        """Requests per second that are tried now."""
-        return self.rate * _STEPS[self._step]
+    def rate(self) -> float:
+        """Requests per second that are tried now; when the search is done, the limit."""
+        if self.done:
+            return self.passed
+        return self.passed * _STEPS[self._step]
 
     def on_sent(self, now: float) -> None:
         """A request leaves: the next step begins when this one has lasted."""
         self._sent += 1
         lasted_s = now - self._began_at
-        if lasted_s < max(_STEP_S, _STEP_REQUESTS / self.rate):
+        if lasted_s < max(_STEP_S, _STEP_REQUESTS / self.passed):
             return
-        if self._sent >= _SENT_SHARE * self.allowed * lasted_s:
-            self.rate = self.allowed
+        if self._sent >= _SENT_SHARE * self.rate * lasted_s:
+            self.passed = self.rate
             self._step = min(self._step + 1, len(_STEPS) - 1)
         self._began_at, self._sent = now, 0
 
@@ -74,17 +76,17 @@ class RateSearch:
 
     def on_rejected(self, now: float, ticket: Ticket) -> None:
         """The first rejection of an episode."""
-        tried, passed = self.allowed, self._step > self._first_step
+        tried, climbed = self.rate, self._step > self._first_step
         here = _Rejection(ticket.sent_at, ticket.number - self._untaken + 1)
         least, taken = self._measured(here)
         self._rejections.append(here)
         self._step = 0
         if taken >= _ENOUGH and (tried <= _NEAR * least or len(self._rejections) > _MOST_REJECTIONS):
-            self.rate, self.done = min(tried, least), True
+            self.passed, self.done = min(tried, least), True
         elif taken >= _FEW:
-            self.rate = min(0.95 * tried, (least * self.rate) ** 0.5 if passed and self.rate > least else least)
+            self.passed = min(0.95 * tried, (least * self.passed) ** 0.5 if climbed and self.passed > least else least)
         else:
-            self.rate, self._step = _CUT * tried, _AFTER_CUT
+            self.passed, self._step = _CUT * tried, _AFTER_CUT
         self._first_step = self._step
         self._began_at, self._sent = now, 0
 

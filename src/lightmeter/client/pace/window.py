@@ -17,6 +17,7 @@ __all__ = ["QuotaWindow"]
 # that is too short is found out at the next closing; one that is too long wastes quota and shows in nothing.
 _USUAL_S: Final = (5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
 _LATE: Final = 0.15
+_MOST_OF: Final = 0.7
 
 
 class QuotaWindow:
@@ -82,6 +83,10 @@ class QuotaWindow:
         if fitting:
             return fitting[0]
         return self._shortest_s if math.isinf(self._longest_s) else (self._shortest_s + self._longest_s) / 2
+
+    def used_up(self, ticket: Ticket) -> bool:
+        """Whether a rejection can be explained by the quota."""
+        return ticket.number - self._first.number - self._untaken >= _MOST_OF * self.quota
 
     def opening(self, now: float, shut_at: float) -> float | None:
         """When the next window may open at the soonest, shut since `shut_at`; None while there is no idea."""
