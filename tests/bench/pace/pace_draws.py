@@ -13,9 +13,9 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pace_world import MAX_IN_FLIGHT, Bucket, Cap, Report, Service, Window
+from pace_world import MAX_IN_FLIGHT, Bucket, Cap, Report, Window
 
-__all__ = ["KINDS", "LEAD_S", "Draw", "Result", "draw", "judge"]
+__all__ = ["KINDS", "LEAD_S", "Draw", "Result", "draw", "judge", "opening_of", "service_of"]
 
 KINDS = ("bucket", "window, Retry-After", "window", "cap")
 LEAD_S = 15.0
@@ -50,13 +50,29 @@ class Draw:
         text = texts.get(self.kind, f"{self.limit:.0f} per {self.size:.0f} s")
         return f"{text}{', Retry-After' if 'Retry' in self.kind else ''}, {self.latency_s:.2f} s"
 
-    def service(self, rng: random.Random) -> Service:
-        """The service that has this limit."""
-        if self.kind == "bucket":
-            return Bucket(rng, lambda _: self.limit, self.latency_s, burst_s=self.size / self.limit)
-        if self.kind == "cap":
-            return Cap(rng, int(self.limit), self.latency_s)
-        return Window(rng, int(self.limit), self.size, "Retry" in self.kind, self.latency_s)
+    @property
+    def per_s(self) -> float:
+        """Requests per second that the limit and `MAX_IN_FLIGHT` allow, about."""
+        limits = {"bucket": self.limit, "cap": self.limit / self.latency_s}
+        return min(MAX_IN_FLIGHT / self.latency_s, limits.get(self.kind, self.limit / max(1.0, self.size)))
+
+
+def service_of(drawn: Draw, seed: int) -> Bucket | Cap | Window:
+    """The service that has this limit; all that is random in it comes from the seed."""
+    rng = random.Random(f"service {seed}")  # noqa: S311 (a simulation; no secret)
+    if drawn.kind == "bucket":
+        return Bucket(rng, lambda _: drawn.limit, drawn.latency_s, burst_s=drawn.size / drawn.limit)
+    if drawn.kind == "cap":
+        return Cap(rng, int(drawn.limit), drawn.latency_s)
+    return Window(rng, int(drawn.limit), drawn.size, "Retry" in drawn.kind, drawn.latency_s)
+
+
+def opening_of(service: Bucket | Cap | Window, began_s: float = 0.0) -> Callable[[float], float] | None:
+    """Of windows: the first opening at or after a time, on the clock of a client that began at `began_s`."""
+    if not isinstance(service, Window):
+        return None
+    offset_s, period_s = service.offset_s + began_s, service.period_s
+    return lambda at: math.ceil((at + offset_s) / period_s) * period_s - offset_s
 
 
 def draw(kind: str, seed: int) -> Draw:

@@ -43,6 +43,7 @@ _FIRST_TRIAL_S: Final = 15.0
 _LONGEST_TRIAL_S: Final = 120.0
 _TRIALS: Final = 3
 _TRIAL_EXCESS: Final = 0.5
+_REFILL: Final = 2.0
 _LEAST_NEAR: Final = 2
 _APART: Final = 3
 _NEAR: Final = 20
@@ -146,6 +147,9 @@ class Pace:
         if self.cap is not None and now >= self._trial_at:
             # Sent at once, one more would also meet a limit on the rate, and prove nothing about the number in flight.
             own = (self.cap + _TRIAL_EXCESS) / max(_SHORTEST_WAIT_S, self._watch.latency_s)
+        elif self.cap is not None and self._watches:
+            # All at once they would overtake each other on the way, and one below the cap would be rejected.
+            own = _REFILL * self.cap / max(_SHORTEST_WAIT_S, self._watch.latency_s)
         if self._quota_rate is None or now >= self._quota_until:
             return own
         return self._quota_rate if own is None else min(own, self._quota_rate)
