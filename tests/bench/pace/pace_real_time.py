@@ -45,10 +45,15 @@ class _Run:
         self.report = Report(seconds=drawn.seconds)
         self.changed = asyncio.Event()
         self.quiet_until = 0.0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self.changed.set()  # only now there is room
 
     async def go(self) -> Report:
         self.began = time.monotonic()
-        tasks: set[asyncio.Task[None]] = set()
+        tasks = self.tasks
         async with self.client:
             while (now := time.monotonic()) < self.began + self.drawn.seconds:
                 wait_s = self.pace.wait_s(now, len(tasks))
@@ -56,7 +61,7 @@ class _Run:
                     self.pace.on_taken(now)
                     task = asyncio.create_task(self._post())
                     tasks.add(task)
-                    task.add_done_callback(tasks.discard)
+                    task.add_done_callback(self._finished)
                     await asyncio.sleep(0)
                     continue
                 self.changed.clear()
@@ -84,7 +89,6 @@ class _Run:
             self.pace.on_answer(now, now - sent_at, ticket)
         if (quota := quota_of(raw.headers)) is not None and judgement.retry_after_s is None:
             self.pace.on_quota(now, quota)
-        self.changed.set()
 
 
 async def _all(pairs: Sequence[tuple[str, int]], port: int, server_began: float) -> list[tuple[Draw, Result, int]]:

@@ -55,7 +55,7 @@ class Door:
         It is waited for as long as rejections take to come, `travel_s`, not until its answer comes.
         """
         if self.misses:
-            self._knocked_until = now + (_KNOCK_S if self.misses > 1 else 0.0) + 2 * travel_s
+            self._knocked_until = now + (_KNOCK_S if self.misses > 1 or not travel_s else 0.0) + 2 * travel_s
 
     def on_miss(self, now: float, rate: float | None) -> None:
         """An episode begins; `rate` is the learned limit, None while there is none."""

@@ -14,8 +14,9 @@ from lightmeter.client.pace.spacing import Ticket
 
 __all__ = ["RateSearch"]
 
-_STEPS: Final = (1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5)
-_AFTER_CUT: Final = 2
+_STEPS: Final = (1.0, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5)
+_AFTER_MEASURE: Final = 1
+_AFTER_CUT: Final = 3
 _STEP_S: Final = 0.8
 _STEP_REQUESTS: Final = 5
 _SENT_SHARE: Final = 0.85
@@ -47,7 +48,7 @@ class RateSearch:
     def __init__(self, rate: float, now: float, first: Ticket) -> None:
         self.passed = rate
         self.done = False
-        self._step = self._first_step = _AFTER_CUT
+        self._step = self._first_step = 0
         self._began_at, self._sent = now, 0
         self._untaken = 0
         self._rejections = [_Rejection(first.sent_at, first.number)]
@@ -80,7 +81,7 @@ class RateSearch:
         here = _Rejection(ticket.sent_at, ticket.number - self._untaken + 1)
         least, taken = self._measured(here)
         self._rejections.append(here)
-        self._step = 0
+        self._step = _AFTER_MEASURE
         if taken >= _ENOUGH and (tried <= _NEAR * least or len(self._rejections) > _MOST_REJECTIONS):
             self.passed, self.done = min(tried, least), True
         elif taken >= _FEW:
