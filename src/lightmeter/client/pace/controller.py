@@ -43,6 +43,8 @@ _FIRST_TRIAL_S: Final = 15.0
 _LONGEST_TRIAL_S: Final = 120.0
 _TRIALS: Final = 3
 _TRIAL_EXCESS: Final = 0.5
+_TRIAL_PART: Final = 0.25
+_TRIAL_MARGIN_S: Final = 0.01
 _REFILL: Final = 2.0
 _LEAST_NEAR: Final = 2
 _APART: Final = 3
@@ -93,7 +95,8 @@ class Pace:
         self._untaken_since = 0
         self._trial_at = float("inf")
         self._trials_failed = 0
-        self._trials = 0
+        self._trials: list[float] = []
+        self._tried_rate = 0.0
         self._trial_step = 1
         self._near = 0
         self._lowered = 0
@@ -137,6 +140,10 @@ class Pace:
             return min(_LONGEST_WAIT_S, max(_SHORTEST_WAIT_S, self._watch.latency_s / max(1, in_flight)))
         return self._spacing.wait_s(now, self._rate(now))
 
+    @property
+    def _latency_s(self) -> float:
+        return max(_SHORTEST_WAIT_S, self._watch.latency_s)
+
     def _limit(self, now: float) -> int:
         if self.cap is None:
             return int(self.window)
@@ -146,10 +153,10 @@ class Pace:
         own = self._start_rate() if self.ceiling is None else self.ceiling.allowed(now)
         if self.cap is not None and now >= self._trial_at:
             # Sent at once, one more would also meet a limit on the rate, and prove nothing about the number in flight.
-            own = (self.cap + _TRIAL_EXCESS) / max(_SHORTEST_WAIT_S, self._watch.latency_s)
+            own = max(_TRIAL_PART * self._tried_rate, (self.cap + _TRIAL_EXCESS) / self._latency_s)
         elif self.cap is not None and self._watches:
             # All at once they would overtake each other on the way, and one below the cap would be rejected.
-            own = _REFILL * self.cap / max(_SHORTEST_WAIT_S, self._watch.latency_s)
+            own = _REFILL * self.cap / self._latency_s
         if self._quota_rate is None or now >= self._quota_until:
             return own
         return self._quota_rate if own is None else min(own, self._quota_rate)
@@ -178,6 +185,7 @@ class Pace:
         elif self._door.misses:
             self._opened(now)  # the first would have been turned away by now
         self._first = self._first or ticket
+        self._try_more(ticket)
         return ticket
 
     def on_lost(self, ticket: Ticket) -> None:
@@ -197,11 +205,9 @@ class Pace:
         self._most_taken = max(self._most_taken, ticket.in_flight)
         self._taken_since_episode += 1
         self._cap_holds = True
-        if self.cap is not None:
-            self._try_more(now, ticket)
-        elif self.ceiling is not None:
+        if self.ceiling is not None:
             self.window = float(self.max_in_flight)
-        elif not self._watches or (self._watch.knows and not self._watch.slow_rounds):
+        elif self.cap is None and (not self._watches or (self._watch.knows and not self._watch.slow_rounds)):
             self.window = min(float(self.max_in_flight), self.window + _GROWTH)
 
     def _opened(self, now: float) -> None:
@@ -264,6 +270,7 @@ class Pace:
         if self._no_cap or self._door.misses or most == 0:
             return False
         if self.cap is None:
+            self._tried_rate = self._start_rate() or 0.0
             self._keep_cap(now, ticket, most)
             return True
         if not self._cap_holds and 0 < ticket.in_flight < self.cap:
@@ -300,7 +307,7 @@ class Pace:
             wait_s = _EARLY_TRIALS_S[failed]
         else:
             wait_s = min(_LONGEST_TRIAL_S, _FIRST_TRIAL_S * 2.0 ** min(10, failed - early))
-        self._trial_at, self._trials, self._trial_step = now + wait_s, 0, 1
+        self._trial_at, self._trials, self._trial_step = now + wait_s, [], 1
 
     def _keep_cap(self, now: float, ticket: Ticket, cap: int) -> None:
         self.cap, self._since, self._untaken_since = cap, ticket, 0
@@ -362,17 +369,20 @@ class Pace:
         if self.ceiling is not None:
             self.ceiling.on_untaken()
 
-    def _try_more(self, now: float, ticket: Ticket) -> None:
-        """One more in flight than the cap, tried now and then: three in a row that are taken make it the cap."""
-        assert self.cap is not None  # noqa: S101 (only asked in that mode)
-        if ticket.in_flight < self.cap or now < self._trial_at or ticket.sent_at < self._trial_at:
+    def _try_more(self, ticket: Ticket) -> None:
+        """More in flight than the cap, tried now and then: three that are not rejected make a larger cap.
+
+        They are judged as soon as a rejection would have come: answers may take long.
+        """
+        if self.cap is None or ticket.in_flight < self.cap or ticket.sent_at < self._trial_at:
             return
-        self._trials += 1
-        if self._trials >= _TRIALS:
-            self._trials = 0
-            self.cap = min(self.max_in_flight, self.cap + self._trial_step)
-            self._trial_step = min(2 * self._trial_step, 1 + self.cap // 4)
-            self._near = ticket.number - _NEAR * self.cap  # what the trials have shown stands a first doubt
+        self._trials.append(ticket.sent_at)
+        if sum(ticket.sent_at - at > 2 * self._travel_s + _TRIAL_MARGIN_S for at in self._trials) < _TRIALS:
+            return
+        self._trials = []
+        self.cap = min(self.max_in_flight, self.cap + self._trial_step)
+        self._trial_step = min(2 * self._trial_step, 1 + self.cap // 4)
+        self._near = ticket.number - _NEAR * self.cap  # what the trials have shown stands a first doubt
 
     def hold(self, until: float) -> None:
         """Send nothing before `until`, for a reason that says nothing about limits."""
