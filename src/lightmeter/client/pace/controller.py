@@ -46,6 +46,7 @@ _TRIAL_EXCESS: Final = 0.5
 _TRIAL_PART: Final = 0.25
 _TRIAL_MARGIN_S: Final = 0.01
 _REFILL: Final = 2.0
+_REFILL_MORE: Final = 6
 _LEAST_NEAR: Final = 2
 _APART: Final = 3
 _NEAR: Final = 20
@@ -156,7 +157,7 @@ class Pace:
             own = max(_TRIAL_PART * self._tried_rate, (self.cap + _TRIAL_EXCESS) / self._latency_s)
         elif self.cap is not None and self._watches:
             # All at once they would overtake each other on the way, and one below the cap would be rejected.
-            own = _REFILL * self.cap / self._latency_s
+            own = _REFILL * (self.cap + _REFILL_MORE) / self._latency_s
         if self._quota_rate is None or now >= self._quota_until:
             return own
         return self._quota_rate if own is None else min(own, self._quota_rate)
@@ -295,6 +296,7 @@ class Pace:
         elif self._lowered < slack and ticket.number - self._near - self._untaken_near > _APART:
             self._lowered += 1
             self.cap = max(1, ticket.in_flight)
+            self._trials_failed = min(self._trials_failed, 1)
         else:
             return False
         self._near, self._untaken_near = ticket.number, 0
