@@ -146,4 +146,6 @@ def judge(drawn: Draw, report: Report, opening_s: Callable[[float], float] | Non
     rejected = len(report.rejected)
     rejected_later = sum(at >= LEAD_S for at in report.rejected)
     sent_later = rejected_later + sum(at >= LEAD_S for at in report.taken)
-    return Result(100 * taken / (rate * (end - start)), rejected, rejected + len(report.taken), rejected_later, sent_later)
+    return Result(
+        100 * taken / (rate * (end - start)), rejected, rejected + len(report.taken), rejected_later, sent_later
+    )

@@ -29,8 +29,9 @@ _MOST_PER_S = 400.0
 @contextmanager
 def _server(pairs: Sequence[tuple[str, int]], began: float) -> Iterator[int]:
     command = [sys.executable, str(Path(__file__).with_name("pace_server.py")), json.dumps(pairs), str(began)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 (our own script)
-        assert process.stdin is not None and process.stdout is not None
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         yield int(process.stdout.readline())
         process.stdin.close()
 

@@ -116,7 +116,9 @@ class Ceiling:
         settled = self._interval_s > 2 * _FIRST_INTERVAL_S
         first_s = _FIRST_STEP_S if settled else _FIRST_STEP_UNSETTLED_S
         drains_s = 1.3 * self._burst / (_STEPS[0] * self.rate)
-        return max(first_s, enough_s, min(_LONGEST_STEP_S, max(drains_s, 1.5 * self._window.length_s if self._window else 0.0)))
+        return max(
+            first_s, enough_s, min(_LONGEST_STEP_S, max(drains_s, 1.5 * self._window.length_s if self._window else 0.0))
+        )
 
     def _begin_step(self, now: float, step: int) -> None:
         self.step, self._step_began_at, self._sent_in_step = step, now, 0

@@ -1,13 +1,16 @@
 """The controller: one for each key, asked before each request and told of each answer.
 
-It begins without a limit, with few requests in flight and more with each answer. What stops that decides the mode:
+It begins without a limit, with 8 requests per second, evenly spaced, twice as many each second, and with 32 in flight,
+one more with each answer. What stops that decides the mode:
 
 ========================================  ==========================================================
 what is seen                              what is then kept
 ========================================  ==========================================================
 nothing                                   as many in flight as the caller allows
 rejections above a number in flight       that number in flight; one more is tried now and then
-any other rejections                      requests per second, evenly spaced: `ceiling.Ceiling`
+any other rejections                      requests per second, evenly spaced: `ceiling.Ceiling`, which begins
+                                          with a `search.RateSearch`
+... that last for seconds                 the quota of a window over its length: `window.QuotaWindow`
 answers getting slower, no rejections     requests per second, just under the completions measured
 ========================================  ==========================================================
 
@@ -33,21 +36,31 @@ _GROWTH: Final = 1.0
 _START_RATE: Final = 8.0
 _START_GROWTH: Final = 0.7
 _WARM: Final = 0.7
+# Who asks to wait for longer, and for longer than so many latencies, counts by time, not in flight.
 _CLOSED_S: Final = 2.0
 _CLOSED_LATENCIES: Final = 3.0
 _SHORTEST_WAIT_S: Final = 0.005
 _LONGEST_WAIT_S: Final = 1.0
 _FIRST_RATE: Final = 1.0
+# Of the rate at which the first rejections came, what is tried next: where few requests got through between them, as a
+# bucket that was full may have paid for all before; and where they were enough to measure.
+_FEW: Final = 5
+_FEW_SHARE: Final = 0.45
+_MEASURED_SHARE: Final = 0.95
+# A cap is doubted soon after it was found: it may have been a limit on the rate. Then ever less often.
 _EARLY_TRIALS_S: Final = (0.5, 2.0)
 _FIRST_TRIAL_S: Final = 15.0
 _LONGEST_TRIAL_S: Final = 120.0
 _TRIALS: Final = 3
 _TRIAL_EXCESS: Final = 0.5
+# Trials come at this part of the rate at which the cap was found, at least.
 _TRIAL_PART: Final = 0.25
 _TRIAL_MARGIN_S: Final = 0.01
+# In flight again after a pause: so many times what a cap would use in a latency, and so many requests more.
 _REFILL: Final = 2.0
 _REFILL_MORE: Final = 6
 _LEAST_NEAR: Final = 2
+# Rejections below a cap with fewer requests taken in between are none of requests that overtook each other.
 _APART: Final = 3
 _NEAR: Final = 20
 _ENOUGH: Final = 20
@@ -216,10 +229,10 @@ class Pace:
         misses, knock = self._door.misses, self._knock
         self._door.on_open()
         self._knock = None
-        if knock is not None and self.ceiling is not None:
-            if misses > 1 or self._door.asked_until >= self._door.shut_at:
-                still_shut_at = max(self._door.missed_at, self._door.asked_until - 1)  # whole seconds are asked for
-                self.ceiling.on_reopened(now, knock, self._door.shut_at, still_shut_at)
+        was_closed = misses > 1 or self._door.asked_until >= self._door.shut_at
+        if knock is not None and self.ceiling is not None and was_closed:
+            still_shut_at = max(self._door.missed_at, self._door.asked_until - 1)  # whole seconds are asked for
+            self.ceiling.on_reopened(now, knock, self._door.shut_at, still_shut_at)
 
     def _crowded(self, now: float) -> None:
         if self.ceiling is None:
@@ -352,8 +365,8 @@ class Pace:
         if rate is None:
             return _FIRST_RATE
         most = _START_RATE + _START_GROWTH * ticket.number
-        few = self._since is None or ticket.number - self._since.number - self._untaken_since < 5
-        return min(rate, 0.45 * most) if few else min(rate, 0.95 * most)
+        few = self._since is None or ticket.number - self._since.number - self._untaken_since < _FEW
+        return min(rate, (_FEW_SHARE if few else _MEASURED_SHARE) * most)
 
     @staticmethod
     def _through(since: Ticket | None, untaken: int, ticket: Ticket) -> float | None:
