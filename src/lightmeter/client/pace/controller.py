@@ -1,6 +1,6 @@
 """The controller: one for each key, asked before each request and told of each answer.
 
-It begins without a limit, with 8 requests per second, evenly spaced, twice as many each second, and with 32 in flight,
+It begins without a limit, with 8 requests per second, evenly spaced, twice as many each second, and with 20 in flight,
 one more with each answer. What stops that decides the mode:
 
 ========================================  ==========================================================
@@ -30,7 +30,7 @@ from lightmeter.client.pace.spacing import Spacing, Ticket
 
 __all__ = ["Pace"]
 
-_FIRST_WINDOW: Final = 32.0
+_FIRST_WINDOW: Final = 20.0
 _GROWTH: Final = 1.0
 # While no limit is known: requests per second at first, and how much each request sent adds; they double each second.
 _START_RATE: Final = 8.0
