@@ -309,7 +309,6 @@ class Pace:
         elif self._lowered < slack and ticket.number - self._near - self._untaken_near > _APART:
             self._lowered += 1
             self.cap = max(1, ticket.in_flight)
-            self._trials_failed = min(self._trials_failed, 1)
         else:
             return False
         self._near, self._untaken_near = ticket.number, 0
