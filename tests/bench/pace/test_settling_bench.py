@@ -1,6 +1,6 @@
 """How near the pace is to limits drawn at random, from 15 s on: on a virtual clock, and in real time.
 
-Run with `make bench BENCH=tests/bench/pace`. In simulation, 200 limits of each kind: minutes of theirs, seconds of ours.
+Run with `make bench BENCH=tests/bench/pace`. In simulation, 200 limits of each kind, in seconds.
 In real time, six of each kind, before a server in a process of its own, by the toolkit's own client: some minutes.
 Nothing is asserted of what depends on this machine.
 """
@@ -39,14 +39,14 @@ def _summary(kind, results):
     enough = sum(one >= GOAL for one in goodputs) / len(results)
     return (
         f"{kind:22} goodput mean {statistics.fmean(goodputs):5.1f}, worst {min(goodputs):5.1f}, at least {GOAL:.0f} in "
-        f"{enough:.0%}; rejected {100 * rejected / max(1, sent):.2f} %, the most {max(one.rejected_later for one in results)}"
-        f"; both goals met in {sum(map(_met, results)) / len(results):.0%}; before 15 s rejected "
+        f"{enough:.0%}; rejected {100 * rejected / max(1, sent):.2f} %, "
+        f"the most {max(one.rejected_later for one in results)}; both goals met in {sum(map(_met, results)) / len(results):.0%}; before 15 s rejected "
         f"{statistics.fmean(one.rejected - one.rejected_later for one in results):.1f} on average"
     )
 
 
 def _simulated(kind, seed):
-    drawn, rng = draw(kind, seed), random.Random(seed)
+    drawn, rng = draw(kind, seed), random.Random(seed)  # noqa: S311 (a simulation; no secret)
     service = service_of(drawn, seed)
     return judge(drawn, simulate(Ours(rng), service, rng, drawn.seconds), opening_of(service))
 
