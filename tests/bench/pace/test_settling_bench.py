@@ -37,11 +37,12 @@ def _summary(kind, results):
     goodputs = [min(100.0, one.goodput) for one in results]
     rejected, sent = sum(one.rejected_later for one in results), sum(one.sent_later for one in results)
     enough = sum(one >= GOAL for one in goodputs) / len(results)
+    early = statistics.fmean(one.rejected - one.rejected_later for one in results)
     return (
         f"{kind:22} goodput mean {statistics.fmean(goodputs):5.1f}, worst {min(goodputs):5.1f}, at least {GOAL:.0f} in "
         f"{enough:.0%}; rejected {100 * rejected / max(1, sent):.2f} %, "
-        f"the most {max(one.rejected_later for one in results)}; both goals met in {sum(map(_met, results)) / len(results):.0%}; before 15 s rejected "
-        f"{statistics.fmean(one.rejected - one.rejected_later for one in results):.1f} on average"
+        f"the most {max(one.rejected_later for one in results)}; "
+        f"both goals met in {sum(map(_met, results)) / len(results):.0%}; before 15 s rejected {early:.1f} on average"
     )
 
 

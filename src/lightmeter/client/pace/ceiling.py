@@ -73,6 +73,7 @@ class Ceiling:
         self._sent_in_step = 0
         self._passed: list[float] = []
         self._catching_up = False
+        self._rate_at_closing = self.rate
         self._drained = 0.0
         self._burst = 0.0
         self._cost = 0
@@ -163,6 +164,8 @@ class Ceiling:
         Of several `misses` in a row the first has said it; how long the door stays shut will say more.
         """
         before = self.rate
+        if misses == 1:
+            self._rate_at_closing = before
         if self._search is not None:
             self._search_failed(now, ticket, misses)
             return
@@ -242,7 +245,7 @@ class Ceiling:
     def on_reopened(self, now: float, ticket: Ticket, shut_at: float, missed_at: float) -> None:
         """The first request is taken after a door that was shut at `shut_at`, and still at `missed_at`."""
         shut_s = ticket.sent_at - shut_at
-        if shut_s < _SHUT_S or shut_s * self.rate < 2 * _ENOUGH:
+        if shut_s < _SHUT_S or shut_s * self._rate_at_closing < 2 * _ENOUGH:
             return
         if self._window is None:
             self._window = QuotaWindow(ticket, 0)
