@@ -140,3 +140,19 @@ def test_the_length_of_a_window_is_found_by_its_openings(length_s, quota, begun,
         opening_s, number = opening_s + length_s, number + quota
     assert window.quota == quota
     assert window.length_s == pytest.approx(length_s, rel=0.11)
+
+
+def test_a_search_is_not_ended_by_what_others_have_learned():
+    """Two that begin together each search on: what the other tries at the moment is no knowledge."""
+    pace, now = Pace(64), 0.0
+    for _ in range(3):
+        now += pace.wait_s(now, 5) + 1e-6
+        pace.on_answer(now + 0.1, 0.1, sent(pace, now))
+    pace.share([{}], now)
+    for _ in range(2):
+        now += pace.wait_s(now, 5) + 1e-6
+        pace.on_throttled(now + 0.01, None, sent(pace, now))
+    assert pace.ceiling is not None
+    tried = pace.ceiling.rate
+    pace.share([{"rate": 4 * tried, "sharers": 2.0}], now)
+    assert pace.ceiling.rate == tried

@@ -80,6 +80,11 @@ class Ceiling:
         self._doubts: list[float] = []
         self._ease_until = now
 
+    @property
+    def trying(self) -> bool:
+        """Whether more than what is known to be taken is tried: a search or a probe is going on."""
+        return self._search is not None or self.step >= 0
+
     def allowed(self, now: float) -> float:
         """Requests per second that may be sent now."""
         if self._search is not None:

@@ -443,7 +443,7 @@ class Pace:
         )
         if rates:
             part = sum(rates) / len(rates) / sharers
-            probing = self.ceiling is not None and self.ceiling.step >= 0
+            probing = self.ceiling is not None and self.ceiling.trying
             near = self.ceiling is not None and abs(self.ceiling.rate - part) <= _ALIKE * part
             if sharers != before or not (probing or near):
                 self._set_rate(part, now, crowded=any(one.get("crowded", 0) for one in others))
