@@ -38,7 +38,7 @@ def settled(kind, seeds):
 
 @pytest.mark.parametrize(
     ("kind", "mean", "worst"),
-    [("bucket", 97, 75), ("window, Retry-After", 97, 90), ("window", 95, 65), ("cap", 97, 75)],
+    [("bucket", 96, 75), ("window, Retry-After", 97, 90), ("window", 95, 65), ("cap", 97, 75)],
 )
 def test_from_15_seconds_on_the_limit_is_used(kind, mean, worst):
     """Limits drawn at random, latencies of 0.05 to 3 s: after a quarter of a minute nearly all of each is used."""
@@ -95,7 +95,7 @@ def test_a_service_that_asks_for_long_counts_by_time():
 
 
 def test_a_start_is_evenly_spaced_and_doubles_each_second():
-    """The first second brings about ten requests and the third about forty, never two at once."""
+    """The first second brings about twenty requests and the third about ninety, never two at once."""
     pace, now, left = Pace(64), 0.0, []
     while now < 3.5:
         wait_s = pace.wait_s(now, 0)
@@ -104,9 +104,9 @@ def test_a_start_is_evenly_spaced_and_doubles_each_second():
             continue
         left.append(now)
         pace.on_answer(now, 0.05, sent(pace, now))
-    assert 8 <= sum(at < 1 for at in left) <= 14
-    assert 35 <= sum(2 <= at < 3 for at in left) <= 60
-    assert min(later - earlier for earlier, later in itertools.pairwise(left)) > 0.005
+    assert 18 <= sum(at < 1 for at in left) <= 30
+    assert 70 <= sum(2 <= at < 3 for at in left) <= 120
+    assert min(later - earlier for earlier, later in itertools.pairwise(left)) > 0.003
 
 
 @given(st.floats(3, 60), st.floats(1.05, 3), st.integers(2, 20))

@@ -26,6 +26,7 @@ class Hostile:
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     polls: int = 0
     polls_until_done: int = 2
+    answer_s: float = 0.0
 
     def answer(self, urls: list[str], names: list[str] | None = None) -> dict[str, Any]:
         """Charge one credit for each URL and answer."""
@@ -51,6 +52,7 @@ class Hostile:
             request_id = f"r{self.posts}"
             self.jobs[request_id] = {"left": self.polls_until_done, "urls": urls, "fail": what.removeprefix("ack")}
             return web.json_response({"request_id": request_id, "status": "queued", "success": True})
+        await asyncio.sleep(self.answer_s)
         return self._at_once(what, urls)
 
     def _at_once(self, what: str, urls: list[str]) -> web.Response:

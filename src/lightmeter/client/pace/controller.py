@@ -1,6 +1,6 @@
 """The controller: one for each key, asked before each request and told of each answer.
 
-It begins without a limit, with 8 requests per second, evenly spaced, twice as many each second, and with 20 in flight,
+It begins without a limit, with 16 requests per second, evenly spaced, twice as many each second, and with 20 in flight,
 one more with each answer. What stops that decides the mode:
 
 ========================================  ==========================================================
@@ -33,7 +33,7 @@ __all__ = ["Pace"]
 _FIRST_WINDOW: Final = 20.0
 _GROWTH: Final = 1.0
 # While no limit is known: requests per second at first, and how much each request sent adds; they double each second.
-_START_RATE: Final = 8.0
+_START_RATE: Final = 16.0
 _START_GROWTH: Final = 0.7
 _WARM: Final = 0.7
 # Who asks to wait for longer, and for longer than so many latencies, counts by time, not in flight.
