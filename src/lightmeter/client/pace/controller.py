@@ -56,6 +56,8 @@ _TRIAL_EXCESS: Final = 0.5
 # Trials come at this part of the rate at which the cap was found, at least.
 _TRIAL_PART: Final = 0.25
 _TRIAL_MARGIN_S: Final = 0.01
+# With latencies of so many times what a rejection takes, the number in flight is known to one.
+_CLEAR: Final = 10.0
 # In flight again after a pause: so many times what a cap would use in a latency, and so many requests more.
 _REFILL: Final = 2.0
 _REFILL_MORE: Final = 6
@@ -292,6 +294,8 @@ class Pace:
             return True
         if ticket.in_flight < self.cap:
             return self._overtaken(now, ticket)
+        if self.cap == 1 and self._passed(ticket) and self._latency_s > _CLEAR * self._travel_s:
+            return False  # others were taken with one in flight: it is the rate
         self._trials_failed += 1
         self._plan_trial(now)
         return True
@@ -391,12 +395,16 @@ class Pace:
         if self.cap is None or ticket.in_flight < self.cap or ticket.sent_at < self._trial_at:
             return
         self._trials.append(ticket.sent_at)
-        if sum(ticket.sent_at - at > 2 * self._travel_s + _TRIAL_MARGIN_S for at in self._trials) < _TRIALS:
+        if self._passed(ticket) < _TRIALS:
             return
         self._trials = []
         self.cap = min(self.max_in_flight, self.cap + self._trial_step)
         self._trial_step = min(2 * self._trial_step, 1 + self.cap // 4)
         self._near = ticket.number - _NEAR * self.cap  # what the trials have shown stands a first doubt
+
+    def _passed(self, ticket: Ticket) -> int:
+        """Trials that would have been rejected before this request left."""
+        return sum(ticket.sent_at - at > 2 * self._travel_s + _TRIAL_MARGIN_S for at in self._trials)
 
     def hold(self, until: float) -> None:
         """Send nothing before `until`, for a reason that says nothing about limits."""
