@@ -26,7 +26,9 @@ from lightmeter.client.pace.ceiling import Ceiling
 from lightmeter.client.pace.door import Door
 from lightmeter.client.pace.headers import Quota
 from lightmeter.client.pace.latency import LatencyWatch
+from lightmeter.client.pace.search import first_rate
 from lightmeter.client.pace.spacing import Spacing, Ticket
+from lightmeter.client.pace.trials import LEAST_NEAR, CapTrials
 
 __all__ = ["Pace"]
 
@@ -42,29 +44,12 @@ _CLOSED_LATENCIES: Final = 3.0
 _SHORTEST_WAIT_S: Final = 0.005
 _LONGEST_WAIT_S: Final = 1.0
 _FIRST_RATE: Final = 1.0
-# Of the rate at which the first rejections came, what is tried next: where few requests got through between them, as a
-# bucket that was full may have paid for all before; and where they were enough to measure.
-_FEW: Final = 5
-_FEW_SHARE: Final = 0.45
-_MEASURED_SHARE: Final = 0.95
-# A cap is doubted soon after it was found: it may have been a limit on the rate. Then ever less often.
-_EARLY_TRIALS_S: Final = (0.5, 2.0)
-_FIRST_TRIAL_S: Final = 15.0
-_LONGEST_TRIAL_S: Final = 120.0
-_TRIALS: Final = 3
 _TRIAL_EXCESS: Final = 0.5
 # Trials come at this part of the rate at which the cap was found, at least.
 _TRIAL_PART: Final = 0.25
-_TRIAL_MARGIN_S: Final = 0.01
-# With latencies of so many times what a rejection takes, the number in flight is known to one.
-_CLEAR: Final = 10.0
 # In flight again after a pause: so many times what a cap would use in a latency, and so many requests more.
 _REFILL: Final = 2.0
 _REFILL_MORE: Final = 6
-_LEAST_NEAR: Final = 2
-# Rejections below a cap with fewer requests taken in between are none of requests that overtook each other.
-_APART: Final = 3
-_NEAR: Final = 20
 _ENOUGH: Final = 20
 _ABOVE: Final = 3
 # Parts of a shared limit that differ by less are equal.
@@ -109,14 +94,8 @@ class Pace:
         self._first: Ticket | None = None
         self._since: Ticket | None = None
         self._untaken_since = 0
-        self._trial_at = float("inf")
-        self._trials_failed = 0
-        self._trials: list[float] = []
+        self._trials = CapTrials()
         self._tried_rate = 0.0
-        self._trial_step = 1
-        self._near = 0
-        self._lowered = 0
-        self._untaken_near = 0
         self._travel_s = 0.0
         self._knock: Ticket | None = None
         self._most_taken = -1
@@ -163,11 +142,11 @@ class Pace:
     def _limit(self, now: float) -> int:
         if self.cap is None:
             return int(self.window)
-        return min(self.max_in_flight, self.cap + (now >= self._trial_at))
+        return min(self.max_in_flight, self.cap + (now >= self._trials.at))
 
     def _rate(self, now: float) -> float | None:
         own = self._start_rate() if self.ceiling is None else self.ceiling.allowed(now)
-        if self.cap is not None and now >= self._trial_at:
+        if self.cap is not None and now >= self._trials.at:
             # Sent at once, one more would also meet a limit on the rate, and prove nothing about the number in flight.
             own = max(_TRIAL_PART * self._tried_rate, (self.cap + _TRIAL_EXCESS) / self._latency_s)
         elif self.cap is not None and self._watches:
@@ -201,7 +180,8 @@ class Pace:
         elif self._door.misses:
             self._opened(now)  # the first would have been turned away by now
         self._first = self._first or ticket
-        self._try_more(ticket)
+        if self.cap is not None:
+            self.cap = min(self.max_in_flight, self._trials.on_sent(ticket, self.cap, self._travel_s))
         return ticket
 
     def on_lost(self, ticket: Ticket) -> None:
@@ -292,49 +272,18 @@ class Pace:
         if not self._cap_holds and 0 < ticket.in_flight < self.cap:
             self._keep_cap(now, ticket, ticket.in_flight)  # it was taken from a first volley, and taken too high
             return True
-        if ticket.in_flight < self.cap:
-            return self._overtaken(now, ticket)
-        if self.cap == 1 and self._passed(ticket) and self._latency_s > _CLEAR * self._travel_s:
-            return False  # others were taken with one in flight: it is the rate
-        self._trials_failed += 1
-        self._plan_trial(now)
-        return True
-
-    def _overtaken(self, now: float, ticket: Ticket) -> bool:
-        """Whether a rejection below the cap is one that those sent after it overtook: as many as travel at once."""
-        assert self.cap is not None  # noqa: S101 (only asked in that mode)
-        travel_s = max(0.0, now - ticket.sent_at)
-        slack = max(1, round(self.cap * travel_s / max(travel_s, self._watch.latency_s)))
-        if self.cap < _LEAST_NEAR or ticket.in_flight < self.cap - slack:
-            return False
-        seldom = ticket.number > self._near + _NEAR * self.cap
-        if seldom:
-            self._lowered = 0
-        elif self._lowered < slack and ticket.number - self._near - self._untaken_near > _APART:
-            self._lowered += 1
-            self.cap = max(1, ticket.in_flight)
-        else:
-            return False
-        self._near, self._untaken_near = ticket.number, 0
-        self._plan_trial(now)
-        return True
-
-    def _plan_trial(self, now: float) -> None:
-        failed, early = self._trials_failed, len(_EARLY_TRIALS_S)
-        if failed < early:
-            wait_s = _EARLY_TRIALS_S[failed]
-        else:
-            wait_s = min(_LONGEST_TRIAL_S, _FIRST_TRIAL_S * 2.0 ** min(10, failed - early))
-        self._trial_at, self._trials, self._trial_step = now + wait_s, [], 1
+        kept = self._trials.on_rejected(now, ticket, self.cap, self._travel_s, self._latency_s)
+        self.cap = kept or self.cap
+        return kept is not None
 
     def _keep_cap(self, now: float, ticket: Ticket, cap: int) -> None:
         self.cap, self._since, self._untaken_since = cap, ticket, 0
         self._cap_holds = False
-        self._plan_trial(now)
+        self._trials.plan(now)
 
     def _separates(self, now: float, ticket: Ticket) -> bool:
         """Whether rejections under a limit on the rate go by number in flight, episode after episode."""
-        above = ticket.in_flight > self._most_taken or ticket.in_flight == self._most_taken >= _LEAST_NEAR
+        above = ticket.in_flight > self._most_taken or ticket.in_flight == self._most_taken >= LEAST_NEAR
         enough = self._taken_since_episode >= _ENOUGH
         self._most_taken, self._taken_since_episode = 0, 0
         if enough:
@@ -359,17 +308,11 @@ class Pace:
         rate = self._through(self._since, self._untaken_since, ticket)
         if rate is None:
             rate = self._through(self._first, self._untaken, ticket)
-        self.ceiling = Ceiling(self._first_rate(rate, ticket), now, ticket)
+        counted = 0 if self._since is None else ticket.number - self._since.number - self._untaken_since
+        tried = _START_RATE + _START_GROWTH * ticket.number
+        self.ceiling = Ceiling(_FIRST_RATE if rate is None else first_rate(rate, counted, tried), now, ticket)
         if self._first is not None:
             self.ceiling.opened_at(self._first, self._untaken)
-
-    def _first_rate(self, rate: float | None, ticket: Ticket) -> float:
-        """From what got through between two rejections; of a few only that it was too much."""
-        if rate is None:
-            return _FIRST_RATE
-        most = _START_RATE + _START_GROWTH * ticket.number
-        few = self._since is None or ticket.number - self._since.number - self._untaken_since < _FEW
-        return min(rate, (_FEW_SHARE if few else _MEASURED_SHARE) * most)
 
     @staticmethod
     def _through(since: Ticket | None, untaken: int, ticket: Ticket) -> float | None:
@@ -381,30 +324,11 @@ class Pace:
     def _not_taken(self, ticket: Ticket) -> None:
         if self._first is not None and ticket.number >= self._first.number:
             self._untaken += 1
-        self._untaken_near += 1
+        self._trials.on_untaken()
         if self._since is not None and ticket.number >= self._since.number:
             self._untaken_since += 1
         if self.ceiling is not None:
             self.ceiling.on_untaken()
-
-    def _try_more(self, ticket: Ticket) -> None:
-        """More in flight than the cap, tried now and then: three that are not rejected make a larger cap.
-
-        They are judged as soon as a rejection would have come: answers may take long.
-        """
-        if self.cap is None or ticket.in_flight < self.cap or ticket.sent_at < self._trial_at:
-            return
-        self._trials.append(ticket.sent_at)
-        if self._passed(ticket) < _TRIALS:
-            return
-        self._trials = []
-        self.cap = min(self.max_in_flight, self.cap + self._trial_step)
-        self._trial_step = min(2 * self._trial_step, 1 + self.cap // 4)
-        self._near = ticket.number - _NEAR * self.cap  # what the trials have shown stands a first doubt
-
-    def _passed(self, ticket: Ticket) -> int:
-        """Trials that would have been rejected before this request left."""
-        return sum(ticket.sent_at - at > 2 * self._travel_s + _TRIAL_MARGIN_S for at in self._trials)
 
     def hold(self, until: float) -> None:
         """Send nothing before `until`, for a reason that says nothing about limits."""
@@ -469,4 +393,4 @@ class Pace:
 
     def _set_cap(self, cap: float, now: float) -> None:
         self.cap = max(1, min(self.max_in_flight, int(cap)))
-        self._trial_at = now
+        self._trials.at = now

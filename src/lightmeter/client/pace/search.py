@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from lightmeter.client.pace.spacing import Ticket
 
-__all__ = ["RateSearch"]
+__all__ = ["RateSearch", "first_rate"]
 
 _STEPS: Final = (1.0, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5)
 _AFTER_MEASURE: Final = 1
@@ -24,6 +24,7 @@ _FEW: Final = 5
 _ENOUGH: Final = 12
 _NEAR: Final = 1.15
 _CUT: Final = 0.45
+_MEASURED: Final = 0.95
 _MOST_REJECTIONS: Final = 5
 
 
@@ -99,3 +100,14 @@ class RateSearch:
             if here.taken - one.taken >= _FEW and here.at > one.at
         ]
         return max(bounds, default=(0.0, 0))
+
+
+def first_rate(measured: float, taken: int, tried: float) -> float:
+    """What to search from after the first two rejections.
+
+    Args:
+        measured: Requests per second that got through between them.
+        taken: How many those were: of a few one learns little.
+        tried: Requests per second that were sent; a bucket that was full may have paid for nearly all.
+    """
+    return min(measured, (_CUT if taken < _FEW else _MEASURED) * tried)
