@@ -21,8 +21,8 @@ from pace_real_time import measure_real_time
 from pace_scenarios import Ours
 from pace_world import simulate
 
-SIMULATED = range(2000, 2200)
-REAL = range(600, 606)
+SIMULATED = range(5000, 5200)
+REAL = range(900, 906)
 """None of these was tuned on."""
 GOAL, MOST_REJECTED, FEW = 95.0, 1.0, 3
 """Per cent of what the limit allows; per cent turned away, or so many in all where a per cent is less than one."""
