@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lightmeter.cli import VERBS
+from lightmeter.client.pace import Pace
+from lightmeter.pipeline.options import Options
 
 RUN_OPTIONS = (
     *("--base-url", "--features", "--backends", "--role", "--language", "--prompt", "--tag-score"),
@@ -39,6 +41,13 @@ def test_plan_and_run_share_their_options(command, verb):
     """What can be planned can be run, under the same names."""
     told = command(verb, "--help").out
     assert [option for option in RUN_OPTIONS if option not in told] == []
+
+
+def test_the_default_number_in_flight_leaves_it_to_the_pace(command):
+    """What `--help` names as the default is that of the options, and no less than the pace would have in flight."""
+    told = " ".join(command("run", "--help").out.split())
+    assert f"Most requests in flight ({Options().max_concurrency})." in told
+    assert Options().max_concurrency == Pace().max_in_flight == 64
 
 
 def test_the_root_lists_every_verb(command):

@@ -31,7 +31,7 @@ class Hostile:
     images: list[int] = field(default_factory=list)
     at_once: int = 0
     most_at_once: int = 0
-    seconds: float = 0.0
+    answer_s: float = 0.0
 
     def answer(self, urls: list[str], names: list[str] | None = None) -> dict[str, Any]:
         """Charge the price for each URL and answer; the source of each tag is the picture's URL."""
@@ -57,7 +57,7 @@ class Hostile:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            await asyncio.sleep(self.seconds)
+            await asyncio.sleep(self.answer_s)
             return await self._answered(request, urls, self.script(self.posts, body))
         finally:
             self.at_once -= 1

@@ -116,7 +116,7 @@ class TestPrices:
 
     async def test_exposure_grows_with_what_was_charged(self, try_out):
         """At most four times what was charged is in flight: a price that changes costs little."""
-        service = Hostile(lambda *_: "well", seconds=0.02)
+        service = Hostile(lambda *_: "well", answer_s=0.02)
         await try_out(service, rows=60, budget=60, batch_size=1, max_concurrency=64)
         assert 4 <= service.most_at_once <= 48
 

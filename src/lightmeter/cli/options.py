@@ -79,7 +79,7 @@ reading_options = with_options(
 pace_options = with_options(
     click.option("--max-at-risk", metavar="CREDITS", type=int, help="Most credits in flight without an answer."),
     click.option("--batch-size", metavar="N|auto", callback=_batch_size, help="Images in one request (auto)."),
-    click.option("--max-concurrency", metavar="N", type=int, help="Most requests in flight (8)."),
+    click.option("--max-concurrency", metavar="N", type=int, help="Most requests in flight (64)."),
     click.option("--careful", is_flag=True, default=None, help="One request in flight: what is lost can be told."),
     click.option("--sole-spender", is_flag=True, default=None, help="Nobody else spends from this account meanwhile."),
     click.option(

@@ -85,7 +85,7 @@ class Options(BaseModel):
         budget: Most credits this run may spend; None means no cap.
         max_at_risk: Most credits in flight without an answer: what a power cut could cost. None means no cap.
         batch_size: Images in one request; "auto" sends single images, which are answered at once.
-        max_concurrency: Most requests in flight.
+        max_concurrency: Most requests in flight; the pace decides how many there are, up to this.
         precheck: Look at each row before spending on it.
         upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
             service cannot fetch, or always.
@@ -116,7 +116,7 @@ class Options(BaseModel):
     budget: int | None = Field(default=None, ge=0)
     max_at_risk: int | None = Field(default=None, ge=1)
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    max_concurrency: int = Field(default=8, ge=1, le=1024)
+    max_concurrency: int = Field(default=64, ge=1, le=1024)
     precheck: bool = True
     upload: Literal["never", "fallback", "always"] = "never"
     reuse: bool = True

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from lightmeter.client.pace.search import RateSearch
 from lightmeter.client.pace.spacing import Ticket
+from lightmeter.client.pace.window import QuotaWindow
 
 __all__ = ["Ceiling"]
 
 CRUISE: Final = 0.97
+_CRUISE_CLOSED: Final = 0.985
 _CRUISE_CROWDED: Final = 0.97
 _AFTER_REJECTION: Final = 0.92
 _STEPS: Final = (0.04, 0.08, 0.16, 0.5, 1.0)
@@ -23,6 +26,7 @@ _FIRST_STEP_UNSETTLED_S: Final = 8.0
 _LONGEST_STEP_S: Final = 90.0
 _STEP_S: Final = 6.0
 _STEP_REQUESTS: Final = 8
+_MOST_CUTS: Final = 3
 _FIRST_INTERVAL_S: Final = 5.0
 _LONGEST_INTERVAL_S: Final = 40.0
 _LONGEST_FOR_COST_S: Final = 60.0
@@ -35,8 +39,6 @@ _SLOWEST: Final = 0.02
 _SHUT_S: Final = 2.0
 # A limit that has fallen below so much of itself is another one.
 _ANOTHER: Final = 0.9
-# Windows have lengths that people choose: where one of them fits what was seen, it is taken.
-_NATURAL_S: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 3600.0)
 
 
 class Ceiling:
@@ -56,36 +58,53 @@ class Ceiling:
 
     def __init__(self, rate: float, now: float, since: Ticket | None) -> None:
         self.rate = max(_SLOWEST, rate)
+        self._search = None if since is None else RateSearch(self.rate, now, since)
+        if self._search is not None:
+            self.rate = self._search.rate
         self.step = -1
         self.crowded = False
         self.closed = False
         self._since = since
-        self._opened: Ticket | None = None
-        self._still_shut_at: float | None = None
+        self._window: QuotaWindow | None = None
         self._untaken = 0
-        self._untaken_since_opened = 0
         self._interval_s = _FIRST_INTERVAL_S
         self._probe_at = now + self._interval_s
         self._step_began_at = now
         self._sent_in_step = 0
         self._passed: list[float] = []
+        self._catching_up = False
+        self._rate_at_closing = self.rate
         self._drained = 0.0
         self._burst = 0.0
-        self._window_s = 0.0
         self._cost = 0
         self._doubts: list[float] = []
         self._ease_until = now
 
+    @property
+    def trying(self) -> bool:
+        """Whether more than what is known to be taken is tried: a search or a probe is going on."""
+        return self._search is not None or self.step >= 0
+
     def allowed(self, now: float) -> float:
         """Requests per second that may be sent now."""
+        if self._search is not None:
+            return self.rate
         if self.step >= 0:
             return self.rate * (1 + _STEPS[self.step])
         if self.crowded:
             return self.rate * _CRUISE_CROWDED
+        if self.closed and self._window is not None:
+            return self.rate * _CRUISE_CLOSED
         return self.rate * (_AFTER_REJECTION if now < self._ease_until else CRUISE)
 
     def on_sent(self, now: float) -> None:
         """A request leaves: begin a probe, or its next step, when it is time."""
+        if self._search is not None:
+            self._search.on_sent(now)
+            self.rate = max(_SLOWEST, self._search.rate)
+            return
+        if self._catching_up and self._window is not None and self._window.catch_up(now) == 1:
+            self.rate, self._catching_up = self._window.rate, False
         if self.step < 0:
             if now >= self._probe_at:
                 self._drained, self._cost, self._passed = 0.0, 0, []
@@ -103,7 +122,9 @@ class Ceiling:
         settled = self._interval_s > 2 * _FIRST_INTERVAL_S
         first_s = _FIRST_STEP_S if settled else _FIRST_STEP_UNSETTLED_S
         drains_s = 1.3 * self._burst / (_STEPS[0] * self.rate)
-        return max(first_s, enough_s, min(_LONGEST_STEP_S, max(drains_s, 1.5 * self._window_s)))
+        return max(
+            first_s, enough_s, min(_LONGEST_STEP_S, max(drains_s, 1.5 * self._window.length_s if self._window else 0.0))
+        )
 
     def _begin_step(self, now: float, step: int) -> None:
         self.step, self._step_began_at, self._sent_in_step = step, now, 0
@@ -129,15 +150,18 @@ class Ceiling:
     def moved(self, rate: float, now: float) -> None:
         """The limit is another now, for a reason outside: what was counted and tried under the old one is void."""
         self.rate = max(_SLOWEST, rate)
-        self._since, self._opened, self._doubts = None, None, []
-        self._untaken = self._untaken_since_opened = 0
+        self._since, self._window, self._search, self._doubts = None, None, None, []
+        self._untaken = 0
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def on_untaken(self) -> None:
         """A request was rejected or lost: it does not count as taken."""
         self._untaken += 1
-        self._untaken_since_opened += 1
         self._cost += 1
+        if self._search is not None:
+            self._search.on_untaken()
+        if self._window is not None:
+            self._window.on_untaken()
 
     def on_rejected(self, now: float, ticket: Ticket, misses: int) -> None:
         """The first rejection of an episode: decide what it says about the limit.
@@ -145,6 +169,11 @@ class Ceiling:
         Of several `misses` in a row the first has said it; how long the door stays shut will say more.
         """
         before = self.rate
+        if misses == 1:
+            self._rate_at_closing = before
+        if self._search is not None:
+            self._search_failed(now, ticket, misses)
+            return
         if misses > 1 and not self._doubts:
             return
         if ticket.step >= 0 and self._passed:
@@ -155,6 +184,17 @@ class Ceiling:
             moved = self.rate < _ANOTHER * before
             self._end_probe(now, _FIRST_INTERVAL_S if moved else self._interval_s)
         self._ease_until = now + max(1.0, 20 / self.rate) if not self.crowded else now
+
+    def _search_failed(self, now: float, ticket: Ticket, misses: int) -> None:
+        assert self._search is not None  # noqa: S101 (only asked then)
+        if misses > _MOST_CUTS:
+            return
+        self._search.on_rejected(now, ticket)
+        self.rate = max(_SLOWEST, self._search.rate)
+        self._count_from(ticket)
+        if self._search.done:
+            self._search = None
+            self._end_probe(now, self._interval_s)
 
     def _probe_failed(self, now: float, ticket: Ticket) -> None:
         step = min(ticket.step, len(self._passed) - 1)
@@ -210,22 +250,32 @@ class Ceiling:
     def on_reopened(self, now: float, ticket: Ticket, shut_at: float, missed_at: float) -> None:
         """The first request is taken after a door that was shut at `shut_at`, and still at `missed_at`."""
         shut_s = ticket.sent_at - shut_at
-        if shut_s < _SHUT_S or shut_s * self.rate < 2 * _ENOUGH:
+        if shut_s < _SHUT_S or shut_s * self._rate_at_closing < 2 * _ENOUGH:
             return
-        opened, untaken, still_shut_at = self._opened, self._untaken_since_opened, self._still_shut_at
-        self._opened, self._untaken_since_opened, self._still_shut_at = ticket, 0, missed_at
+        if self._window is None:
+            self._window = QuotaWindow(ticket, 0)
+        self._window.on_open(ticket, shut_at, missed_at)
         self._count_from(ticket)
-        self.closed = True
+        # A limit that was settled before it ever closed is none of windows: it was an outage.
+        most = self.rate if self._search is None and not self.closed else math.inf
+        self.closed, self._search = True, None
         self._ease_until = now
-        if opened is not None and ticket.sent_at > opened.sent_at:
-            lasted_s = _natural_s(missed_at - opened.sent_at, ticket.sent_at - (still_shut_at or opened.sent_at))
-            self.rate = max(_SLOWEST, (ticket.number - opened.number - untaken) / lasted_s)
-            self._window_s = lasted_s
+        if self._window.quota >= _ENOUGH:
+            self.rate = max(_SLOWEST, min(most, self._window.rate * self._window.catch_up(now)))
+            self._catching_up = self.rate > self._window.rate
             self._doubts = []
+            self._end_probe(now, self._interval_s)
+            self._probe_at = max(self._probe_at, now + 1.5 * self._window.length_s)
+
+    def opening(self, now: float, ticket: Ticket, shut_at: float) -> float | None:
+        """When a limit that is used up may be renewed at the soonest; None while there is no idea."""
+        if self._window is None or not self.closed or not self._window.used_up(ticket):
+            return None
+        return self._window.opening(now, shut_at)
 
     def opened_at(self, ticket: Ticket, untaken: int) -> None:
         """Windows are counted from this request; of those since, so many were not taken."""
-        self._opened, self._untaken_since_opened = ticket, untaken
+        self._window = QuotaWindow(ticket, untaken)
 
     def on_crowded(self, now: float, measured: float) -> None:
         """Answers have become slower with nothing rejected: `measured` came back per second."""
@@ -236,10 +286,4 @@ class Ceiling:
         else:
             self.rate = max(_SLOWEST, 0.98 * self.rate) if self.crowded else measured
             self._probe_at = now + self._interval_s
-        self.crowded = True
-
-
-def _natural_s(least_s: float, most_s: float) -> float:
-    """The length of windows between two bounds: one that people choose, or the middle."""
-    fitting = [each_s for each_s in _NATURAL_S if least_s <= each_s <= most_s]
-    return fitting[-1] if fitting else (least_s + most_s) / 2
+        self.crowded, self._search = True, None

@@ -1,13 +1,16 @@
 """The controller: one for each key, asked before each request and told of each answer.
 
-It begins without a limit, with few requests in flight and more with each answer. What stops that decides the mode:
+It begins without a limit, with 16 requests per second, evenly spaced, twice as many each second, and with 20 in flight,
+one more with each answer. What stops that decides the mode:
 
 ========================================  ==========================================================
 what is seen                              what is then kept
 ========================================  ==========================================================
 nothing                                   as many in flight as the caller allows
 rejections above a number in flight       that number in flight; one more is tried now and then
-any other rejections                      requests per second, evenly spaced: `ceiling.Ceiling`
+any other rejections                      requests per second, evenly spaced: `ceiling.Ceiling`, which begins
+                                          with a `search.RateSearch`
+... that last for seconds                 the quota of a window over its length: `window.QuotaWindow`
 answers getting slower, no rejections     requests per second, just under the completions measured
 ========================================  ==========================================================
 
@@ -23,22 +26,30 @@ from lightmeter.client.pace.ceiling import Ceiling
 from lightmeter.client.pace.door import Door
 from lightmeter.client.pace.headers import Quota
 from lightmeter.client.pace.latency import LatencyWatch
+from lightmeter.client.pace.search import first_rate
 from lightmeter.client.pace.spacing import Spacing, Ticket
+from lightmeter.client.pace.trials import LEAST_NEAR, CapTrials
 
 __all__ = ["Pace"]
 
-_FIRST_WINDOW: Final = 4.0
-_GROWTH: Final = 0.25
+_FIRST_WINDOW: Final = 20.0
+_GROWTH: Final = 1.0
+# While no limit is known: requests per second at first, and how much each request sent adds; they double each second.
+_START_RATE: Final = 16.0
+_START_GROWTH: Final = 0.7
 _WARM: Final = 0.7
+# Who asks to wait for longer, and for longer than so many latencies, counts by time, not in flight.
+_CLOSED_S: Final = 2.0
+_CLOSED_LATENCIES: Final = 3.0
 _SHORTEST_WAIT_S: Final = 0.005
 _LONGEST_WAIT_S: Final = 1.0
 _FIRST_RATE: Final = 1.0
-_FIRST_TRIAL_S: Final = 15.0
-_LONGEST_TRIAL_S: Final = 120.0
-_TRIALS: Final = 3
 _TRIAL_EXCESS: Final = 0.5
-_LEAST_NEAR: Final = 2
-_NEAR: Final = 20
+# Trials come at this part of the rate at which the cap was found, at least.
+_TRIAL_PART: Final = 0.25
+# In flight again after a pause: so many times what a cap would use in a latency, and so many requests more.
+_REFILL: Final = 2.0
+_REFILL_MORE: Final = 6
 _ENOUGH: Final = 20
 _ABOVE: Final = 3
 # Parts of a shared limit that differ by less are equal.
@@ -83,10 +94,10 @@ class Pace:
         self._first: Ticket | None = None
         self._since: Ticket | None = None
         self._untaken_since = 0
-        self._trial_at = float("inf")
-        self._trial_interval_s = _FIRST_TRIAL_S
-        self._trials = 0
-        self._near = 0
+        self._trials = CapTrials()
+        self._tried_rate = 0.0
+        self._travel_s = 0.0
+        self._knock: Ticket | None = None
         self._most_taken = -1
         self._taken_since_episode = 0
         self._above = 0
@@ -117,31 +128,44 @@ class Pace:
             now: The time, on any clock that never steps.
             in_flight: Requests let through and not answered yet.
         """
-        wait_s = self._door.wait_s(now, self._watch.latency_s)
+        wait_s = self._door.wait_s(now)
         if wait_s > 0:
             return wait_s
         if in_flight >= self._limit(now):
             return min(_LONGEST_WAIT_S, max(_SHORTEST_WAIT_S, self._watch.latency_s / max(1, in_flight)))
         return self._spacing.wait_s(now, self._rate(now))
 
+    @property
+    def _latency_s(self) -> float:
+        return max(_SHORTEST_WAIT_S, self._watch.latency_s)
+
     def _limit(self, now: float) -> int:
         if self.cap is None:
             return int(self.window)
-        return min(self.max_in_flight, self.cap + (now >= self._trial_at))
+        return min(self.max_in_flight, self.cap + (now >= self._trials.at))
 
     def _rate(self, now: float) -> float | None:
-        own = None if self.ceiling is None else self.ceiling.allowed(now)
-        if self.cap is not None and now >= self._trial_at:
+        own = self._start_rate() if self.ceiling is None else self.ceiling.allowed(now)
+        if self.cap is not None and now >= self._trials.at:
             # Sent at once, one more would also meet a limit on the rate, and prove nothing about the number in flight.
-            own = (self.cap + _TRIAL_EXCESS) / max(_SHORTEST_WAIT_S, self._watch.latency_s)
+            own = max(_TRIAL_PART * self._tried_rate, (self.cap + _TRIAL_EXCESS) / self._latency_s)
+        elif self.cap is not None and self._watches:
+            # All at once they would overtake each other on the way, and one below the cap would be rejected.
+            own = _REFILL * (self.cap + _REFILL_MORE) / self._latency_s
         if self._quota_rate is None or now >= self._quota_until:
             return own
         return self._quota_rate if own is None else min(own, self._quota_rate)
 
+    def _start_rate(self) -> float | None:
+        """Before anything is known: ever faster, evenly; a service of our own is not to be found out about."""
+        if self.cap is not None or not self._watches or self._quota_until > float("-inf"):
+            return None
+        return _START_RATE + _START_GROWTH * self._number
+
     def on_taken(self, now: float) -> None:
         """The caller lets one request through: it will be sent as soon as it is written down."""
         self._spacing.take(now, self._rate(now))
-        self._door.on_taken(now, self._watch.latency_s)
+        self._door.on_taken(now, self._travel_s)
         if self.ceiling is not None:
             self.ceiling.on_sent(now)
 
@@ -151,7 +175,13 @@ class Pace:
         ticket = Ticket(self._number, now, self._episode, step, self._flying)
         self._number += 1
         self._flying += 1
+        if self._door.misses and self._knock is None:
+            self._knock = ticket
+        elif self._door.misses:
+            self._opened(now)  # the first would have been turned away by now
         self._first = self._first or ticket
+        if self.cap is not None:
+            self.cap = min(self.max_in_flight, self._trials.on_sent(ticket, self.cap, self._travel_s))
         return ticket
 
     def on_lost(self, ticket: Ticket) -> None:
@@ -163,22 +193,28 @@ class Pace:
         """A request was answered, with anything but a plea to slow down, `latency_s` after it left."""
         self._flying = max(0, self._flying - 1)
         if ticket.episode == self._episode and self._door.misses:
-            misses = self._door.misses
-            self._door.on_open()
-            if self.ceiling is not None and (misses > 1 or self._door.asked_until >= self._door.shut_at):
-                self.ceiling.on_reopened(now, ticket, self._door.shut_at, self._door.missed_at)
+            self._knock = self._knock or ticket
+            self._opened(now)
         round_ended = self._watch.on_answer(now, max(0.0, latency_s))
         if self._watches and not self._rejected and round_ended and self._watch.crowded:
             self._crowded(now)
         self._most_taken = max(self._most_taken, ticket.in_flight)
         self._taken_since_episode += 1
         self._cap_holds = True
-        if self.cap is not None:
-            self._try_more(now, ticket)
-        elif self.ceiling is not None:
+        if self.ceiling is not None:
             self.window = float(self.max_in_flight)
-        elif not self._watches or (self._watch.knows and not self._watch.slow_rounds):
+        elif self.cap is None and (not self._watches or (self._watch.knows and not self._watch.slow_rounds)):
             self.window = min(float(self.max_in_flight), self.window + _GROWTH)
+
+    def _opened(self, now: float) -> None:
+        """A request was taken, or may be thought so, after rejections."""
+        misses, knock = self._door.misses, self._knock
+        self._door.on_open()
+        self._knock = None
+        was_closed = misses > 1 or self._door.asked_until >= self._door.shut_at
+        if knock is not None and self.ceiling is not None and was_closed:
+            still_shut_at = max(self._door.missed_at, self._door.asked_until - 1)  # whole seconds are asked for
+            self.ceiling.on_reopened(now, knock, self._door.shut_at, still_shut_at)
 
     def _crowded(self, now: float) -> None:
         if self.ceiling is None:
@@ -198,14 +234,23 @@ class Pace:
         self._not_taken(ticket)
         self._rejected = True
         self._spacing.on_rejected(now)
+        travel_s = max(0.0, now - ticket.sent_at)
+        self._travel_s += (1.0 if travel_s > self._travel_s else 0.1) * (travel_s - self._travel_s)
         if ticket.episode == self._episode:
             self._episode += 1
+            self._knock = None
             if retry_after_s is not None and self._most_taken < 0 and self.ceiling is None:
                 self._begin_later(now)
-            elif not self._goes_by_number(now, ticket):
+            elif self._closed_for(retry_after_s) or not self._goes_by_number(now, ticket):
                 self._limit_rate(now, ticket)
+            else:
+                self._spacing.hold(now + 2 * self._travel_s)  # those on their way say whether it was only this one
         if retry_after_s is not None:
             self._door.on_asked(now + max(0.0, retry_after_s))
+
+    def _closed_for(self, retry_after_s: float | None) -> bool:
+        """Whether the service asks for far longer than one in flight takes to end: that says, it counts by time."""
+        return retry_after_s is not None and retry_after_s > max(_CLOSED_S, _CLOSED_LATENCIES * self._watch.latency_s)
 
     def _begin_later(self, now: float) -> None:
         """Nothing was taken yet, and the service says when to come back: how much it takes will show only then."""
@@ -221,32 +266,24 @@ class Pace:
         if self._no_cap or self._door.misses or most == 0:
             return False
         if self.cap is None:
+            self._tried_rate = self._start_rate() or 0.0
             self._keep_cap(now, ticket, most)
             return True
         if not self._cap_holds and 0 < ticket.in_flight < self.cap:
             self._keep_cap(now, ticket, ticket.in_flight)  # it was taken from a first volley, and taken too high
             return True
-        # Two that leave together may arrive the other way round: then one below the cap is rejected.
-        near = (
-            self.cap >= _LEAST_NEAR
-            and ticket.in_flight == self.cap - 1
-            and ticket.number > self._near + _NEAR * self.cap
-        )
-        if ticket.in_flight < self.cap and not near:
-            return False
-        self._near = ticket.number if near else self._near
-        self._trial_interval_s = min(_LONGEST_TRIAL_S, 2 * self._trial_interval_s)
-        self._trial_at, self._trials = now + self._trial_interval_s, 0
-        return True
+        kept = self._trials.on_rejected(now, ticket, self.cap, self._travel_s, self._latency_s)
+        self.cap = kept or self.cap
+        return kept is not None
 
     def _keep_cap(self, now: float, ticket: Ticket, cap: int) -> None:
         self.cap, self._since, self._untaken_since = cap, ticket, 0
         self._cap_holds = False
-        self._trial_at, self._trials = now + self._trial_interval_s, 0
+        self._trials.plan(now)
 
     def _separates(self, now: float, ticket: Ticket) -> bool:
         """Whether rejections under a limit on the rate go by number in flight, episode after episode."""
-        above = ticket.in_flight > self._most_taken or ticket.in_flight == self._most_taken >= _LEAST_NEAR
+        above = ticket.in_flight > self._most_taken or ticket.in_flight == self._most_taken >= LEAST_NEAR
         enough = self._taken_since_episode >= _ENOUGH
         self._most_taken, self._taken_since_episode = 0, 0
         if enough:
@@ -261,6 +298,8 @@ class Pace:
     def _limit_rate(self, now: float, ticket: Ticket) -> None:
         """Rejections that do not go by number in flight: a limit on the rate, first taken for what got through."""
         self._door.on_miss(now, None if self.ceiling is None else self.ceiling.rate)
+        if self._door.misses > 1 and self.ceiling is not None:
+            self._door.on_expected(now, self.ceiling.opening(now, ticket, self._door.shut_at))
         if self.ceiling is not None:
             self.ceiling.on_rejected(now, ticket, self._door.misses)
             return
@@ -269,7 +308,9 @@ class Pace:
         rate = self._through(self._since, self._untaken_since, ticket)
         if rate is None:
             rate = self._through(self._first, self._untaken, ticket)
-        self.ceiling = Ceiling(_FIRST_RATE if rate is None else rate, now, ticket)
+        counted = 0 if self._since is None else ticket.number - self._since.number - self._untaken_since
+        tried = _START_RATE + _START_GROWTH * ticket.number
+        self.ceiling = Ceiling(_FIRST_RATE if rate is None else first_rate(rate, counted, tried), now, ticket)
         if self._first is not None:
             self.ceiling.opened_at(self._first, self._untaken)
 
@@ -283,21 +324,11 @@ class Pace:
     def _not_taken(self, ticket: Ticket) -> None:
         if self._first is not None and ticket.number >= self._first.number:
             self._untaken += 1
+        self._trials.on_untaken()
         if self._since is not None and ticket.number >= self._since.number:
             self._untaken_since += 1
         if self.ceiling is not None:
             self.ceiling.on_untaken()
-
-    def _try_more(self, now: float, ticket: Ticket) -> None:
-        """One more in flight than the cap, tried now and then: three in a row that are taken make it the cap."""
-        assert self.cap is not None  # noqa: S101 (only asked in that mode)
-        if ticket.in_flight < self.cap or now < self._trial_at or ticket.sent_at < self._trial_at:
-            return
-        self._trials += 1
-        if self._trials >= _TRIALS:
-            self._trials = 0
-            self.cap = min(self.max_in_flight, self.cap + 1)
-            self._near = ticket.number - _NEAR * self.cap  # what the trials have shown stands a first doubt
 
     def hold(self, until: float) -> None:
         """Send nothing before `until`, for a reason that says nothing about limits."""
@@ -344,7 +375,7 @@ class Pace:
         )
         if rates:
             part = sum(rates) / len(rates) / sharers
-            probing = self.ceiling is not None and self.ceiling.step >= 0
+            probing = self.ceiling is not None and self.ceiling.trying
             near = self.ceiling is not None and abs(self.ceiling.rate - part) <= _ALIKE * part
             if sharers != before or not (probing or near):
                 self._set_rate(part, now, crowded=any(one.get("crowded", 0) for one in others))
@@ -362,4 +393,4 @@ class Pace:
 
     def _set_cap(self, cap: float, now: float) -> None:
         self.cap = max(1, min(self.max_in_flight, int(cap)))
-        self._trial_at = now
+        self._trials.at = now

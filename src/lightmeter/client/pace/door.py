@@ -8,11 +8,13 @@ from typing import Final
 __all__ = ["Door"]
 
 _FIRST_PAUSE_S: Final = 0.5
-_SHORTEST_PAUSE_S: Final = 0.05
+_SHORTEST_PAUSE_S: Final = 0.02
+# Pauses double so often, then grow by a half: who doubles them on comes back half of the time too late.
+_DOUBLED: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
 # What a bucket must regain, so that the next request does not find it empty again.
-_TOKENS: Final = 2.5
-_KNOCK_S: Final = 2.0
+_TOKENS: Final = 1.6
+_KNOCK_S: Final = 0.6
 
 
 class Door:
@@ -39,18 +41,21 @@ class Door:
         self.misses = 0
         self._knocked_until = float("-inf")
 
-    def wait_s(self, now: float, latency_s: float) -> float:
+    def wait_s(self, now: float) -> float:
         """Seconds until the door may be open; after a miss, one request finds out whether it is."""
         if now < self.shut_until:
             return self.shut_until - now
         if self.misses and now < self._knocked_until:
-            return min(self._knocked_until - now, max(0.005, latency_s / 4))
+            return self._knocked_until - now
         return 0.0
 
-    def on_taken(self, now: float, latency_s: float) -> None:
-        """A request may leave; after a miss it is the one that knocks, and is waited for, within reason."""
+    def on_taken(self, now: float, travel_s: float) -> None:
+        """A request may leave; after a miss it is the one that knocks.
+
+        It is waited for as long as rejections take to come, `travel_s`, not until its answer comes.
+        """
         if self.misses:
-            self._knocked_until = now + max(_KNOCK_S, 4 * latency_s)
+            self._knocked_until = now + (_KNOCK_S if self.misses > 1 or not travel_s else 0.0) + 2 * travel_s
 
     def on_miss(self, now: float, rate: float | None) -> None:
         """An episode begins; `rate` is the learned limit, None while there is none."""
@@ -58,12 +63,18 @@ class Door:
             self.shut_at = now
         self.missed_at = now
         if self.misses or rate is None:
-            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.misses, 10))
+            doubled, grown = min(self.misses, _DOUBLED), min(max(0, self.misses - _DOUBLED), 20)
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**doubled * 1.5**grown)
         else:
             pause_s = min(_FIRST_PAUSE_S, max(_SHORTEST_PAUSE_S, _TOKENS / rate))
         self.misses += 1
         self._knocked_until = float("-inf")
         self.shut_until = max(self.shut_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
+
+    def on_expected(self, now: float, opening: float | None) -> None:
+        """It will be open again at `opening` at the soonest, as far as is known: no use in knocking before."""
+        if opening is not None and opening > now:
+            self.shut_until = max(self.asked_until, min(opening, now + _LONGEST_PAUSE_S))
 
     def on_asked(self, until: float) -> None:
         """The service said when to come back: that counts, and not our own guess, unless it is sooner than that."""

@@ -8,8 +8,8 @@ from typing import Final
 __all__ = ["Spacing", "Ticket"]
 
 # Timers wake late, on a busy machine by tens of milliseconds, and what that costs is caught up: with one early request
-# for each late one. Where nothing may come early, rejections say so: after one little is caught up, then ever more.
-_LEAST_CATCH_UP_S: Final = 0.005
+# for each late one. Where nothing may come early, rejections say so: after one nothing is caught up, then ever more.
+_LEAST_CATCH_UP_S: Final = 0.0
 _MOST_CATCH_UP_S: Final = 0.05
 _CATCH_UP_GROWTH: Final = 0.005
 

@@ -1,0 +1,120 @@
+"""The toolkit's own client and pace before a real service, in real time, asked as the engine asks them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pace_draws import Draw, Result, draw, judge, opening_of, service_of
+from pace_world import MAX_IN_FLIGHT, Report
+
+from lightmeter.client.client import Client
+from lightmeter.client.pace import Pace, quota_of
+from lightmeter.client.retry import Verdict
+
+__all__ = ["measure_real_time"]
+
+_BODY = b'{"url": ["http://pictures.invalid/1.jpg"]}'
+_MOST_PER_S = 400.0
+"""So many requests per second, all runs that go at once together: more would measure this machine."""
+
+
+@contextmanager
+def _server(pairs: Sequence[tuple[str, int]], began: float) -> Iterator[int]:
+    command = [sys.executable, str(Path(__file__).with_name("pace_server.py")), json.dumps(pairs), str(began)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.stdin.close()
+
+
+class _Run:
+    """Endless work for one client; a copy of what the engine's spender does, without rows and prices."""
+
+    def __init__(self, base_url: str, drawn: Draw) -> None:
+        self.drawn = drawn
+        self.pace = Pace(MAX_IN_FLIGHT, jitter=random.Random(0).random)  # noqa: S311 (spreads pauses)
+        self.client = Client(base_url, "key", connections=MAX_IN_FLIGHT + 16)
+        self.report = Report(seconds=drawn.seconds)
+        self.changed = asyncio.Event()
+        self.quiet_until = 0.0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self.changed.set()  # only now there is room
+
+    async def go(self) -> Report:
+        self.began = time.monotonic()
+        tasks = self.tasks
+        async with self.client:
+            while (now := time.monotonic()) < self.began + self.drawn.seconds:
+                wait_s = self.pace.wait_s(now, len(tasks))
+                if not wait_s:
+                    self.pace.on_taken(now)
+                    task = asyncio.create_task(self._post())
+                    tasks.add(task)
+                    task.add_done_callback(self._finished)
+                    await asyncio.sleep(0)
+                    continue
+                self.changed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self.changed.wait()
+            await asyncio.gather(*tasks)
+        return self.report
+
+    async def _post(self) -> None:
+        sent_at = time.monotonic()
+        self.report.too_early += sent_at < self.quiet_until
+        ticket = self.pace.on_sent(sent_at)
+        raw, judgement = await self.client.submit(_BODY)
+        now = time.monotonic()
+        if judgement.verdict is Verdict.THROTTLED:
+            self.report.rejected.append(sent_at - self.began)
+            if judgement.retry_after_s is not None:
+                self.quiet_until = max(self.quiet_until, now + judgement.retry_after_s)
+            self.pace.on_throttled(now, judgement.retry_after_s, ticket)
+        else:
+            assert judgement.verdict is Verdict.ANSWERED, judgement
+            self.report.taken.append(sent_at - self.began)
+            self.report.latencies.append(now - sent_at)
+            self.pace.on_answer(now, now - sent_at, ticket)
+        if (quota := quota_of(raw.headers)) is not None and judgement.retry_after_s is None:
+            self.pace.on_quota(now, quota)
+
+
+async def _all(pairs: Sequence[tuple[str, int]], port: int, server_began: float) -> list[tuple[Draw, Result, int]]:
+    free, room = _MOST_PER_S, asyncio.Condition()
+
+    async def one(number: int, kind: str, seed: int) -> tuple[Draw, Result, int]:
+        nonlocal free
+        drawn = draw(kind, seed)
+        needs = min(_MOST_PER_S, drawn.per_s)
+        async with room:
+            await room.wait_for(lambda: free >= needs)
+            free -= needs
+        run = _Run(f"http://127.0.0.1:{port}/{number}", drawn)
+        report = await run.go()
+        async with room:
+            free += needs
+            room.notify_all()
+        opening_s = opening_of(service_of(drawn, seed), run.began - server_began)
+        return drawn, judge(drawn, report, opening_s), report.too_early
+
+    return await asyncio.gather(*(one(number, kind, seed) for number, (kind, seed) in enumerate(pairs)))
+
+
+def measure_real_time(pairs: Sequence[tuple[str, int]]) -> list[tuple[Draw, Result, int]]:
+    """Run each (kind, seed) in real time, several at once; the limit, how it went, requests sent too early."""
+    began = time.monotonic()
+    with _server(pairs, began) as port:
+        return asyncio.run(_all(pairs, port, began))

@@ -1,0 +1,47 @@
+"""A service on loopback, in a process of its own, that hides a limit behind each of its base addresses.
+
+Started with a JSON list of [kind, seed] pairs and a start of time on the clock that all processes of a machine share;
+number n of the list answers under /n/api/fetch. It prints its port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # run as a script, of no package
+
+from aiohttp import web
+from pace_draws import draw, service_of
+
+
+async def serve(pairs: list[tuple[str, int]], began: float) -> None:
+    """Answer until standard input ends."""
+    services = [service_of(draw(kind, seed), seed) for kind, seed in pairs]
+
+    async def fetch(request: web.Request) -> web.Response:
+        reply = services[int(request.match_info["n"])].arrive(time.monotonic() - began)
+        await request.read()
+        await asyncio.sleep(reply.after_s)
+        if reply.taken:
+            return web.json_response({"status": "done", "all": {}})
+        headers = {} if reply.retry_after_s is None else {"Retry-After": f"{reply.retry_after_s:.0f}"}
+        return web.json_response({"error": "Too many requests."}, status=429, headers=headers)
+
+    app = web.Application()
+    app.router.add_post("/{n}/api/fetch", fetch)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    sys.stdout.write(f"{runner.addresses[0][1]}\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(json.loads(sys.argv[1]), float(sys.argv[2])))
