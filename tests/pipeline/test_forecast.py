@@ -78,8 +78,8 @@ async def test_a_price_that_moves_is_seen_and_held_for(try_out):
 
 
 async def test_answers_that_tell_no_price_do_not_keep_a_run_at_one_request_for_ever(try_out):
-    """A service that names no charge cannot be learned from: after a few answers it is believed to cost as planned."""
-    service = Hostile(lambda *_: "well", answer_s=0.15)  # with answers at once no two would be in flight
+    """Where neither answers nor the balance tell a charge, a few answers are enough to believe the price table."""
+    service = Hostile(lambda *_: "well", price=0, answer_s=0.15)  # with answers at once no two would be in flight
     full = service.answer
 
     def answer(urls, names=None):

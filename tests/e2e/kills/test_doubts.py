@@ -51,7 +51,7 @@ def test_what_was_charged_is_never_sent_again_by_itself(world, way, fault):
     story = world.story(*way, script=["ok", fault])
     ended = story.run()
     memory, lost = story.judged(ended)
-    batch = int(way[1])
+    batch = min(2, int(way[1]))  # after a single image, a batch of two is tried before larger ones
     assert (ended.code, counted(ended)) == (1, {"ok": 12 - batch, "in_doubt": batch})
     assert lost == memory.held == batch
     posts = story.ledger()["posts"]
