@@ -111,7 +111,7 @@ def test_a_start_is_evenly_spaced_and_doubles_each_second():
 
 @given(st.floats(3, 60), st.floats(1.05, 3), st.integers(2, 20))
 def test_a_search_ends_at_what_a_bucket_takes(rate, excess, burst):
-    """Whatever it begins with: it ends within a tenth of a bucket's rate, after four or five rejections, and fifteen at most."""
+    """It ends within a tenth of a bucket's rate: mostly after five rejections, and after fifteen at most."""
     now, tokens, number, rejections = 0.0, 0.0, 0, 0
     search = RateSearch(rate * excess, now, Ticket(0, now, 0, -1, 0))
     while not search.done:
