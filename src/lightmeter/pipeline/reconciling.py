@@ -195,9 +195,7 @@ class Reconciler:
         early = await self._two_equal()
         if early is not None and self._decided(opening, early):
             return early
-        if early is None or not await self._final(sent_at, rows):
-            return None
-        return await self._two_equal()
+        return await self._two_equal() if await self._final(sent_at, rows) else None
 
     def _decided(self, opening: Reading, readings: tuple[Reading, Reading]) -> bool:
         """Whether no charge to come can change what these balances prove."""
