@@ -103,7 +103,12 @@ class Prices:
     def known(self) -> bool:
         """Whether a charge of this service was seen: if not, one image at a time is sent until there is one."""
         seen = any(self._learner.knows(kind) for kind in _KINDS.values())
-        return self._trusted or seen or self._told_nothing.total() >= MOST_PROBES
+        return self._trusted or seen or self.without_charge >= MOST_PROBES
+
+    @property
+    def without_charge(self) -> int:
+        """How many answers have come whose charge says nothing of the price."""
+        return self._told_nothing.total()
 
     @property
     def trusted(self) -> bool:

@@ -107,10 +107,10 @@ class Spender:
         admitted = None if fitting is None else await self._admitted(fitting)
         if admitted is None:
             return 0
-        before = await self._balance()
+        before, without_charge = await self._balance(), self._prices.without_charge
         self._launch(admitted)
         await self.settled()
-        if not self._prices.known and not self._standing.polled and before is not None:
+        if before is not None and self._prices.without_charge > without_charge and not self._prices.known:
             await self._learn_from_balance(admitted, before)
         return 1
 
