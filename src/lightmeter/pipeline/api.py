@@ -95,7 +95,6 @@ async def begin(source: ManifestSource, out: Path | str, **options: Unpack[PlanO
         changes = changed_options(folder, wanted)
         await store_options(folder, read_header(folder).options.model_copy(update=changes))
     else:
-        wanted = make_options(**options)
         must_be_explicit(wanted, read_settings())
         made = await _planned(source, wanted, to_spend=True)
         await asyncio.to_thread(adopt, made, folder)
