@@ -15,6 +15,7 @@ __all__ = [
     "Color",
     "Credits",
     "Description",
+    "Embedding",
     "Entries",
     "ErrorBody",
     "Face",
@@ -91,6 +92,19 @@ class Brand(Wire):
     source: str | None = None
 
 
+class Embedding(Wire):
+    """A picture as a point: an extension of the contract, answered only where the feature `embeddings` is requested.
+
+    Attributes:
+        model: Names the model and its version: vectors of different models cannot be compared.
+        vector: Its coordinates, of unit length (L2 norm 1).
+    """
+
+    model: str
+    vector: list[float]
+    source: str | None = None
+
+
 def _flat_brands(value: Any) -> Any:
     """Brands come as a list, or as an object name → list of entries."""
     if not isinstance(value, dict):
@@ -115,6 +129,7 @@ class Entries(Wire):
     faces: list[Face] | None = None
     texts: list[Text] | None = None
     brands: Annotated[list[Brand] | None, BeforeValidator(_flat_brands)] = None
+    embeddings: list[Embedding] | None = None
 
 
 class FrameEntries(Entries):

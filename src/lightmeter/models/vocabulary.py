@@ -14,6 +14,7 @@ __all__ = [
     "DEFAULT_MAX_FRAMES",
     "DEFAULT_ROLE",
     "DEFAULT_TAG_SCORE",
+    "EXTRA_FEATURES",
     "FEATURES",
     "FILE_TOO_LARGE",
     "IMAGE_SUFFIXES",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 FEATURES: Final = ("brands", "colors", "descriptions", "faces", "nsfw", "tags", "texts")
+EXTRA_FEATURES: Final = ("embeddings",)
+"""Extensions of the contract: answered only where a request names them, never as part of "all features"."""
 ROLES: Final = (
     "general",
     "alttext",

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from lightmeter.errors import SettingsError
-from lightmeter.models.vocabulary import FEATURES
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 
 __all__ = [
     "MILLICREDITS",
@@ -245,10 +245,10 @@ def _prices_in(data: object, name: str) -> OwnPrices:
         entry = _named(backends, backend, name, "backends")
         prices = _named(entry, "prices", name, f"backends.{backend}")
         for feature in prices:
-            if feature not in FEATURES:
+            if feature not in (*FEATURES, *EXTRA_FEATURES):
                 raise SettingsError(
                     f"{name}: backends.{backend}.prices: there is no feature {feature!r}.",
-                    hint=f"Features: {', '.join(FEATURES)}.",
+                    hint=f"Features: {', '.join((*FEATURES, *EXTRA_FEATURES))}.",
                 )
         key = backend.strip().lower()  # as back ends are asked for
         rates[key] = {
@@ -302,7 +302,7 @@ def _millicredits(price: object, to_milli: int, what: str) -> int:
 def pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) -> list[tuple[str, str]]:
     """The (back end, feature) pairs that are active, and charged: each once, in the order asked.
 
-    No back ends means the table's defaults, no features means all of them. A feature that a back end does not
+    No back ends means the table's defaults, no features means all of the contract's. A feature that a back end does not
     offer makes no pair.
 
     Raises:
@@ -325,7 +325,7 @@ def pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) ->
         (backend, feature)
         for backend in chosen
         for feature in (wanted or tuple(rates.rates[backend]))
-        if feature in rates.rates[backend]
+        if feature in rates.rates[backend] and (wanted or feature not in EXTRA_FEATURES)
     ]
 
 

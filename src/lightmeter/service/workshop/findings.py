@@ -14,7 +14,9 @@ from lightmeter.service.workshop.cache import Shape
 
 __all__ = ["Seen", "as_json", "joined", "merged", "shape_of"]
 
-FACE_TEXT_BRAND: Final = ("faces", "texts", "brands")
+OPTIONAL_LISTS: Final = ("faces", "texts", "brands", "embeddings")
+"""Parts of an asset that are there only where their feature is requested."""
+
 NOTHING: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "descriptions": []}
 
 
@@ -58,7 +60,7 @@ def merged(parts: Sequence[Entries]) -> Entries:
             whole.colors.setdefault(hex_, []).extend(colors)
         whole.nsfw.extend(part.nsfw)
         whole.descriptions.extend(part.descriptions)
-        for feature in FACE_TEXT_BRAND:
+        for feature in OPTIONAL_LISTS:
             more = getattr(part, feature)
             if more is not None:
                 setattr(whole, feature, [*(getattr(whole, feature) or []), *more])
@@ -92,7 +94,7 @@ def as_json(
 
 def _entries(entries: Entries, tag_score: float, asked: frozenset[str]) -> dict[str, Any]:
     """Entries as JSON; tags below the score asked for are left out, parts not asked for are absent or empty."""
-    empty: dict[str, Any] = {feature: [] for feature in FACE_TEXT_BRAND if feature in asked}
+    empty: dict[str, Any] = {feature: [] for feature in OPTIONAL_LISTS if feature in asked}
     written = {**NOTHING, **empty, **entries.model_dump(exclude_none=True)}
     written["tags"] = {
         name: kept

@@ -13,7 +13,7 @@ from typing import Final
 from lightmeter.clock import Clock
 from lightmeter.media.facts import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import FEATURES, REQUEST_FAILED
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES, REQUEST_FAILED
 from lightmeter.service.books import admission
 from lightmeter.service.books.admission import Attempt, Finished, Stored, Superseded, Suspected
 from lightmeter.service.books.credits import Tariff
@@ -255,7 +255,7 @@ def unserved(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]]) -> 
     available = frozenset().union(*offered.values())
     served = active(request, offered).feature
     for feature in request.feature:
-        if feature not in FEATURES and feature not in available:
+        if feature not in (*FEATURES, *EXTRA_FEATURES) and feature not in available:
             sentences.append(f"Feature {feature} does not exist.")
         elif feature not in available:
             sentences.append(f"No available back end serves {feature}.")
