@@ -69,6 +69,13 @@ class Settings(BaseSettings):
     prices: Path | None = Field(
         default=None, description="A file of your own prices, JSON or TOML, over those that lightmeter ships."
     )
+    backends: dict[str, Any] = Field(
+        default_factory=dict,
+        description=(
+            "Back ends of the service, by name: a table for each one that is added or changed, or the name of the back "
+            "end that answers in its place."
+        ),
+    )
     charges_final_s: float = Field(
         default=200.0,
         ge=0,

@@ -28,6 +28,7 @@ VERBS: Final = {
     "sql": "Ask the tables, in SQL.",
     "report": "One HTML page about a run: rows, credits, pictures, findings.",
     "credits": "The balance of the account.",
+    "backends": "Who can be asked, for what and for how much, and why one cannot.",
     "serve": "Start the analysis service.",
     "worker": "Do requests of a database that services share.",
     "keys": "Accounts of the service: keys and credits.",

@@ -207,6 +207,9 @@ class BackendOffer(Wire):
         local: Whether it runs on the service's own machine, with no provider behind it.
         available: Whether it can be asked now.
         reason: Why it cannot.
+        model: The model behind it.
+        licence: The licence of the model, or whose terms apply.
+        alias_of: The back end that answers in its place, and is the `source` of the entries.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -215,6 +218,9 @@ class BackendOffer(Wire):
     local: bool = False
     available: bool = True
     reason: str | None = None
+    model: str | None = None
+    licence: str | None = None
+    alias_of: str | None = None
 
 
 class Backends(Wire):

@@ -16,14 +16,13 @@ from typing import Final
 from pydantic import SecretStr
 
 from lightmeter.errors import SettingsError
+from lightmeter.models.response import BackendOffer
+from lightmeter.models.vocabulary import FEATURES
 from lightmeter.pipeline.options import Options
 from lightmeter.portal import Portal
 from lightmeter.settings import Settings
 
-__all__ = ["EMBEDDED_BACKENDS", "EMBEDDED_CREDITS", "Endpoint", "endpoint", "is_embedded"]
-
-EMBEDDED_BACKENDS: Final = ("imagenet", "opennsfw", "palette")
-"""Back ends of the embedded service: local models, no key needed."""
+__all__ = ["EMBEDDED_CREDITS", "Endpoint", "embedded_offers", "endpoint", "is_embedded"]
 
 EMBEDDED_CREDITS: Final = 1_000_000
 """Play money: the embedded service charges like any other, so that budgets can be tried out, but nobody pays."""
@@ -51,6 +50,27 @@ def is_embedded(options: Options, settings: Settings) -> bool:
     return (options.base_url or settings.base_url) is None
 
 
+def embedded_offers(settings: Settings) -> tuple[BackendOffer, ...]:
+    """The back ends of the embedded service with their prices, the available ones first; loads no model.
+
+    Raises:
+        SettingsError: a back end in the settings is wrong.
+    """
+    from lightmeter.service.backends.catalog import read_catalog  # noqa: PLC0415 (only when the embedded service is wanted)
+    from lightmeter.service.http.offers import offers  # noqa: PLC0415 (likewise)
+
+    catalog = read_catalog(settings)
+    return tuple(offers(catalog, catalog.rates()).backends)
+
+
+def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
+    """The back ends that answer a run with these options: no other model is loaded for it."""
+    features = frozenset(options.features or FEATURES)
+    able = {offer.name: offer for offer in embedded_offers(settings) if offer.available}
+    named = options.backends or tuple(name for name, offer in able.items() if offer.default)
+    return tuple(name for name in named if name in able and features.intersection(able[name].features))
+
+
 @asynccontextmanager
 async def endpoint(options: Options, settings: Settings, out: Path) -> AsyncIterator[Endpoint]:
     """The service of a run: the one that was named, or the embedded one for as long as the block lasts.
@@ -71,7 +91,9 @@ async def endpoint(options: Options, settings: Settings, out: Path) -> AsyncIter
     folder = out / "embedded"
     folder.mkdir(parents=True, exist_ok=True)
     database = f"sqlite:///{folder / 'service.db'}"
-    config = ServiceConfig(database=database, backends=EMBEDDED_BACKENDS, accounts={}, allow_private=True)
+    config = ServiceConfig(
+        database=database, backends=needed_backends(options, settings), accounts={}, allow_private=True
+    )
     portal = Portal("lightmeter-embedded-service")
     try:
         key = await portal.call(open_account(database, ACCOUNT, EMBEDDED_CREDITS))

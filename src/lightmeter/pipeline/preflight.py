@@ -20,7 +20,7 @@ from lightmeter.client.client import Client
 from lightmeter.client.transport import Timeouts
 from lightmeter.errors import AccessDenied, OutcomeUnknown, ProtocolError, SettingsError, Unreachable
 from lightmeter.models.response import BackendOffer, Backends
-from lightmeter.pipeline.embedded import EMBEDDED_BACKENDS, is_embedded
+from lightmeter.pipeline.embedded import embedded_offers, is_embedded
 from lightmeter.pipeline.options import Options
 from lightmeter.pricing.rates import MILLICREDITS, RateTable
 from lightmeter.settings import Settings
@@ -191,7 +191,7 @@ def must_be_offered(options: Options, settings: Settings, service: ServiceInfo) 
         SettingsError: it lacks one, or one cannot be asked now.
     """
     if is_embedded(options, settings):
-        offers: Sequence[BackendOffer] = [BackendOffer(name=name, features={}) for name in EMBEDDED_BACKENDS]
+        offers: Sequence[BackendOffer] = embedded_offers(settings)
         who, more = "The embedded service", " For others, name a service with --base-url."
     elif service.backends is not None:
         offers, who, more = service.backends, str(options.base_url or settings.base_url), ""
@@ -230,7 +230,7 @@ def nothing_offered(options: Options, settings: Settings, rates: RateTable) -> S
 
 def _instead(wanted: Sequence[str], rates: RateTable, *, embedded: bool) -> Iterator[str]:
     """Who offers the features, or what else is offered."""
-    names = [name for name in rates.rates if not embedded or name in EMBEDDED_BACKENDS]
+    names = list(rates.rates)
     found = False
     for feature in wanted:
         able = ", ".join(name for name in names if feature in rates.rates[name])

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from lightmeter.errors import SettingsError
-from lightmeter.pipeline.embedded import EMBEDDED_BACKENDS, is_embedded
+from lightmeter.pipeline.embedded import embedded_offers, is_embedded
 from lightmeter.pipeline.options import Options
 from lightmeter.pipeline.preflight import ServiceInfo, must_be_offered, nothing_offered
 from lightmeter.pricing.rates import OwnPrices, RateTable, default_rates, load_prices, pairs, per_image
@@ -45,16 +45,17 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKN
     """
     shipped, own = default_rates(), with_prices(options, settings).prices
     embedded = is_embedded(options, settings)
-    rates = shipped if embedded else service.rates(shipped)
-    rates = rates if own is None else rates.with_own(own)
-    if not embedded:
+    offered = ServiceInfo(backends=embedded_offers(settings)) if embedded else service
+    rates = offered.rates(shipped)
+    if own is None:
         return rates
-    local = {
-        backend: {feature: max(price, rates.rates[backend].get(feature, 0)) for feature, price in prices.items()}
-        for backend, prices in shipped.rates.items()
-        if backend in EMBEDDED_BACKENDS
+    if not embedded:
+        return rates.with_own(own)
+    raised = {
+        backend: {feature: max(price, own.rates.get(backend, {}).get(feature, 0)) for feature, price in prices.items()}
+        for backend, prices in rates.rates.items()
     }
-    return rates.with_rates(local).with_defaults(EMBEDDED_BACKENDS)
+    return rates.with_own(own).with_rates(raised).with_defaults(rates.defaults)
 
 
 def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:

@@ -16,11 +16,12 @@ from aiohttp.abc import AbstractResolver
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.cores import cores
 from lightmeter.errors import SettingsError
+from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import RESULT_LIFETIME_S
-from lightmeter.pricing.rates import RateTable, Rounding, default_rates
+from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.assets.fetch import Fetcher, FetchLimits
-from lightmeter.service.backends import registry
-from lightmeter.service.backends.base import Backend
+from lightmeter.service.backends.catalog import AnyBackend, Catalog, read_catalog
+from lightmeter.service.backends.offering import Offering
 from lightmeter.service.books import auth
 from lightmeter.service.books import credits as money
 from lightmeter.service.books.credits import Tariff
@@ -29,6 +30,7 @@ from lightmeter.service.books.store import Store
 from lightmeter.service.faults.grammar import NO_FAULTS, Faults
 from lightmeter.service.http.handlers import Handlers
 from lightmeter.service.http.injection import Injection
+from lightmeter.service.http.offers import offers
 from lightmeter.service.http.routes import application
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.workshop.queues import LocalQueue, Queue
@@ -60,7 +62,7 @@ class ServiceConfig:
 
     Attributes:
         database: `sqlite:///PATH`, for one process; or `postgresql://…`, for any number of services and workers.
-        backends: Names of back ends; None means all local ones.
+        backends: Names of back ends, which are then its defaults; None means all that can be used.
         accounts: Credits by key: each key opens an account of its own, made with so many credits if it is missing.
         allow_private: Fetch from private addresses too.
         fetch_limits: How far a fetch may go.
@@ -73,9 +75,10 @@ class ServiceConfig:
         lease_s: How long a process may be silent before others take over its work; of a shared database.
         drain_s: How long what runs may go on when the service is closed: for open connections, and once more for what
             goes on behind them.
-        rates: Prices; the shipped table unless given.
+        rates: Prices; those of the catalog unless given.
         clock: Time; the machine's unless given.
         faults: What goes wrong on purpose; nothing unless given.
+        catalog: The back ends there are; read from the settings unless given.
     """
 
     database: str = "sqlite:///lightmeter.db"
@@ -93,6 +96,7 @@ class ServiceConfig:
     rates: RateTable | None = None
     clock: Clock = field(default_factory=SystemClock)
     faults: Faults = NO_FAULTS
+    catalog: Catalog | None = None
 
 
 class RunningService:
@@ -139,13 +143,45 @@ def _let_in(db: Connection, name: str, credits_: int, key: str) -> None:
     auth.add_key(db, money.open_account(db, name, credits_, SystemClock().now()), key)
 
 
-def _load(config: ServiceConfig, rates: RateTable) -> dict[str, Backend]:
-    names = config.backends if config.backends is not None else registry.names()
-    loaded = {name: registry.load(name) for name in names}
-    unpriced = [name for name in loaded if name not in rates.rates]
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """The back ends of a service.
+
+    Attributes:
+        backends: By name: those that requests can name, and those that others build on.
+        offering: What requests can name.
+        offers: How they are listed.
+        rates: Their prices.
+    """
+
+    backends: dict[str, AnyBackend]
+    offering: Offering
+    offers: Backends
+    rates: RateTable
+
+
+def _load(config: ServiceConfig, metrics: Metrics) -> _Loaded:
+    catalog = config.catalog or read_catalog()
+    rates = catalog.rates() if config.rates is None else config.rates
+    named = catalog.available if config.backends is None else config.backends
+    # What is named for others is loaded under its own name.
+    names = tuple(dict.fromkeys(catalog.aliases.get(name, name) for name in named))
+    backends = {name: catalog.load(name, metrics) for name in names}
+    unpriced = [name for name in backends if name not in rates.rates]
     if unpriced:
         raise SettingsError(f"No price is known for: {', '.join(unpriced)}.", hint="Give the service a price table.")
-    return loaded
+    features = {name: backend.features for name, backend in backends.items()}
+    defaults = tuple(name for name in names if config.backends is not None or catalog.entries[name].default)
+    listed = offers(catalog, rates, names)
+    reasons = {offer.name: offer.reason for offer in listed.backends if offer.reason is not None}
+    aliases = {name: target for name, target in catalog.aliases.items() if target in backends}
+    needed = {
+        name: catalog.load(name, metrics)
+        for backend in backends.values()
+        for name in getattr(backend, "builds_on", ())
+        if name not in backends
+    }
+    return _Loaded({**backends, **needed}, Offering(features, defaults, aliases, reasons), listed, rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +192,21 @@ class _Engine:
     runner: Runner
     queue: Queue
     metrics: Metrics
+    offers: Backends
 
 
 async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
-    rates = config.rates or default_rates()
-    backends = _load(config, rates)
-    tariff = Tariff(rates, config.rounding, config.faults.price_factor)
-    offered = {name: backend.features for name, backend in backends.items()}
-    terms = Terms(tariff, offered, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s)
     metrics = Metrics()
+    loaded = _load(config, metrics)
+    tariff = Tariff(loaded.rates, config.rounding, config.faults.price_factor)
+    terms = Terms(tariff, loaded.offering, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s)
     store = await asyncio.to_thread(Store, config.database, exclusive=True)
     stack.callback(store.close)
     resolver = None if config.resolver is None else config.resolver()
     fetcher = Fetcher(allow_private=config.allow_private, limits=config.fetch_limits, resolver=resolver)
     await stack.enter_async_context(fetcher)
     worker = Worker(
-        backends, fetcher, tariff, config.workers, limits=config.limits, metrics=metrics, clock=config.clock
+        loaded.backends, fetcher, tariff, config.workers, limits=config.limits, metrics=metrics, clock=config.clock
     )
     stack.callback(worker.close)
     await worker.warm()
@@ -180,7 +215,7 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
     stack.push_async_callback(queue.drain, config.drain_s)
     stack.push_async_callback(runner.drain, config.drain_s)
     await queue.open()
-    return _Engine(store, runner, queue, metrics)
+    return _Engine(store, runner, queue, metrics, loaded.offers)
 
 
 def _queue(config: ServiceConfig, store: Store, runner: Runner) -> Queue:
@@ -219,7 +254,7 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
         engine = await _engine(config, stack)
         for key, credits_ in config.accounts.items():
             await engine.store.write(partial(_let_in, name=auth.name_of(key), credits_=credits_, key=key))
-        handlers = Handlers(engine.store, engine.runner, engine.queue, config.clock)
+        handlers = Handlers(engine.store, engine.runner, engine.queue, config.clock, engine.offers)
         forgetting = asyncio.create_task(handlers.forget_expired())
         stack.callback(forgetting.cancel)
         ready = asyncio.Event()

@@ -15,6 +15,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from lightmeter.service.backends.providers.provider import Usage
+
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
@@ -55,6 +57,16 @@ class Metrics:
         self._queue = Gauge("lightmeter_queue_depth", "What waits now.", ("queue",), registry=self._registry)
         self._refused = cache(count("lightmeter_refusals", "Requests turned away for lack of room.", ("queue",)).labels)
         self._credits = count("lightmeter_credits_charged", "Credits charged.")
+        by_model = ("backend", "model")
+        self._provider_calls = cache(count("lightmeter_provider_calls", "Calls that were answered.", by_model).labels)
+        self._provider_errors = cache(
+            count("lightmeter_provider_errors", "Calls that failed.", ("backend", "kind")).labels
+        )
+        tokens = count("lightmeter_provider_tokens", "Tokens that were billed.", (*by_model, "direction"))
+        self._provider_tokens = cache(tokens.labels)
+        self._provider_usd = cache(
+            count("lightmeter_provider_usd", "Cost in US dollars by published prices, where known.", by_model).labels
+        )
 
     def answered(self, endpoint: str, status: int, seconds: float) -> None:
         """One HTTP answer; `endpoint` is the route's pattern, never a path with somebody's id in it."""
@@ -82,6 +94,20 @@ class Metrics:
     def job(self, state: str) -> None:
         """A job came into a state: `queued`, `running`, `completed`, `failed`."""
         self._jobs(state).inc()
+
+    def provider_usage(self, backend: str, usage: Usage) -> None:
+        """A provider answered one call."""
+        self._provider_calls(backend, usage.model).inc()
+        if usage.input_tokens is not None:
+            self._provider_tokens(backend, usage.model, "input").inc(usage.input_tokens)
+        if usage.output_tokens is not None:
+            self._provider_tokens(backend, usage.model, "output").inc(usage.output_tokens)
+        if usage.usd is not None:
+            self._provider_usd(backend, usage.model).inc(float(usage.usd))
+
+    def provider_error(self, backend: str, kind: str) -> None:
+        """One call of a provider failed."""
+        self._provider_errors(backend, kind).inc()
 
     def charged(self, credits_: int) -> None:
         """So many credits were charged for a request that was settled."""

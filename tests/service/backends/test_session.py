@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 PROGRAM = """
-from lightmeter.service.backends.registry import load
-backend = load("imagenet")
+from lightmeter.service.backends.catalog import read_catalog
+backend = read_catalog().load("imagenet")
 backend.warm()
 import os
 print(os.environ["ORT_DISABLE_TELEMETRY"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
@@ -13,7 +13,15 @@ from lightmeter.media.views import View, Whole
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import DEFAULT_ROLE
 
-__all__ = ["MOST_SIDE", "RGB", "AnalysisOptions", "Backend", "BackendTraits", "traits_of"]
+__all__ = [
+    "MOST_SIDE",
+    "RGB",
+    "AnalysisOptions",
+    "Backend",
+    "BackendTraits",
+    "ComposingBackend",
+    "traits_of",
+]
 
 RGB: TypeAlias = NDArray[np.uint8]
 """A picture: height by width by 3, red green blue, 0 to 255, upright (EXIF orientation applied), for reading only."""
@@ -64,9 +72,12 @@ class Backend(Protocol):
     the call, which may belong to other requests. Scores below a request's `tag_score` are filtered by the service, not
     here.
 
+    A class that an entry point names may say more of itself, for the list of back ends: `model` and `licence` (short
+    texts) and `prices` (credits for each picture, by feature).
+
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key of the price table.
-        features: Which of the seven features it offers.
+        features: Which features it offers: of the seven of the contract, and of its extensions.
     """
 
     name: str
@@ -90,7 +101,35 @@ class Backend(Protocol):
         ...
 
 
-def traits_of(backend: Backend) -> BackendTraits:
+@runtime_checkable
+class ComposingBackend(Protocol):
+    """A back end that looks at no picture: it composes its entries from those of other back ends.
+
+    Attributes:
+        name: As of a `Backend`.
+        features: As of a `Backend`.
+        builds_on: Features it needs, by the name of the back end that finds them. They are found for it whether the
+            request names that back end or not; a request pays only for what it names.
+    """
+
+    name: str
+    features: frozenset[str]
+    builds_on: Mapping[str, frozenset[str]]
+
+    def compose(self, found: Mapping[str, Entries], options: AnalysisOptions) -> Entries:
+        """Compose the entries of one picture; quick, because it runs on the event loop.
+
+        Args:
+            found: What the other back ends found in this picture, by name; those that failed are absent.
+            options: What the request asks beyond its features.
+
+        Raises:
+            BackendError: it cannot be done; the message is what the caller reads in `all.errors`.
+        """
+        ...
+
+
+def traits_of(backend: Backend | ComposingBackend) -> BackendTraits:
     """What a back end says of itself; the careful default if it says nothing."""
     traits = getattr(backend, "traits", None)
     return traits if isinstance(traits, BackendTraits) else BackendTraits()

@@ -77,6 +77,8 @@ class ImageNet:
 
     name = "imagenet"
     features = frozenset({"tags"})
+    model = "EfficientNet-Lite0, ImageNet-1k"
+    licence = "Apache-2.0"
 
     def __init__(self, cache_dir: Path | None = None) -> None:
         self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)

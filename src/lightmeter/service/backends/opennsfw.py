@@ -34,6 +34,8 @@ class OpenNsfw:
 
     name = "opennsfw"
     features = frozenset({"nsfw"})
+    model = "Yahoo open_nsfw (ResNet-50)"
+    licence = "BSD-2-Clause"
 
     def __init__(self) -> None:
         self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)

@@ -175,6 +175,8 @@ class Palette:
 
     name = "palette"
     features = frozenset({"colors"})
+    model = "clustering in Oklab, no model"
+    licence = "Apache-2.0"
 
     def warm(self) -> None:
         """Nothing to load."""

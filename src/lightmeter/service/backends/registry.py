@@ -1,53 +1,80 @@
-"""Names of back ends as strings, imported on first use; entry points let other packages add theirs."""
+"""The back ends that come with lightmeter, as a table of strings: a class is imported when it is used."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Final
+from typing import Any, Final
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.backends.base import Backend
 
-__all__ = ["BUILTIN", "GROUP", "load", "names"]
+__all__ = ["BUILTIN", "GROUP", "Builtin", "import_target"]
 
 GROUP: Final = "lightmeter.backends"
 """Entry point group: `name = "package.module:Class"`, where Class() satisfies the `Backend` protocol."""
 
-BUILTIN: Final = {
-    "imagenet": "lightmeter.service.backends.imagenet:ImageNet",
-    "opennsfw": "lightmeter.service.backends.opennsfw:OpenNsfw",
-    "palette": "lightmeter.service.backends.palette:Palette",
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A local back end of this package, as it is listed without importing it.
+
+    Attributes:
+        target: `package.module:Class`; `Class()` is a back end.
+        features: Features that it offers.
+        model: Model and data that it was made with.
+        licence: Licence of its weights.
+        setting: The setting without which it cannot work; None: it needs none.
+    """
+
+    target: str
+    features: frozenset[str]
+    model: str
+    licence: str
+    setting: str | None = None
+
+
+BUILTIN: Final[Mapping[str, Builtin]] = {
+    "imagenet": Builtin(
+        "lightmeter.service.backends.imagenet:ImageNet",
+        frozenset({"tags"}),
+        "EfficientNet-Lite0, ImageNet-1k",
+        "Apache-2.0",
+    ),
+    "opennsfw": Builtin(
+        "lightmeter.service.backends.opennsfw:OpenNsfw",
+        frozenset({"nsfw"}),
+        "Yahoo open_nsfw (ResNet-50)",
+        "BSD-2-Clause",
+    ),
+    "palette": Builtin(
+        "lightmeter.service.backends.palette:Palette",
+        frozenset({"colors"}),
+        "clustering in Oklab, no model",
+        "Apache-2.0",
+    ),
+    "template": Builtin(
+        "lightmeter.service.backends.template:Template",
+        frozenset({"descriptions"}),
+        "one sentence from the tags, faces, texts and colours of the other local back ends, no model",
+        "Apache-2.0",
+    ),
 }
-"""Local back ends, named for what they know."""
+"""Local back ends by name, named for what they know."""
 
 
-@cache
-def _known() -> dict[str, str]:
-    installed = {point.name: point.value for point in entry_points(group=GROUP)}
-    return {**installed, **BUILTIN}
+def import_target(name: str, target: str) -> Any:
+    """Import what `package.module:attribute` names.
 
-
-def names() -> tuple[str, ...]:
-    """All back ends that can be named in a request, sorted."""
-    return tuple(sorted(_known()))
-
-
-def load(name: str) -> Backend:
-    """Make the back end called `name`; its model is loaded by its `warm`, not here.
+    Args:
+        name: The back end that it belongs to, for the message.
+        target: Where it is.
 
     Raises:
-        SettingsError: there is no such back end, or it does not import; the message lists those there are.
+        SettingsError: it does not import.
     """
-    target = _known().get(name)
-    if target is None:
-        raise SettingsError(f"There is no back end {name!r}.", hint=f"Known back ends: {', '.join(names())}.")
     module, _, attribute = target.partition(":")
     try:
-        made = getattr(import_module(module), attribute)()
+        return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.") from error
-    if not isinstance(made, Backend):
-        raise SettingsError(f"Back end {name!r} ({target}) lacks a part of the Backend protocol.")
-    return made

@@ -15,8 +15,8 @@ import orjson
 from lightmeter.clock import Clock
 from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import ACCESS_DENIED, REQUEST_FAILED, not_found
-from lightmeter.service.backends import registry
 from lightmeter.service.books import admission, auth
 from lightmeter.service.books.admission import Admission, Attempt, Stored, Superseded
 from lightmeter.service.books.auth import Account
@@ -25,7 +25,6 @@ from lightmeter.service.books.database import StoreError
 from lightmeter.service.books.jobs import FINISHED, JobState
 from lightmeter.service.books.store import Store
 from lightmeter.service.http.ids import random_hex
-from lightmeter.service.http.offers import offers
 from lightmeter.service.http.parameters import BadRequest, named, read_uploads, validate
 from lightmeter.service.workshop.pressure import Busy
 from lightmeter.service.workshop.queues import Queue
@@ -77,14 +76,21 @@ class Reply:
 class Handlers:
     """The service behind its routes.
 
+    Args:
+        store: Requests, accounts, credits.
+        runner: Does requests.
+        queue: Of acknowledged requests.
+        clock: Time.
+        offers: See below.
+
     Attributes:
         terms: What is offered.
+        offers: Answer of GET /api/backends.
     """
 
-    def __init__(self, store: Store, runner: Runner, queue: Queue, clock: Clock) -> None:
+    def __init__(self, store: Store, runner: Runner, queue: Queue, clock: Clock, offers: Backends) -> None:
         self.terms = runner.terms
-        told = offers(self.terms.offered, self.terms.tariff.rates, registry.names())
-        self._backends: dict[str, Any] = told.model_dump()
+        self.offers = offers
         self._store = store
         self._runner = runner
         self._queue = queue
@@ -108,7 +114,7 @@ class Handlers:
 
     def backends(self) -> Reply:
         """GET /api/backends."""
-        return Reply(200, self._backends)
+        return Reply(200, self.offers.model_dump())
 
     async def analyze(self, account: Account, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
         """POST and GET /api/fetch.
@@ -121,7 +127,7 @@ class Handlers:
         terms = self.terms
         if key is not None and not KEY.fullmatch(key):
             raise BadRequest(BAD_KEY)
-        request = validate(request, terms.offered, allow_private=terms.allow_private, ports=terms.ports)
+        request = validate(request, terms.offering.features, allow_private=terms.allow_private, ports=terms.ports)
         is_small = sum(map(len, request.file)) < SMALL_CHARS
         uploads, digests = _read(request) if is_small else await asyncio.to_thread(_read, request)
         request = named(request, uploads)

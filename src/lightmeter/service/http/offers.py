@@ -1,51 +1,46 @@
-"""The back ends of GET /api/backends: those of this service with their prices, and those that are known elsewhere."""
+"""The answer of GET /api/backends, and of `lightmeter backends` for the embedded service."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection
 
 from lightmeter.models.response import BackendOffer, Backends
 from lightmeter.pricing.rates import MILLICREDITS, RateTable
+from lightmeter.service.backends.catalog import Catalog, CatalogEntry
 
-__all__ = ["offers"]
+__all__ = ["NOT_STARTED", "offers"]
 
-NOT_STARTED: Final = "This service was started without it: name it in --backends."
-PROVIDER: Final = "It is a provider's, and this service calls no provider."
+NOT_STARTED = "This service was started without it: name it in --backends."
 
 
-def offers(offered: Mapping[str, frozenset[str]], rates: RateTable, installed: Collection[str]) -> Backends:
-    """All back ends: the available ones by name, then the others of the price table and those that are installed.
+def offers(catalog: Catalog, rates: RateTable, loaded: Collection[str] | None = None) -> Backends:
+    """All back ends that are known: the available ones by name, then the others.
 
     Args:
-        offered: Features by back end, of this service.
+        catalog: The back ends.
         rates: Prices.
-        installed: Names of back ends that this service could be started with.
+        loaded: Names of those that a service was started with; None: all that can be used.
     """
-    available = [
-        BackendOffer(
-            name=name,
-            features={feature: _credits(rates, name, feature) for feature in sorted(features)},
-            default=True,
-            local=name in rates.local,
-            available=True,
-            reason=None,
-        )
-        for name, features in sorted(offered.items())
-    ]
-    missing = [
-        BackendOffer(
-            name=name,
-            features={feature: _credits(rates, name, feature) for feature in sorted(rates.rates.get(name, {}))},
-            default=False,
-            local=name in rates.local,
-            available=False,
-            reason=NOT_STARTED if name in installed else PROVIDER,
-        )
-        for name in sorted({*rates.rates, *installed}.difference(offered))
-    ]
-    return Backends(backends=[*available, *missing])
+    listed = [_offer(entry, rates, _reason(entry, loaded)) for entry in catalog.entries.values()]
+    return Backends(backends=sorted(listed, key=lambda offer: (not offer.available, offer.name)))
 
 
-def _credits(rates: RateTable, backend: str, feature: str) -> float:
-    return rates.rates.get(backend, {}).get(feature, 0) / MILLICREDITS
+def _reason(entry: CatalogEntry, loaded: Collection[str] | None) -> str | None:
+    if entry.reason is None and loaded is not None and (entry.alias_of or entry.name) not in loaded:
+        return NOT_STARTED
+    return entry.reason
+
+
+def _offer(entry: CatalogEntry, rates: RateTable, reason: str | None) -> BackendOffer:
+    prices = rates.rates.get(entry.alias_of or entry.name, {})
+    return BackendOffer(
+        name=entry.name,
+        features={feature: prices.get(feature, 0) / MILLICREDITS for feature in sorted(entry.features)},
+        default=entry.default and reason is None,
+        local=entry.local,
+        available=reason is None,
+        reason=reason,
+        model=entry.model or None,
+        licence=entry.licence or None,
+        alias_of=entry.alias_of,
+    )

@@ -16,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 
 from lightmeter.models import vocabulary as words
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Answer, Backends, Credits, ErrorBody
+from lightmeter.models.response import Answer, BackendOffer, Backends, Credits, ErrorBody
 from lightmeter.service.http.parameters import MOST_NAME_CHARS, MOST_NAMES, MOST_NUMBER
 
 __all__ = ["document"]
@@ -51,11 +51,11 @@ TEXTS: Final[Mapping[int, tuple[str, str]]] = {
 """What each refusal means, and a text that goes with it."""
 
 
-def document(offered: Mapping[str, frozenset[str]]) -> Json:
+def document(offers: Backends) -> Json:
     """The whole document.
 
     Args:
-        offered: Features by back end, of this service.
+        offers: Its back ends, as GET /api/backends lists them.
     """
     security: list[Json] = [{"key": []}, {"authorization": []}]
     return {
@@ -70,14 +70,14 @@ def document(offered: Mapping[str, frozenset[str]]) -> Json:
         },
         "servers": [{"url": "/"}],
         "paths": {
-            "/api/fetch": {"post": {**_post(), "security": security}, "get": {**_get(offered), "security": security}},
+            "/api/fetch": {"post": {**_post(), "security": security}, "get": {**_get(offers), "security": security}},
             "/api/response/{request_id}": {"get": {**_poll(), "security": security}},
             "/api/credits": {"get": {**_credits(), "security": security}},
             "/api/backends": {"get": {**_backends(), "security": security}},
             **_probes(),
         },
         "components": {
-            "schemas": _schemas(offered),
+            "schemas": _schemas(offers),
             "responses": {f"Refused{status}": _refused(status) for status in TEXTS},
             "headers": {
                 "RequestId": {
@@ -117,8 +117,8 @@ def _post() -> Json:
     }
 
 
-def _get(offered: Mapping[str, frozenset[str]]) -> Json:
-    fields = _request_schema(offered)["properties"]
+def _get(offers: Backends) -> Json:
+    fields = _request_schema(offers)["properties"]
     parameters: list[Json] = []
     for name, schema in fields.items():
         described = {"in": "query", "description": schema.get("description", "")}
@@ -230,13 +230,13 @@ def _headers(status: int) -> Json:
     return headers
 
 
-def _schemas(offered: Mapping[str, frozenset[str]]) -> Json:
+def _schemas(offers: Backends) -> Json:
     models: tuple[type[BaseModel], ...] = (Answer, Backends, Credits, ErrorBody)
     _, definitions = models_json_schema([(model, "serialization") for model in models], ref_template=REF + "{model}")
     schemas: Json = definitions["$defs"]
     money = ("credits_paid", "credits", "all")
     return {
-        "AnalyzeRequest": _request_schema(offered),
+        "AnalyzeRequest": _request_schema(offers),
         **schemas,
         "Completed": _narrowed("Done: the results, what they cost, and what is left.", "completed", money),
         "Acknowledged": _narrowed("Taken up: ask at `response_uri`.", "queued", ("success", "response_uri")),
@@ -253,11 +253,12 @@ def _narrowed(description: str, status: str, more: Sequence[str]) -> Json:
     return {"description": description, "allOf": [{"$ref": f"{REF}Answer"}, narrowed]}
 
 
-def _request_schema(offered: Mapping[str, frozenset[str]]) -> Json:
+def _request_schema(offers: Backends) -> Json:
     schema = AnalyzeRequest.model_json_schema(ref_template=REF + "{model}")
-    names = {"feature": sorted({*words.FEATURES, *_features(offered)}), "role": list(words.ROLES)}
+    names = {"feature": sorted({*words.FEATURES, *_features(offers)}), "role": list(words.ROLES)}
     described = _attributes(AnalyzeRequest)
-    described["backend"] += f" Here: {', '.join(sorted(offered))}. {NOT_HERE}"
+    here = "; ".join(f"{offer.name} ({_about(offer)})" for offer in offers.backends if offer.available)
+    described["backend"] += f" Here: {here}. {NOT_HERE}"
     described["feature"] += f" {NOT_HERE} At least one must exist."
     for name, field in schema["properties"].items():
         kept = {key: field[key] for key in ("default", "title") if key in field}
@@ -265,8 +266,13 @@ def _request_schema(offered: Mapping[str, frozenset[str]]) -> Json:
     return {**schema, "description": (AnalyzeRequest.__doc__ or "").partition("\n")[0]}
 
 
-def _features(offered: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*offered.values())
+def _features(offers: Backends) -> frozenset[str]:
+    return frozenset(feature for offer in offers.backends if offer.available for feature in offer.features)
+
+
+def _about(offer: BackendOffer) -> str:
+    """Features, model and licence of a back end, as far as they are known."""
+    return ", ".join(filter(None, (" ".join(sorted(offer.features)), offer.model, offer.licence)))
 
 
 def _allowed(name: str, field: Json, names: Sequence[str] | None) -> Json:

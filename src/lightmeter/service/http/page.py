@@ -11,14 +11,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from lightmeter.pricing.rates import RateTable
+from lightmeter.models.response import Backends
 
 __all__ = ["Page", "index", "page"]
 
 BLOCK: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
-MILLI: Final = 1000
-"""Prices are kept in thousandths of a credit."""
+LISTED: Final = ("name", "model", "licence", "default", "available", "reason", "alias_of")
+"""What the page shows of each back end beside its prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,11 @@ def page() -> Page:
     return Page(body, headers)
 
 
-def index(offered: Mapping[str, frozenset[str]], rates: RateTable) -> dict[str, Any]:
-    """What a program gets at `/`: the endpoints, and the price in credits of each feature of each back end here.
+def index(offers: Backends) -> dict[str, Any]:
+    """What a program gets at `/`: the endpoints, and the back ends with the price in credits of each feature.
 
     Args:
-        offered: Features by back end.
-        rates: Prices.
+        offers: As GET /api/backends lists them.
     """
     return {
         "service": "lightmeter",
@@ -77,8 +76,6 @@ def index(offered: Mapping[str, frozenset[str]], rates: RateTable) -> dict[str, 
         "prices": "GET /api/backends",
         "openapi": "GET /openapi.json",
         "metrics": "GET /metrics",
-        "backends": {
-            name: {feature: rates.rates.get(name, {}).get(feature, 0) / MILLI for feature in sorted(features)}
-            for name, features in sorted(offered.items())
-        },
+        "backends": {offer.name: offer.features for offer in offers.backends if offer.available},
+        "models": [offer.model_dump(mode="json", include=set(LISTED)) for offer in offers.backends],
     }

@@ -219,10 +219,9 @@ class _Probes:
     def __init__(self, handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics) -> None:
         self._is_ready = is_ready
         self._metrics = metrics
-        terms = handlers.terms
-        self._index = page.index(terms.offered, terms.tariff.rates)
+        self._index = page.index(handlers.offers)
         # Made when it is first asked for: most services are never asked.
-        self._openapi = cache(lambda: orjson.dumps(openapi.document(terms.offered)))
+        self._openapi = cache(lambda: orjson.dumps(openapi.document(handlers.offers)))
 
     async def health(self, _: web.Request) -> web.Response:
         return _json(Reply(200, {"status": "ok"}))

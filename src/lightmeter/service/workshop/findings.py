@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Entries
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.service.assets.darkroom import Pictures
 from lightmeter.service.assets.frames import sum_up
+from lightmeter.service.backends.base import AnalysisOptions, ComposingBackend
 from lightmeter.service.workshop.cache import Shape
 
-__all__ = ["Seen", "as_json", "joined", "merged", "shape_of"]
+__all__ = ["Seen", "as_json", "composed", "joined", "merged", "only", "shape_of"]
 
 OPTIONAL_LISTS: Final = ("faces", "texts", "brands", "embeddings")
 """Parts of an asset that are there only where their feature is requested."""
 
+NO_ENTRIES: Final = Entries()
 NOTHING: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "descriptions": []}
 
 
@@ -46,6 +49,35 @@ def joined(before: Seen | None, shape: Shape, found: Mapping[str, list[Entries] 
         else:
             both[backend] = [*earlier, *later]
     return Seen(replace(before.shape, times_s=times_s), both)
+
+
+def composed(
+    backend: ComposingBackend, found: Mapping[str, list[Entries] | BackendError], count: int, options: AnalysisOptions
+) -> list[Entries] | BackendError:
+    """What a back end composes for each picture from the entries of the others, or why it cannot.
+
+    Args:
+        backend: Who composes.
+        found: What the others found, by name.
+        count: How many pictures.
+        options: What the request asks beyond its features.
+    """
+    answered = {name: each for name in backend.builds_on if not isinstance(each := found[name], BackendError)}
+    try:
+        return [
+            backend.compose({name: entries[index] for name, entries in answered.items()}, options)
+            for index in range(count)
+        ]
+    except BackendError as error:
+        return error
+
+
+def only(entries: Entries, features: Collection[str]) -> Entries:
+    """The entries of these features; a back end may have been asked for more on behalf of another one."""
+    extra = [name for name in (*FEATURES, *EXTRA_FEATURES) if name not in features and getattr(entries, name)]
+    if not extra:
+        return entries
+    return entries.model_copy(update={name: getattr(NO_ENTRIES, name) for name in extra})
 
 
 def merged(parts: Sequence[Entries]) -> Entries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,8 @@ from typing import Final
 from lightmeter.clock import Clock
 from lightmeter.media.facts import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES, REQUEST_FAILED
+from lightmeter.models.vocabulary import FEATURES, REQUEST_FAILED
+from lightmeter.service.backends.offering import Offering
 from lightmeter.service.books import admission
 from lightmeter.service.books.admission import Attempt, Finished, Stored, Superseded, Suspected
 from lightmeter.service.books.credits import Tariff
@@ -25,7 +26,7 @@ from lightmeter.service.workshop.company import Company
 from lightmeter.service.workshop.pressure import Busy, Place
 from lightmeter.service.workshop.worker import Desk, Order, Worker
 
-__all__ = ["Runner", "Running", "Terms", "active", "kinds_of", "unserved"]
+__all__ = ["Runner", "Running", "Terms", "kinds_of"]
 
 log = logging.getLogger("lightmeter.service")
 
@@ -39,14 +40,14 @@ class Terms:
 
     Attributes:
         tariff: Prices.
-        offered: Features by back end.
+        offering: Back ends.
         allow_private: Whether URLs may name private places.
         ports: Where public hosts are asked.
         result_lifetime_s: How long results can be read after completion.
     """
 
     tariff: Tariff
-    offered: Mapping[str, frozenset[str]]
+    offering: Offering
     allow_private: bool
     ports: frozenset[int]
     result_lifetime_s: float
@@ -108,9 +109,9 @@ class Runner:
         """
         pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in kinds_of(request, uploads))
         return Order(
-            request=active(request, self.terms.offered),
+            request=self.terms.offering.active(request),
             asked=frozenset(request.feature or FEATURES),
-            unserved=unserved(request, self.terms.offered),
+            unserved=self.terms.offering.unserved(request),
             uploads=uploads,
             digests=tuple(digests),
             names=(*request.url, *request.file_name),
@@ -231,37 +232,6 @@ class Runner:
 
 def _nobody() -> None:
     """Whoever polls does not care whether it is a video."""
-
-
-def active(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]]) -> AnalyzeRequest:
-    """The request as it is done and charged: no back ends means all, no features means all of theirs.
-
-    Back ends that offer nothing of what is asked, or are gone since it was asked, are left out; there may be none left.
-    """
-    features = frozenset(request.feature or FEATURES)
-    backends = [name for name in request.backend or offered if offered.get(name, frozenset()) & features]
-    wanted = sorted(feature for feature in features if any(feature in offered[name] for name in backends))
-    return request.model_copy(update={"backend": backends, "feature": wanted})
-
-
-def unserved(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
-    """What a request names and gets nothing for, a sentence each: back ends that are not here, features nobody serves.
-
-    With no features named, all that the back ends offer is asked for, and nothing is missing.
-    """
-    sentences = [
-        f"Back end {name} is not available at this service." for name in request.backend if name not in offered
-    ]
-    available = frozenset().union(*offered.values())
-    served = active(request, offered).feature
-    for feature in request.feature:
-        if feature not in (*FEATURES, *EXTRA_FEATURES) and feature not in available:
-            sentences.append(f"Feature {feature} does not exist.")
-        elif feature not in available:
-            sentences.append(f"No available back end serves {feature}.")
-        elif feature not in served:
-            sentences.append(f"None of the back ends asked for serves {feature}.")
-    return tuple(sentences)
 
 
 def kinds_of(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:

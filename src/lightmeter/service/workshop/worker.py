@@ -19,11 +19,11 @@ from lightmeter.models.response import Entries
 from lightmeter.service.assets.darkroom import Darkroom, DecodingLimits, Pictures
 from lightmeter.service.assets.fetch import Fetcher
 from lightmeter.service.assets.film import Film
-from lightmeter.service.backends.base import AnalysisOptions, Backend, traits_of
+from lightmeter.service.backends.base import AnalysisOptions, Backend, ComposingBackend, traits_of
 from lightmeter.service.books.credits import Tariff
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.workshop.cache import DEFAULT_CACHE_BYTES, Answers, Content
-from lightmeter.service.workshop.findings import Seen, as_json, joined, merged, shape_of
+from lightmeter.service.workshop.findings import Seen, as_json, composed, joined, merged, only, shape_of
 from lightmeter.service.workshop.inference import Inference, Question
 from lightmeter.service.workshop.pressure import MOST_WAITING, Busy, Gate, Place
 from lightmeter.service.workshop.turns import FairRoom
@@ -160,7 +160,7 @@ class Worker:
 
     def __init__(  # noqa: PLR0913 (parts that are put together once)
         self,
-        backends: dict[str, Backend],
+        backends: Mapping[str, Backend | ComposingBackend],
         fetcher: Fetcher,
         tariff: Tariff,
         workers: int,
@@ -170,12 +170,14 @@ class Worker:
         clock: Clock | None = None,
     ) -> None:
         self._backends = backends
-        self._views = {name: traits_of(backend).view for name, backend in backends.items()}
+        self._composing = {name: each for name, each in backends.items() if isinstance(each, ComposingBackend)}
+        looking = {name: each for name, each in backends.items() if isinstance(each, Backend)}
+        self._views = {name: traits_of(backend).view for name, backend in looking.items()}
         self._fetcher = fetcher
         self._tariff = tariff
         self._metrics = metrics or Metrics()
         self._darkroom = Darkroom(limits.decoding)
-        self._inference = Inference(backends, self._metrics)
+        self._inference = Inference(looking, self._metrics)
         self._answers = Answers(limits.cache_bytes) if limits.cache_bytes else None
         self._gate = Gate(limits.most_waiting, clock or SystemClock())
         self._in_hand = FairRoom(ASSETS_IN_HAND)
@@ -217,8 +219,9 @@ class Worker:
         """Look at every asset of an order."""
         request = order.request
         sources: list[str | bytes] = [*request.url, *order.uploads]
-        views = frozenset(self._views[name] for name in request.backend)
-        errand = _Errand(order, desk, asyncio.Semaphore(ASSETS_OF_A_REQUEST), self._questions(request), views)
+        questions = self._questions(request)
+        views = frozenset(self._views[name] for name in questions if name in self._views)
+        errand = _Errand(order, desk, asyncio.Semaphore(ASSETS_OF_A_REQUEST), questions, views)
         digests = (*(None,) * len(request.url), *(order.digests or (None,) * len(order.uploads)))
         assets = map(_Asset, sources, order.names, order.held_pictures, digests)
         looked = await _together([self._one(errand, asset) for asset in assets])
@@ -231,7 +234,12 @@ class Worker:
     def _questions(self, request: AnalyzeRequest) -> dict[str, Question]:
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         wanted = frozenset(request.feature)
-        return {name: Question(self._backends[name].features & wanted, options) for name in request.backend}
+        features = {name: self._backends[name].features & wanted for name in request.backend}
+        for name in request.backend:
+            if name in self._composing:
+                for needed, its in self._composing[name].builds_on.items():
+                    features[needed] = features.get(needed, frozenset()) | its
+        return {name: Question(its, options) for name, its in features.items()}
 
     async def _one(self, errand: _Errand, asset: _Asset) -> _Looked:
         with self._gate.take(asset.held):
@@ -302,8 +310,17 @@ class Worker:
             return await anext(slices, None)
 
     async def _ask_all(self, pictures: Pictures, errand: _Errand) -> dict[str, list[Entries] | BackendError]:
-        asking = [self._ask(backend, question, pictures, errand) for backend, question in errand.questions.items()]
-        return dict(await _together(asking))
+        asking = [
+            self._ask(backend, question, pictures, errand)
+            for backend, question in errand.questions.items()
+            if backend not in self._composing
+        ]
+        found = dict(await _together(asking))
+        count = len(pictures.times_s) if pictures.times_s is not None else 1
+        for name in errand.questions:
+            if name in self._composing:
+                found[name] = composed(self._composing[name], found, count, errand.questions[name].options)
+        return found
 
     async def _ask(
         self, backend: str, question: Question, pictures: Pictures, errand: _Errand
@@ -338,17 +355,23 @@ class Worker:
 
     def _looked(self, errand: _Errand, name: str, seen: Seen) -> _Looked:
         count = len(seen.shape.times_s) if seen.shape.times_s is not None else 1
+        request = errand.order.request
+        requested = {backend: seen.found[backend] for backend in request.backend}
         # The asset is named, because a list of several cannot be matched to its rows otherwise.
         errors = tuple(
-            f"{backend}: {each} ({name})" for backend, each in seen.found.items() if isinstance(each, BackendError)
+            f"{backend}: {each} ({name})" for backend, each in requested.items() if isinstance(each, BackendError)
         )
-        found = {backend: each for backend, each in seen.found.items() if not isinstance(each, BackendError)}
+        found = {
+            backend: [only(entries, request.feature) for entries in each]
+            for backend, each in requested.items()
+            if not isinstance(each, BackendError)
+        }
         if errors and not found:  # nobody could look: an asset without entries would pass for one that was looked at
             return _Looked(None, (), 0, errors)
         for backend in found:
-            self._metrics.looked_at(backend, errand.questions[backend].features, count)
+            self._metrics.looked_at(backend, self._backends[backend].features & frozenset(request.feature), count)
         frames = [merged([entries[index] for entries in found.values()]) for index in range(count)]
-        asset = as_json(name, seen.shape, frames, errand.order.request.tag_score, errand.order.asked)
+        asset = as_json(name, seen.shape, frames, request.tag_score, errand.order.asked)
         return _Looked(asset, tuple(found), count, errors)
 
 

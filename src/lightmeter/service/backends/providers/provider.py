@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from importlib.util import find_spec
 from typing import Final, Protocol
 
 from pydantic import SecretStr
@@ -73,6 +74,7 @@ class Provider:
         key_variable: Environment variable with the key; None: it needs no key.
         secret_variable: Environment variable with a second secret, where a key is a pair.
         extra: The extra of this package that its adapter needs; None: none.
+        package: The module that the extra installs.
     """
 
     name: str
@@ -84,6 +86,12 @@ class Provider:
     key_variable: str | None = None
     secret_variable: str | None = None
     extra: str | None = None
+    package: str | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package that the adapter needs is there; nothing is imported."""
+        return self.package is None or find_spec(self.package.partition(".")[0]) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,290 @@
+"""Every back end that this installation knows: what it offers, what it costs, and why it cannot be used.
+
+They come from four places: the table of local back ends, the tables of providers, the entry points of other packages,
+and the operator's settings. Listing them loads no model and calls nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any, Final, TypeAlias
+
+from pydantic import SecretStr
+
+from lightmeter.errors import LightmeterError, SettingsError
+from lightmeter.pricing.rates import RateTable, default_rates
+from lightmeter.service.backends.base import Backend, ComposingBackend
+from lightmeter.service.backends.configured import Alias, ProviderTable, millicredits, read_tables
+from lightmeter.service.backends.providers.provider import NO_METRICS, Provider, ProviderMetrics, ProviderSettings
+from lightmeter.service.backends.providers.table import PROVIDERS
+from lightmeter.service.backends.registry import BUILTIN, GROUP, Builtin, import_target
+from lightmeter.settings import Settings, read_settings
+
+__all__ = ["AnyBackend", "Catalog", "CatalogEntry", "read_catalog"]
+
+AnyBackend: TypeAlias = Backend | ComposingBackend
+
+PROVIDER_TERMS: Final = "the provider's terms"
+"""Shown as the licence of a model that runs elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """One back end, before it is loaded.
+
+    Attributes:
+        name: What requests call it.
+        features: Features that it offers.
+        model: Model behind it; empty if it does not say.
+        licence: Licence of the model, or whose terms apply; empty if it does not say.
+        local: Whether pictures stay on this machine.
+        default: Whether a request that names no back end uses it.
+        prices: Millicredits for each image or frame, by feature.
+        reason: Why it cannot be used; None if it can.
+        alias_of: The back end that answers in its place; None if it answers itself.
+        make: Makes the back end.
+    """
+
+    name: str
+    features: frozenset[str]
+    model: str
+    licence: str
+    local: bool
+    default: bool
+    prices: Mapping[str, int]
+    reason: str | None
+    alias_of: str | None
+    make: Callable[[ProviderMetrics], AnyBackend]
+
+
+class Catalog:
+    """All back ends by name, sorted.
+
+    Args:
+        entries: In any order; names are unique.
+    """
+
+    def __init__(self, entries: Sequence[CatalogEntry]) -> None:
+        self.entries: Mapping[str, CatalogEntry] = {
+            entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)
+        }
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """Names that can be used and answer themselves."""
+        return tuple(name for name, entry in self.entries.items() if entry.reason is None and entry.alias_of is None)
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Names for which another back end answers."""
+        return {name: entry.alias_of for name, entry in self.entries.items() if entry.alias_of}
+
+    @property
+    def defaults(self) -> tuple[str, ...]:
+        """Available back ends that a request without `backend` uses."""
+        return tuple(name for name in self.available if self.entries[name].default)
+
+    def rates(self, table: RateTable | None = None) -> RateTable:
+        """The price table with the prices of all entries in it.
+
+        Args:
+            table: What to start from; the shipped table unless given.
+        """
+        table = table or default_rates()
+        rates = table.with_rates({name: entry.prices for name, entry in self.entries.items()})
+        local = tuple(name for name, entry in self.entries.items() if entry.local)
+        return replace(rates, local=local)
+
+    def required(self, name: str) -> CatalogEntry:
+        """The entry of a back end that is to be used.
+
+        Raises:
+            SettingsError: there is none, or it cannot be used; the message says why.
+        """
+        entry = self.entries.get(name)
+        if entry is None:
+            raise SettingsError(f"There is no back end {name!r}.", hint=f"Known back ends: {', '.join(self.entries)}.")
+        if entry.reason is not None:
+            raise SettingsError(f"Back end {name!r} is not available: {entry.reason}")
+        return entry
+
+    def load(self, name: str, metrics: ProviderMetrics = NO_METRICS) -> AnyBackend:
+        """Make the back end called `name`; its model is loaded by its `warm`, not here.
+
+        Raises:
+            SettingsError: there is none, it cannot be used, or it does not import.
+        """
+        return self.required(name).make(metrics)
+
+
+def read_catalog(settings: Settings | None = None) -> Catalog:
+    """List every back end that this installation knows.
+
+    Args:
+        settings: The operator's; read when not given.
+
+    Raises:
+        SettingsError: a table of the settings is wrong; the message names it.
+    """
+    settings = settings or read_settings()
+    tables = read_tables(settings.backends)
+    entries: dict[str, CatalogEntry] = {}
+    for point in entry_points(group=GROUP):
+        entries[point.name.lower()] = _installed(point.name.lower(), point.value)
+    for name, builtin in BUILTIN.items():
+        entries[name] = _builtin(name, builtin, settings)
+    for name, row in PROVIDERS.items():
+        entries[name] = _provider(name, row, ProviderTable())
+    for name, table in tables.items():
+        if not isinstance(table, Alias):
+            entries[name] = _configured(name, table, entries.get(name))
+    for name, table in tables.items():
+        if isinstance(table, Alias):
+            entries[name] = _alias(name, table.target, entries)
+    return Catalog(list(entries.values()))
+
+
+def _shipped(name: str, features: frozenset[str]) -> dict[str, int]:
+    """Prices of the shipped table; what is not in it costs nothing."""
+    prices = default_rates().rates.get(name, {})
+    return {feature: prices.get(feature, 0) for feature in sorted(features)}
+
+
+def _builtin(name: str, builtin: Builtin, settings: Settings) -> CatalogEntry:
+    missing = builtin.setting is not None and getattr(settings, builtin.setting) is None
+    variable = f"LIGHTMETER_{(builtin.setting or '').upper()}"
+    return CatalogEntry(
+        name=name,
+        features=builtin.features,
+        model=builtin.model,
+        licence=builtin.licence,
+        local=True,
+        default=True,
+        prices=_shipped(name, builtin.features),
+        reason=f"{variable} is not set." if missing else None,
+        alias_of=None,
+        make=partial(_make_builtin, name, builtin, settings),
+    )
+
+
+def _make_builtin(name: str, builtin: Builtin, settings: Settings, _: ProviderMetrics) -> AnyBackend:
+    cls = import_target(name, builtin.target)
+    if builtin.setting is None:
+        return _checked(name, builtin.target, cls())
+    return _checked(name, builtin.target, cls(getattr(settings, builtin.setting)))
+
+
+def _installed(name: str, target: str) -> CatalogEntry:
+    """A back end of another package: its class says what it offers and what that costs."""
+    entry = CatalogEntry(name, frozenset(), "", "", local=True, default=True, prices={}, reason=None, alias_of=None,
+                         make=lambda _: _checked(name, target, import_target(name, target)()))  # fmt: skip
+    try:
+        cls = import_target(name, target)
+        features = frozenset(getattr(cls, "features", ()))
+        given = getattr(cls, "prices", {})
+        prices = {
+            feature: millicredits(given.get(feature, 0), f"Back end {name!r}: price of {feature}")
+            for feature in sorted(features)
+        }
+    except LightmeterError as error:
+        return replace(entry, reason=str(error))
+    return replace(
+        entry,
+        features=features,
+        model=str(getattr(cls, "model", "")),
+        licence=str(getattr(cls, "licence", "")),
+        local=bool(getattr(cls, "local", True)),
+        prices=prices,
+    )
+
+
+def _checked(name: str, target: str, made: Any) -> AnyBackend:
+    if not isinstance(made, Backend | ComposingBackend):
+        raise SettingsError(f"Back end {name!r} ({target}) lacks a part of the Backend protocol.")
+    return made
+
+
+def _configured(name: str, table: ProviderTable, known: CatalogEntry | None) -> CatalogEntry:
+    kind = table.kind or name
+    row = PROVIDERS.get(kind)
+    if row is None:
+        if known is not None and table.kind is None:  # a local back end: only its price and its defaults can be set
+            return _with_prices(known, table)
+        raise SettingsError(
+            f"[backends.{name}]: there is no kind {kind!r}.",
+            hint=f"Kinds: {', '.join(PROVIDERS)}.",
+        )
+    return _provider(name, row, table)
+
+
+def _with_prices(entry: CatalogEntry, table: ProviderTable) -> CatalogEntry:
+    prices = {**entry.prices, **table.millicredits}
+    return replace(entry, prices=prices, default=entry.default if table.default is None else table.default)
+
+
+def _provider(name: str, row: Provider, table: ProviderTable) -> CatalogEntry:
+    features = frozenset(table.features or row.features)
+    settings = ProviderSettings(
+        name=name,
+        base_url=_address(row, table).rstrip("/"),
+        model=table.model or row.model or "",
+        api_key=_secret(table.key_variable or row.key_variable),
+        api_secret=_secret(table.secret_variable or row.secret_variable),
+        features=features,
+        concurrency=table.concurrency,
+        timeout_s=table.timeout_s,
+        max_attempts=table.max_attempts,
+        options=table.options,
+    )
+    return CatalogEntry(
+        name=name,
+        features=features,
+        model=settings.model,
+        licence=PROVIDER_TERMS,
+        local=False,
+        default=bool(table.default),
+        prices={**_shipped(name, features), **table.millicredits},
+        reason=_missing(name, row, table, settings),
+        alias_of=None,
+        make=lambda metrics: _checked(
+            name, row.adapter, import_target(name, row.adapter)(replace(settings, metrics=metrics))
+        ),
+    )
+
+
+def _address(row: Provider, table: ProviderTable) -> str:
+    named = os.environ.get(row.base_url_variable, "").strip() if row.base_url_variable else ""
+    return table.base_url or named or row.base_url or ""
+
+
+def _secret(variable: str | None) -> SecretStr | None:
+    value = os.environ.get(variable, "").strip() if variable else ""
+    return SecretStr(value) if value else None
+
+
+def _missing(name: str, row: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
+    """What the operator must still do before this provider can be called, as a sentence; None if nothing."""
+    if row.extra is not None and not row.is_installed:
+        return f"Its package is missing: pip install 'lightmeter[{row.extra}]'."
+    if not settings.base_url:
+        variable = f"{row.base_url_variable}, or " if row.base_url_variable else ""
+        return f"Its address is not set: set {variable}base_url in [backends.{name}]."
+    if not settings.model and row.model is None:
+        return f"Its model is not set: set model in [backends.{name}]."
+    key_variable, secret_variable = table.key_variable or row.key_variable, table.secret_variable or row.secret_variable
+    if key_variable and settings.api_key is None:
+        return f"Its key is not set: set {key_variable}."
+    if secret_variable and settings.api_secret is None:
+        return f"Its key is not set: set {secret_variable}."
+    return None
+
+
+def _alias(name: str, target: str, entries: Mapping[str, CatalogEntry]) -> CatalogEntry:
+    if target not in entries or target == name:
+        known = ", ".join(sorted(entries))
+        raise SettingsError(f"[backends] {name}: there is no back end {target!r}.", hint=f"Known back ends: {known}.")
+    return replace(entries[target], name=name, alias_of=target, default=False)

@@ -1,0 +1,126 @@
+"""The tables `[backends.NAME]` of the settings file, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lightmeter.errors import SettingsError
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
+from lightmeter.pricing.rates import MILLICREDITS
+from lightmeter.service.backends.providers.provider import DEFAULT_ATTEMPTS, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
+
+__all__ = ["Alias", "ProviderTable", "millicredits", "read_tables"]
+
+_MOST_CREDITS: Final = Decimal(10**9)
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """`NAME = "OTHER"`: requests for one name are answered by another back end."""
+
+    target: str
+
+
+class ProviderTable(BaseModel):
+    """A provider, or any endpoint that speaks a provider's protocol.
+
+    Attributes:
+        kind: The provider whose protocol it speaks; None: the one of this name.
+        base_url: Address of its interface; None: the provider's own.
+        model: Model to call; None: the default one.
+        key_variable: Environment variable that holds the key; None: the provider's own.
+        secret_variable: Environment variable of the second half of a key; None: the provider's own.
+        features: Features to offer; empty: all that the adapter can.
+        concurrency: Calls at the same time.
+        timeout_s: Longest wait for one answer, in seconds.
+        max_attempts: Calls for one picture at most.
+        default: Whether requests that name no back end use it; None: providers are not used so.
+        prices: Credits for each image or frame, by feature; empty: those of the shipped table, or none.
+        options: Further settings of the adapter alone, such as a region.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str | None = None
+    base_url: str | None = Field(default=None, pattern=r"^https?://")
+    model: str | None = Field(default=None, min_length=1)
+    key_variable: str | None = None
+    secret_variable: str | None = None
+    features: tuple[str, ...] = ()
+    concurrency: int = Field(default=DEFAULT_CONCURRENCY, ge=1, le=256)
+    timeout_s: float = Field(default=DEFAULT_TIMEOUT_S, gt=0, le=3600)
+    max_attempts: int = Field(default=DEFAULT_ATTEMPTS, ge=1, le=20)
+    default: bool | None = None
+    prices: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def millicredits(self) -> dict[str, int]:
+        """The prices in millicredits.
+
+        Raises:
+            SettingsError: one is not a number of whole millicredits, 0 or more.
+        """
+        return _prices(self.prices)
+
+
+def _prices(prices: Mapping[str, Any]) -> dict[str, int]:
+    for feature in prices:
+        if feature not in (*FEATURES, *EXTRA_FEATURES):
+            raise SettingsError(
+                f"prices: there is no feature {feature!r}.",
+                hint=f"Features: {', '.join((*FEATURES, *EXTRA_FEATURES))}.",
+            )
+    return {feature: millicredits(price, f"price of {feature}") for feature, price in prices.items()}
+
+
+def millicredits(price: Any, what: str) -> int:
+    """Credits as whole millicredits: 0.15 → 150.
+
+    Args:
+        price: Credits, 0 or more; a number or its text.
+        what: What it is the price of, for the message.
+
+    Raises:
+        SettingsError: it is no number, negative, or finer than a millicredit.
+    """
+    try:
+        exact = Decimal(str(price)) * MILLICREDITS
+    except InvalidOperation:
+        exact = Decimal("NaN")
+    if isinstance(price, bool) or not exact.is_finite() or not 0 <= exact <= _MOST_CREDITS * MILLICREDITS:
+        raise SettingsError(f"{what}: {price!r} is not a number of credits, 0 or more.")
+    if exact != exact.to_integral_value():
+        raise SettingsError(f"{what}: {price!r} is finer than a thousandth of a credit.")
+    return int(exact)
+
+
+def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | Alias]:
+    """Check the tables of the settings, by lowercase name.
+
+    Raises:
+        SettingsError: one is wrong; the message names it and the entry.
+    """
+    return {name.strip().lower(): _table(name, value) for name, value in tables.items()}
+
+
+def _table(name: str, value: Any) -> ProviderTable | Alias:
+    if isinstance(value, str):
+        return Alias(value.strip().lower())
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"[backends] {name}: {value!r} is neither a table nor the name of a back end.")
+    try:
+        table = ProviderTable.model_validate(value)
+        _ = table.millicredits
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(f"[backends.{name}] {where}: {first['msg']}.") from error
+    except SettingsError as error:
+        raise SettingsError(f"[backends.{name}] {error}", hint=error.hint) from error
+    return table

@@ -1,0 +1,168 @@
+"""One sentence about a picture, composed from what other local back ends found: no language model.
+
+It is honest about itself: the source of its descriptions is `template`. It names what was found, and it does not know
+how the things in a picture relate. It knows no role, no prompt and no language but English.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from lightmeter.errors import BackendError
+from lightmeter.media.oklab import srgb_to_oklab
+from lightmeter.models.response import Description, Entries
+from lightmeter.service.backends.base import AnalysisOptions
+
+__all__ = ["LEAST_TAG_SCORE", "MOST_TAGS", "Template", "sentence"]
+
+LEAST_TAG_SCORE: Final = 0.5
+"""Tags below this score are more often wrong than right, and are not mentioned."""
+
+MOST_TAGS: Final = 3
+"""Tags in a sentence."""
+
+MOST_COLORS: Final = 2
+"""Colours in a sentence."""
+
+MOST_TEXT_CHARS: Final = 80
+"""Characters of read text in a sentence."""
+
+COLOR_WORDS: Final = {
+    "black": "101010",
+    "dark grey": "444444",
+    "grey": "808080",
+    "light grey": "bfbfbf",
+    "white": "f8f8f8",
+    "red": "c81e1e",
+    "dark red": "6e1010",
+    "orange": "f08a24",
+    "brown": "7a4a22",
+    "beige": "d9c3a0",
+    "yellow": "f2d92e",
+    "olive": "78782a",
+    "green": "2f9e3a",
+    "dark green": "1c4a22",
+    "light green": "9ad48f",
+    "teal": "1f8a8a",
+    "blue": "2a5fc4",
+    "dark blue": "16295c",
+    "light blue": "9cc6ea",
+    "purple": "7a3fa0",
+    "pink": "ee9dbb",
+    "magenta": "c42a86",
+}
+"""Everyday words for colours, each with one sRGB colour that most people call so; our own choice."""
+
+NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+class Template:
+    """Back end `template`: feature `descriptions`, composed from the entries of other back ends.
+
+    It cannot say more than they found, and repeats their mistakes.
+    """
+
+    name = "template"
+    features = frozenset({"descriptions"})
+    model = "one sentence from the tags, faces, texts and colours of the other local back ends, no model"
+    licence = "Apache-2.0"
+    builds_on: Mapping[str, frozenset[str]] = {
+        "imagenet": frozenset({"tags"}),
+        "palette": frozenset({"colors"}),
+    }
+
+    def compose(self, found: Mapping[str, Entries], options: AnalysisOptions) -> Entries:  # noqa: ARG002 (no option changes the sentence)
+        """Compose the sentence about one picture.
+
+        Args:
+            found: Entries by back end; those of `builds_on` that failed are absent.
+            options: Role, language and prompt; they have no influence.
+
+        Raises:
+            BackendError: none of the other back ends answered.
+        """
+        if not found:
+            raise BackendError("has nothing to describe: no other local back end answered")
+        return Entries(descriptions=[Description(description=sentence(list(found.values())), source=self.name)])
+
+
+def sentence(found: Sequence[Entries]) -> str:
+    """One sentence that names what was found, and says so where nothing was."""
+    subject = _subject(found)
+    parts = [subject] if subject else []
+    colors = _colors(found)
+    if colors:
+        parts.append(f"mostly {_listed(colors)}" if parts else f"mainly in {_listed(colors)}")
+    text = _text(found)
+    if text:
+        parts.append(f"with the text “{text}”")
+    if not parts:
+        return "A picture in which nothing was recognised."
+    if not subject:
+        parts.insert(0, "A picture")
+        return " ".join(parts) + "."
+    return ", ".join(parts) + "."
+
+
+def _subject(found: Sequence[Entries]) -> str:
+    """People first, then the tags with the best scores."""
+    people = _people(found)
+    tags = [name for name in _tags(found) if not (people and name.lower() in {"person", "people"})]
+    things = _listed(tags[:MOST_TAGS])
+    if people and things:
+        return f"A picture of {people}; it shows {things}"
+    if people or things:
+        return f"A picture of {people or things}"
+    return ""
+
+
+def _people(found: Sequence[Entries]) -> str:
+    faces = sum(len(entries.faces or []) for entries in found)
+    if faces:
+        count = NUMBERS[faces] if faces < len(NUMBERS) else str(faces)
+        return f"{count} {'person' if faces == 1 else 'people'}"
+    return ""
+
+
+def _tags(found: Sequence[Entries]) -> list[str]:
+    """Names by falling score, each once."""
+    best: dict[str, float] = {}
+    for entries in found:
+        for name, tags in entries.tags.items():
+            score = max((tag.score or 0.0 for tag in tags), default=0.0)
+            if score >= LEAST_TAG_SCORE:
+                best[name] = max(score, best.get(name, 0.0))
+    return sorted(best, key=lambda name: -best[name])
+
+
+def _colors(found: Sequence[Entries]) -> list[str]:
+    """Words for the largest colours, each once."""
+    entries: list[Any] = [color for each in found for colors in each.colors.values() for color in colors]
+    entries.sort(key=lambda color: -(color.pixel_fraction or 0.0))
+    return list(dict.fromkeys(color_word(color.hex) for color in entries))[:MOST_COLORS]
+
+
+def _text(found: Sequence[Entries]) -> str:
+    words = " ".join(text.text for each in found for text in each.texts or [] if text.text)
+    shown = " ".join(words.split())
+    return shown if len(shown) <= MOST_TEXT_CHARS else shown[:MOST_TEXT_CHARS].rsplit(" ", 1)[0] + "…"
+
+
+def _listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    if len(words) < 2:  # noqa: PLR2004 (a list needs two)
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def color_word(code: str) -> str:
+    """The everyday word whose colour is nearest in Oklab; `code` is `#rrggbb`."""
+    lab = srgb_to_oklab(np.array([list(bytes.fromhex(code.removeprefix("#")))]) / 255.0)
+    return _WORDS[int(((_LABS - lab) ** 2).sum(axis=1).argmin())]
+
+
+_WORDS: Final = tuple(COLOR_WORDS)
+_LABS: Final = srgb_to_oklab(np.array([list(bytes.fromhex(code)) for code in COLOR_WORDS.values()]) / 255.0)

@@ -1,0 +1,57 @@
+"""One sentence out of what the others found: it names what was found, and invents nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightmeter.errors import BackendError
+from lightmeter.models.response import Color, Entries, Face, Tag, Text
+from lightmeter.service.backends.base import AnalysisOptions
+from lightmeter.service.backends.template import LEAST_TAG_SCORE, Template, color_word, sentence
+
+
+def tagged(**scores):
+    return Entries(tags={name: [Tag(name=name, score=score)] for name, score in scores.items()})
+
+
+def test_it_names_tags_people_colours_and_text():
+    """All that was found stands in one sentence, people first."""
+    found = [
+        tagged(cat=0.97, sofa=0.8, comet=0.1),
+        Entries(faces=[Face(), Face()]),
+        Entries(texts=[Text(text="Open"), Text(text="daily")]),
+        Entries(colors={"#1e46c8": [Color(hex="#1e46c8", pixel_fraction=0.6)]}),
+    ]
+    said = sentence(found)
+    assert said == "A picture of two people; it shows cat and sofa, mostly blue, with the text “Open daily”."
+
+
+def test_nothing_found_is_said():
+    """A picture without entries gets a sentence that says so."""
+    assert sentence([Entries()]) == "A picture in which nothing was recognised."
+
+
+def test_no_answer_is_an_error():
+    """Where no other back end answered, there is no sentence."""
+    with pytest.raises(BackendError, match="nothing to describe"):
+        Template().compose({}, AnalysisOptions())
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{3,8}", fullmatch=True), st.floats(0, 1), max_size=8))
+def test_only_likely_tags_are_named(scores):
+    """No tag below the least score is in the sentence, and it is one sentence."""
+    said = sentence([tagged(**scores)])
+    words = set(said.replace(",", " ").replace(".", " ").split())
+    template = {"A", "picture", "of", "in", "which", "nothing", "was", "recognised", "and", "it", "shows"}
+    assert words - template <= {name for name, score in scores.items() if score >= LEAST_TAG_SCORE}
+    assert said.count(".") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "word"), [("#000000", "black"), ("#ffffff", "white"), ("#ff0000", "red"), ("#87cefa", "light blue")]
+)
+def test_colours_have_everyday_words(code, word):
+    """A colour is called what people call it."""
+    assert color_word(code) == word
