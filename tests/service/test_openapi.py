@@ -8,10 +8,17 @@ import jsonschema
 import pytest
 
 from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.response import BackendOffer, Backends
 from lightmeter.models.vocabulary import FEATURES, ROLES
 from lightmeter.service.http.openapi import document
 
-DOCUMENT = document({"palette": frozenset({"colors"}), "imagenet": frozenset({"tags"})})
+OFFERS = Backends(
+    backends=[
+        BackendOffer(name="palette", features={"colors": 0.2}),
+        BackendOffer(name="imagenet", features={"tags": 0.15}, model="EfficientNet", licence="Apache-2.0"),
+    ]
+)
+DOCUMENT = document(OFFERS)
 
 
 def operations() -> Iterator[tuple[str, str, dict]]:
@@ -89,7 +96,7 @@ def test_requests_hold_every_parameter_and_its_values():
     assert all(field["description"] for field in fields.values())
     for name in ("url", "file", "file_name", "backend", "feature"):
         assert [kind["type"] for kind in fields[name]["anyOf"]] == ["string", "array", "null"]
-    assert "imagenet, palette" in fields["backend"]["description"]
+    assert "palette (colors); imagenet (tags, EfficientNet, Apache-2.0)" in fields["backend"]["description"]
     assert fields["feature"]["anyOf"][0]["enum"] == [*FEATURES, ""]
     assert fields["role"]["anyOf"][0]["enum"] == list(ROLES)
     told = {name: fields[name]["default"] for name in ("tag_score", "capture_interval", "max_frames")}
