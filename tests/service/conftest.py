@@ -29,7 +29,6 @@ from lightmeter.testing import tiny_jpeg, tiny_png, tiny_video
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"
 JSON = {"Content-Type": "application/json"}
-THREE = ("imagenet", "opennsfw", "palette")
 POLLS = 600
 VIDEO_FRAMES = 25
 """At ten a second: captures at 0, 1 and 2 s."""
@@ -267,7 +266,6 @@ async def starting(portal, tmp_path):
     async def begin(**config):
         database = config.pop("database", f"sqlite:///{tmp_path / 'own.db'}")
         options = {"backends": ("palette",), "allow_private": True, **config}
-        options.setdefault("backends", THREE)  # quick to load
         service = await portal.call(start(ServiceConfig(database=database, **options)))
         service.database = database
         running.append(service)

@@ -1,0 +1,115 @@
+"""A back end that composes from others: they look for it, and only what the request names is answered and charged."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+from lightmeter.errors import BackendError
+from lightmeter.models.response import Description, Entries, Tag
+from lightmeter.service.backends.base import BackendTraits
+from lightmeter.service.backends.catalog import Catalog, CatalogEntry
+
+CAT = Path(__file__).parents[2] / "data" / "media" / "chelsea.jpg"
+
+
+class Tagger:
+    """Finds `thing` in every picture, or fails."""
+
+    name = "tagger"
+    features = frozenset({"tags"})
+    traits = BackendTraits()
+
+    def __init__(self, *, fails=False):
+        self.fails = fails
+        self.calls = 0
+
+    def warm(self):
+        """Nothing to load."""
+
+    def analyze(self, pictures, features, options):
+        """One tag for each picture."""
+        self.calls += 1
+        if self.fails:
+            raise BackendError("it is dark")
+        return [Entries(tags={"thing": [Tag(name="thing", score=1.0, source="tagger")]}) for _ in pictures]
+
+
+class Teller:
+    """Tells how many tags were found, or that it has nothing."""
+
+    name = "teller"
+    features = frozenset({"descriptions"})
+    builds_on = {"tagger": frozenset({"tags"})}  # noqa: RUF012 (a constant of a test)
+
+    def compose(self, found, options):
+        """One description."""
+        if not found:
+            raise BackendError("has nothing to tell")
+        return Entries(descriptions=[Description(description=f"{len(found['tagger'].tags)} tags", source="teller")])
+
+
+def catalog(tagger, teller):
+    def entry(made, price):
+        prices = dict.fromkeys(made.features, price)
+        return CatalogEntry(
+            name=made.name,
+            features=made.features,
+            model="m",
+            licence="l",
+            local=True,
+            default=True,
+            prices=prices,
+            reason=None,
+            alias_of=None,
+            make=lambda _: made,
+        )
+
+    return Catalog([entry(tagger, 1000), entry(teller, 2000)])
+
+
+async def test_it_is_answered_alone_and_charged_alone(starting, calling, encoded):
+    """What was found on behalf of the composing back end is neither in the answer nor on the bill."""
+    service = await starting(catalog=catalog(Tagger(), Teller()), backends=("teller",))
+    body = (await (await calling(service)).ask(file=encoded())).body
+    (asset,) = body["all"]["assets"]
+    assert asset["descriptions"] == [{"description": "1 tags", "source": "teller"}]
+    assert (asset["tags"], body["credits_paid"], body["all"]["errors"]) == ({}, 2, [])
+
+
+async def test_both_look_once(starting, calling, encoded):
+    """A back end that is requested and needed by another looks at a picture once, and both are charged."""
+    tagger = Tagger()
+    service = await starting(catalog=catalog(tagger, Teller()), backends=None)
+    body = (await (await calling(service)).ask(file=encoded(), feature=["tags", "descriptions"])).body
+    (asset,) = body["all"]["assets"]
+    assert asset["descriptions"]
+    assert asset["tags"]
+    assert (tagger.calls, body["credits_paid"]) == (1, 3)
+
+
+async def test_a_failure_below_is_a_sentence(starting, calling, encoded):
+    """Where nothing was found to build on, the composing back end fails with its own sentence, and costs nothing."""
+    service = await starting(catalog=catalog(Tagger(fails=True), Teller()), backends=("teller",))
+    body = (await (await calling(service)).ask(file=encoded(), file_name="a.png")).body
+    assert body["all"]["errors"] == ["teller: has nothing to tell (a.png)"]
+    assert body["credits_paid"] == 0
+
+
+async def test_every_frame_of_a_video_is_composed(starting, calling, site):
+    """A video has a description for each of its frames."""
+    service = await starting(catalog=catalog(Tagger(), Teller()), backends=("teller",), allow_private=True)
+    caller = await calling(service)
+    done = await caller.finished(await caller.ask(url=site.url("video/tiny.avi")))
+    (asset,) = done["all"]["assets"]
+    assert [len(frame["descriptions"]) for frame in asset["frames"]] == [1, 1, 1]
+
+
+async def test_the_template_describes_a_photograph(starting, calling):
+    """The real template names what the real models see in the sample photograph of a cat."""
+    service = await starting(backends=("template",))
+    content = base64.b64encode(CAT.read_bytes()).decode()
+    body = (await (await calling(service)).ask(file=content, feature="descriptions")).body
+    (description,) = body["all"]["assets"][0]["descriptions"]
+    assert description["source"] == "template"
+    assert "cat" in description["description"]
