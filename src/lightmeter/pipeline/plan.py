@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -255,12 +255,21 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
         price_per_image_milli=price,
         options=options,
         base_url=options.base_url or settings.base_url,
-        advice=tuple(advice(rates, named, options.features)),
+        advice=(*advice(rates, named, options.features), *_provider_notes(rates, options, settings)),
         needs_consent=_consent_needed(options, settings, service),
         service=service,
         folder=scratch.path,
         kept=scratch,
     )
+
+
+def _provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
+    """What a user of the embedded service must know who names a provider: its credits are play money, the bill is not."""
+    if not is_embedded(options, settings):
+        return
+    for name in options.backends:
+        if name in rates.rates and name not in rates.local:
+            yield f"{name} is a provider: pictures are sent to it, and it charges its own account beside these credits."
 
 
 def _reused_frames(db: apsw.Connection) -> FrameRange:
