@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lightmeter.cli.demo import serve_folder
+from lightmeter.service.backends.providers.table import PROVIDERS
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data"
@@ -48,8 +49,19 @@ def state(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_provider_keys():
+    """No test can reach a provider: keys and addresses of the user's environment are out of sight."""
+    with pytest.MonkeyPatch.context() as patch:
+        for row in PROVIDERS.values():
+            for variable in (row.key_variable, row.secret_variable, row.base_url_variable):
+                if variable:
+                    patch.delenv(variable, raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
-def environment(cache, state, tmp_path_factory):
+def environment(_no_provider_keys, cache, state, tmp_path_factory):
     """The environment of commands under test: no key, no service, no settings but those a test adds."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTMETER_", "PREFECT_"))}
     kept.pop("PYTHONDONTWRITEBYTECODE", None)

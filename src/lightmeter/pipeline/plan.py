@@ -35,6 +35,7 @@ from lightmeter.pipeline.preflight import ServiceInfo
 from lightmeter.pipeline.price_table import price_of, prices_named, rates_for
 from lightmeter.pipeline.reuse import reuse_answers
 from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
+from lightmeter.pricing.rates import RateTable
 from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
 
@@ -264,7 +265,7 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
 
 
 def _provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
-    """What a user of the embedded service must know who names a provider: its credits are play money, the bill is not."""
+    """Notes on providers that the embedded service would call: its credits are play money, their bills are not."""
     if not is_embedded(options, settings):
         return
     for name in options.backends:
