@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -72,13 +73,14 @@ class DescriptionProvider(ABC):
         self.client = open_client(settings, credentials)
         self._secrets = secrets_of(settings)
         self._retries = Retries(settings)
+        weakref.finalize(self, self.client.close)
 
     def warm(self) -> None:
         """Load the price list. The provider is not called."""
         load_prices()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; who forgets it has them closed with the last reference to this object."""
         self.client.close()
 
     def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:
