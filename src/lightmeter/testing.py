@@ -1,28 +1,45 @@
 """Stand-ins for tests, yours and ours: tiny real media, made in a moment, the same bytes each time, and odd services.
 
 Nothing here pretends: the pictures and videos are valid files that every decoder reads (but for the time stamps of
-`stamped_video`), and `odd_service` is the real service with faults on purpose.
+`stamped_video`), `odd_service` is the real service with faults on purpose, and `openai_stub` is a real HTTP server.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import orjson
+from aiohttp import web
 from numpy.typing import NDArray
 
 from lightmeter import atomic
 from lightmeter.media.image import encode_jpeg
 from lightmeter.portal import Portal
 
-__all__ = ["blank_picture", "odd_service", "stamped_video", "tiny_jpeg", "tiny_picture", "tiny_png", "tiny_video"]
+__all__ = [
+    "OpenAIStub",
+    "StubAnswer",
+    "StubRequest",
+    "blank_picture",
+    "chat_completion",
+    "odd_service",
+    "openai_stub",
+    "stamped_video",
+    "tiny_jpeg",
+    "tiny_picture",
+    "tiny_png",
+    "tiny_video",
+]
 
 _AVI_HAS_INDEX: Final = 0x10
 _AVI_KEY_FRAME: Final = 0x10
@@ -176,4 +193,154 @@ def odd_service(
             finally:
                 portal.run(running.close())
     finally:
+        portal.close()
+
+
+@dataclass(frozen=True, slots=True)
+class StubRequest:
+    """One request that a stub received.
+
+    Attributes:
+        method: Such as `POST`.
+        path: With the query string.
+        headers: By lowercase name.
+        content: The body as it came.
+        body: The body decoded from JSON; None where it is none.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    content: bytes
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StubAnswer:
+    """What a stub answers.
+
+    Attributes:
+        body: Sent as JSON; text and bytes as they are.
+        status: HTTP status.
+        headers: Further headers.
+        delay_s: Seconds before the answer.
+        drip_s: Seconds after each byte of the body; 0: it is sent at once.
+        is_reset: Whether the connection is closed instead.
+    """
+
+    body: object = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    drip_s: float = 0.0
+    is_reset: bool = False
+
+    @property
+    def content(self) -> bytes:
+        """The body as it is sent."""
+        if isinstance(self.body, str):
+            return self.body.encode()
+        return self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
+
+
+@dataclass(slots=True)
+class OpenAIStub:
+    """A stub that runs.
+
+    Attributes:
+        origin: Its address, without a path.
+        answer: Makes each answer; can be replaced at any time. A text is the description of a `chat_completion`.
+        requests: What it has received, in order.
+    """
+
+    origin: str
+    answer: Callable[[StubRequest], StubAnswer | str]
+    requests: list[StubRequest] = field(default_factory=list)
+
+    @property
+    def base_url(self) -> str:
+        """What `OPENAI_BASE_URL` is set to."""
+        return f"{self.origin}/v1"
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        content = await request.read()
+        try:
+            body = orjson.loads(content)
+        except ValueError:
+            body = None
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        received = StubRequest(request.method, request.path_qs, headers, content, body)
+        self.requests.append(received)
+        made = self.answer(received)
+        answer = StubAnswer(chat_completion(made)) if isinstance(made, str) else made
+        await asyncio.sleep(answer.delay_s)
+        if answer.is_reset and request.transport is not None:
+            request.transport.abort()
+            return web.Response()
+        response = web.StreamResponse(
+            status=answer.status, headers={"Content-Type": "application/json", **answer.headers}
+        )
+        response.content_length = len(answer.content)
+        await response.prepare(request)
+        pieces = [bytes([byte]) for byte in answer.content] if answer.drip_s else [answer.content]
+        for piece in pieces:
+            await response.write(piece)
+            await asyncio.sleep(answer.drip_s)
+        return response
+
+
+def chat_completion(text: str | None, **message: object) -> dict[str, Any]:
+    """The body of an OpenAI chat completion with one choice.
+
+    Args:
+        text: Content of the message.
+        message: Further fields of it, such as `refusal`.
+    """
+    return {
+        "id": "chatcmpl-stub",
+        "object": "chat.completion",
+        "created": 1_767_225_600,
+        "model": "stub-model",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": text, "refusal": None, **message},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 900, "completion_tokens": 30, "total_tokens": 930},
+    }
+
+
+@contextmanager
+def openai_stub(answer: Callable[[StubRequest], StubAnswer | str] | None = None) -> Iterator[OpenAIStub]:
+    """An HTTP server on loopback, in a thread of its own, that answers like an OpenAI-compatible provider.
+
+    It answers every path and method alike, and checks nothing: `requests` shows what was sent.
+
+    Args:
+        answer: Makes each answer, in the server's thread; by default the description "A picture.".
+
+    Example:
+        >>> with openai_stub(lambda request: "A cat on a mat.") as stub:  # doctest: +SKIP
+        ...     client = openai.OpenAI(base_url=stub.base_url, api_key="any")
+    """
+    portal = Portal("lightmeter-openai-stub")
+    stub = OpenAIStub("", answer or (lambda _: "A picture."))
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_route("*", "/{path:.*}", stub.respond)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+
+    async def serve() -> None:
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+
+    try:
+        portal.run(serve())
+        stub.origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield stub
+    finally:
+        portal.run(runner.cleanup())
         portal.close()

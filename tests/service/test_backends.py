@@ -8,7 +8,7 @@ from lightmeter.models.vocabulary import FEATURES
 from lightmeter.pricing.rates import default_rates
 
 NO_DESCRIPTIONS = "No available back end serves descriptions."
-NO_GEMINI = "Back end gemini is not available at this service."
+NO_GEMINI = "Back end gemini is not available at this service. Its key is not set: set GEMINI_API_KEY."
 
 
 async def test_a_feature_that_nobody_serves_is_told_beside_the_others(caller, encoded):

@@ -88,7 +88,7 @@ def test_an_own_endpoint_is_a_back_end(catalog):
     """A table with a kind, an address and a model is a further back end with a price of its own."""
     tables = {
         "my-ollama": {
-            "kind": "openai",
+            "kind": "openai-compatible",
             "base_url": "http://127.0.0.1:9/v1/",
             "model": "llava:7b",
             "key_variable": "MY_KEY",

@@ -20,13 +20,21 @@ from lightmeter.pricing.rates import RateTable, default_rates
 from lightmeter.service.backends.base import Backend, ComposingBackend
 from lightmeter.service.backends.configured import Alias, ProviderTable, millicredits, read_tables
 from lightmeter.service.backends.providers.provider import NO_METRICS, Provider, ProviderMetrics, ProviderSettings
-from lightmeter.service.backends.providers.table import PROVIDERS
+from lightmeter.service.backends.providers.table import COMPATIBLE, PROVIDERS
 from lightmeter.service.backends.registry import BUILTIN, GROUP, Builtin, import_target
 from lightmeter.settings import Settings, read_settings
 
 __all__ = ["AnyBackend", "Catalog", "CatalogEntry", "read_catalog"]
 
 AnyBackend: TypeAlias = Backend | ComposingBackend
+
+KINDS: Final[Mapping[str, Provider]] = {
+    **PROVIDERS,
+    "openai-compatible": Provider(
+        "openai-compatible", COMPATIBLE, frozenset({"descriptions"}), model=None, base_url=None
+    ),
+}
+"""What a table of the settings may be: a provider of the tables, or any endpoint that speaks OpenAI's protocol."""
 
 PROVIDER_TERMS: Final = "the provider's terms"
 """Shown as the licence of a model that runs elsewhere."""
@@ -210,13 +218,13 @@ def _checked(name: str, target: str, made: Any) -> AnyBackend:
 
 def _configured(name: str, table: ProviderTable, known: CatalogEntry | None) -> CatalogEntry:
     kind = table.kind or name
-    row = PROVIDERS.get(kind)
+    row = KINDS.get(kind)
     if row is None:
         if known is not None and table.kind is None:  # a local back end: only its price and its defaults can be set
             return _with_prices(known, table)
         raise SettingsError(
             f"[backends.{name}]: there is no kind {kind!r}.",
-            hint=f"Kinds: {', '.join(PROVIDERS)}.",
+            hint=f"Kinds: {', '.join(KINDS)}.",
         )
     return _provider(name, row, table)
 
@@ -238,7 +246,7 @@ def _provider(name: str, row: Provider, table: ProviderTable) -> CatalogEntry:
         concurrency=table.concurrency,
         timeout_s=table.timeout_s,
         max_attempts=table.max_attempts,
-        options=table.options,
+        options={**row.options, **table.options},
     )
     return CatalogEntry(
         name=name,

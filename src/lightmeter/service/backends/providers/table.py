@@ -1,12 +1,100 @@
-"""Providers that have an adapter."""
+"""The description providers that the service has adapters for. Cheap to import: adapters are named, not imported.
+
+Default models are the providers' small, current models that see pictures, as their documentation had them in
+November 2026, with reasoning switched off or low where the provider has it on: a description needs none, and it is
+paid as output. The operator can name any other model. An endpoint that is not here needs no row of its own: any name,
+`COMPATIBLE`, a base URL and a model make one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from lightmeter.service.backends.providers.provider import Provider
 
-__all__ = ["PROVIDERS"]
+__all__ = ["COMPATIBLE", "PROVIDERS"]
 
-PROVIDERS: Final[Mapping[str, Provider]] = {}
+_PACKAGE: Final = "lightmeter.service.backends.providers"
+
+COMPATIBLE: Final = f"{_PACKAGE}.openai_compatible:OpenAICompatible"
+"""Adapter of every endpoint that speaks OpenAI's chat completions: vLLM, llama.cpp, LM Studio, OpenRouter, …"""
+
+_OLLAMA: Final = f"{_PACKAGE}.openai_compatible:Ollama"
+_CLAUDE: Final = f"{_PACKAGE}.claude:Claude"
+_DESCRIPTIONS: Final = frozenset({"descriptions"})
+
+_ROWS: Final = (
+    Provider(
+        "openai",
+        COMPATIBLE,
+        _DESCRIPTIONS,
+        model="gpt-6-luna",
+        base_url="https://api.openai.com/v1",
+        base_url_variable="OPENAI_BASE_URL",
+        key_variable="OPENAI_API_KEY",
+        options={"max_completion_tokens": "2048", "reasoning_effort": "none"},
+    ),
+    Provider(
+        "grok",
+        COMPATIBLE,
+        _DESCRIPTIONS,
+        model="grok-4.3",
+        base_url="https://api.x.ai/v1",
+        base_url_variable="XAI_BASE_URL",
+        key_variable="XAI_API_KEY",
+        options={"max_completion_tokens": "2048", "reasoning_effort": "none"},
+    ),
+    Provider(
+        "gemini",
+        COMPATIBLE,
+        _DESCRIPTIONS,
+        model="gemini-3.5-flash-lite",
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        base_url_variable="GEMINI_BASE_URL",
+        key_variable="GEMINI_API_KEY",
+        options={"max_tokens": "2048", "reasoning_effort": "minimal"},
+    ),
+    Provider(
+        "claude",
+        _CLAUDE,
+        _DESCRIPTIONS,
+        model="claude-haiku-5-5",
+        base_url="https://api.anthropic.com",
+        base_url_variable="ANTHROPIC_BASE_URL",
+        key_variable="ANTHROPIC_API_KEY",
+        options={"max_tokens": "2048", "thinking": '{"type": "disabled"}'},
+    ),
+    Provider(
+        "jinaai",
+        COMPATIBLE,
+        _DESCRIPTIONS,
+        model="jina-vlm",
+        base_url="https://api-beta-vlm.jina.ai/v1",
+        base_url_variable="JINA_BASE_URL",
+        key_variable="JINA_API_KEY",
+        options={"max_tokens": "1024"},
+    ),
+    Provider(
+        "llava",
+        _OLLAMA,
+        _DESCRIPTIONS,
+        model="llava",
+        base_url=None,
+        base_url_variable="OLLAMA_HOST",
+        options={"max_tokens": "1024"},
+    ),
+    Provider(
+        "bakllava",
+        _OLLAMA,
+        _DESCRIPTIONS,
+        model="bakllava",
+        base_url=None,
+        base_url_variable="OLLAMA_HOST",
+        options={"max_tokens": "1024"},
+    ),
+)
+
+PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType({row.name: row for row in _ROWS})
+"""Name → row."""

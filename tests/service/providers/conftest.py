@@ -1,0 +1,112 @@
+"""A provider on a real socket of loopback, adapters that are impatient, and a record of what they count."""
+
+from __future__ import annotations
+
+import base64
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import SecretStr
+
+from lightmeter.service.backends.base import AnalysisOptions
+from lightmeter.service.backends.providers.claude import Claude
+from lightmeter.service.backends.providers.openai_compatible import OpenAICompatible
+from lightmeter.service.backends.providers.provider import ProviderSettings
+from lightmeter.testing import openai_stub, tiny_picture
+
+KEY = "sk-proj-4f2a9c77d1e84b06"
+DESCRIPTIONS = frozenset({"descriptions"})
+
+
+class Counted:
+    """Remembers what an adapter counts."""
+
+    def __init__(self):
+        self.usages = []
+        self.errors = []
+
+    def provider_usage(self, backend, usage):
+        """An answered call."""
+        self.usages.append((backend, usage))
+
+    def provider_error(self, backend, kind):
+        """A failed call."""
+        self.errors.append((backend, str(kind)))
+
+
+@pytest.fixture
+def counted():
+    """Nothing counted yet."""
+    return Counted()
+
+
+@pytest.fixture(scope="session")
+def _stub():
+    with openai_stub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def stub(_stub):
+    """The provider, with nothing received; it describes every picture as "A picture."."""
+    _stub.requests.clear()
+    _stub.answer = lambda _: "A picture."
+    return _stub
+
+
+@pytest.fixture
+def impatient(stub, counted):
+    """Settings for the stub with hardly any pauses."""
+
+    def make(name="openai", **more):
+        address = stub.origin if name == "claude" else stub.base_url
+        defaults = {"api_key": SecretStr(KEY), "max_pause_s": 0.05, "timeout_s": 5.0, "metrics": counted}
+        return ProviderSettings(name, **{"base_url": address, "model": "model-1", **defaults, **more})
+
+    return make
+
+
+@pytest.fixture
+def adapting(impatient):
+    """Makes adapters for the stub, and closes them."""
+    made = []
+
+    def make(adapter=OpenAICompatible, **more):
+        name = more.pop("name", "claude" if adapter is Claude else "openai")
+        made.append(adapter(impatient(name, **more)))
+        return made[-1]
+
+    yield make
+    for adapter in made:
+        adapter.close()
+
+
+@pytest.fixture
+def describe():
+    """The description of one picture."""
+
+    def ask(adapter, picture=None, **options):
+        (entries,) = adapter.analyze(
+            [tiny_picture() if picture is None else picture], DESCRIPTIONS, AnalysisOptions(**options)
+        )
+        (description,) = entries.descriptions
+        assert description.source == adapter.name
+        return description.description
+
+    return ask
+
+
+@pytest.fixture
+def assert_shows():
+    """Whether base64 text is a JPEG that shows a picture, but for what compression loses."""
+
+    def check(encoded, picture):
+        content = base64.b64decode(encoded, validate=True)
+        with Image.open(BytesIO(content), formats=["JPEG"]) as opened:
+            shown = np.asarray(opened.convert("RGB")).astype(int)
+        assert shown.shape == picture.shape
+        assert np.abs(shown - picture).mean() < 8
+
+    return check

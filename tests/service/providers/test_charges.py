@@ -1,0 +1,101 @@
+"""What the service charges for descriptions, with a real adapter and a provider on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import date
+
+import pytest
+
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.pricing.rates import PROMPT_BLOCK_CHARS, RateTable, Rounding
+from lightmeter.service.assets.fetch import Fetcher
+from lightmeter.service.books.credits import Tariff
+from lightmeter.service.workshop.worker import Desk, Order, Worker
+from lightmeter.testing import StubAnswer, tiny_png
+
+RATES = RateTable(date(2026, 1, 1), {"openai": {"descriptions": 2000}, "claude": {"descriptions": 3000}}, ("openai",))
+TARIFF = Tariff(RATES, Rounding.IMAGE)
+
+
+async def nothing_more(_):
+    """An image holds no more than itself."""
+
+
+@pytest.fixture
+async def doing():
+    """Has a worker with one back end do a request of uploads."""
+
+    async def do(adapter, uploads, **asked):
+        request = AnalyzeRequest(backend=[adapter.name], feature=["descriptions"], **asked)
+        names = tuple(f"{number}.png" for number in range(len(uploads)))
+        async with Fetcher(allow_private=False) as fetcher:
+            worker = Worker({adapter.name: adapter}, fetcher, TARIFF, 1)
+            try:
+                await worker.warm()
+                order = Order(request, tuple(uploads), names, (1,) * len(uploads), 3)
+                return await worker.do(order, Desk(lambda: None, nothing_more))
+            finally:
+                worker.close()
+
+    return do
+
+
+@pytest.mark.parametrize(("chars", "paid"), [(0, 2), (1, 2), (PROMPT_BLOCK_CHARS, 2), (PROMPT_BLOCK_CHARS + 1, 4)])
+async def test_long_prompts_are_charged_by_the_block(adapting, stub, doing, chars, paid):
+    """The first 2500 characters are in the price; each block begun after them costs a description again."""
+    done = await doing(adapting(), [tiny_png()], prompt="x" * chars)
+    assert done.paid == paid
+    assert json.loads(done.result)["assets"][0]["descriptions"] == [{"description": "A picture.", "source": "openai"}]
+
+
+@pytest.mark.parametrize(("backends", "chars", "credits"), [(("openai", "claude"), 5001, 15), (("claude",), 2501, 6)])
+def test_every_describing_back_end_charges_its_blocks(backends, chars, credits):  # noqa: A002 (the contract's word)
+    """What is held before the work is what is charged after it."""
+    prompt = "x" * chars
+    assert TARIFF.worst(backends, ["descriptions"], prompt, 1) == credits
+    assert TARIFF.charge([(backends, 1)], ["descriptions"], prompt) == credits
+
+
+async def test_what_the_provider_refuses_costs_nothing(adapting, stub, doing):
+    """One of two pictures is refused: its sentence names the back end, and only the other one is paid for."""
+    refused = threading.Event()
+
+    def answer(_):
+        if refused.is_set():
+            return "A picture."
+        refused.set()
+        return StubAnswer({"error": {"message": "Your input image was rejected by the safety system."}}, 400)
+
+    stub.answer = answer
+    done = await doing(adapting(), [tiny_png(1), tiny_png(2)])
+    result = json.loads(done.result)
+    assert done.paid == 2
+    assert len(result["errors"]) == 1
+    assert "openai" in result["errors"][0]
+    assert "rejected by the safety system" in result["errors"][0]
+    assert sum(len(asset["descriptions"]) for asset in result["assets"]) == 1
+
+
+async def test_as_many_calls_at_once_as_allowed(adapting, stub, doing):
+    """Four pictures at a concurrency of 3: three calls are under way together, never four."""
+    under_way, most = [], []
+    together = threading.Semaphore(0)
+
+    adapter = adapting(concurrency=3)
+    send = adapter.send
+
+    def watched(*args):
+        under_way.append(1)
+        most.append(len(under_way))
+        if len(most) >= 3:
+            together.release(3)
+        assert together.acquire(timeout=10)
+        context = send(*args)
+        under_way.pop()
+        return context
+
+    adapter.send = watched
+    done = await doing(adapter, [tiny_png(seed) for seed in range(4)])
+    assert (done.paid, max(most)) == (8, 3)

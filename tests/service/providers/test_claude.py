@@ -1,0 +1,215 @@
+"""Descriptions by Claude, from a server that answers as Anthropic's documentation of API version 2026-10-21 says.
+
+"Create a Message", "Vision", "Errors", "Handling stop reasons". No test reaches Anthropic.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+
+import pytest
+
+from lightmeter.errors import BackendError, SettingsError
+from lightmeter.service.backends.base import Backend
+from lightmeter.service.backends.providers.claude import Claude
+from lightmeter.testing import StubAnswer, tiny_picture
+
+KEY = "sk-proj-4f2a9c77d1e84b06"
+USAGE = {
+    "input_tokens": 880,
+    "cache_creation_input_tokens": 12,
+    "cache_read_input_tokens": 8,
+    "output_tokens": 35,
+    "service_tier": "standard",
+}
+
+
+def message(*content, stop="end_turn", **more):
+    """The body of an answer."""
+    blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
+    return StubAnswer(
+        {
+            "id": "msg_01",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-haiku-5-5",
+            "content": blocks,
+            "stop_reason": stop,
+            "stop_sequence": None,
+            "usage": USAGE,
+            **more,
+        }
+    )
+
+
+def error(status, kind, text, **headers):
+    """The body of an error."""
+    body = {"type": "error", "error": {"type": kind, "message": text}, "request_id": "req_01"}
+    return StubAnswer(body, status, headers)
+
+
+def answers(*made):
+    """An answer for each request in turn; the last one for all that follow."""
+    rest = chain(made, repeat(made[-1]))
+    return lambda _: next(rest)
+
+
+def test_the_request_is_what_the_documentation_shows(adapting, stub, describe, assert_shows):
+    """POST /v1/messages, x-api-key and anthropic-version, max_tokens, one user message with a JPEG and a text."""
+    stub.answer = answers(message("A picture."))
+    picture = tiny_picture(4)
+    assert describe(adapting(Claude), picture, role="caption", language="FRENCH") == "A picture."
+    (request,) = stub.requests
+    assert (request.method, request.path) == ("POST", "/v1/messages")
+    assert request.headers["x-api-key"] == KEY
+    assert request.headers["anthropic-version"] == "2026-10-21"
+    assert request.headers["content-type"] == "application/json"
+    assert "authorization" not in request.headers
+    assert request.body.keys() == {"model", "max_tokens", "messages"}
+    assert (request.body["model"], request.body["max_tokens"]) == ("model-1", 2048)
+    (sent,) = request.body["messages"]
+    image, text = sent["content"]
+    assert (sent["role"], image["type"], text["type"]) == ("user", "image", "text")
+    assert (image["source"]["type"], image["source"]["media_type"]) == ("base64", "image/jpeg")
+    assert_shows(image["source"]["data"], picture)
+    assert text["text"].endswith("Answer in French.")
+
+
+def test_it_is_a_back_end(adapting):
+    """It satisfies the protocol and loads without a call."""
+    adapter = adapting(Claude, name="claude")
+    assert isinstance(adapter, Backend)
+    adapter.warm()
+    assert (adapter.name, adapter.licence) == ("claude", "terms of the provider")
+
+
+def test_options_are_fields_of_the_body(adapting, stub, describe):
+    """Thinking can be switched off, and the limit of tokens set."""
+    stub.answer = answers(message("A picture."))
+    describe(adapting(Claude, options={"max_tokens": "77", "thinking": '{"type": "disabled"}'}))
+    body = stub.requests[0].body
+    assert (body["max_tokens"], body["thinking"]) == (77, {"type": "disabled"})
+
+
+def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch, tmp_path):
+    """Neither tokens, headers, addresses and proxies of variables, nor a profile on the disk."""
+    for name, value in {
+        "ANTHROPIC_AUTH_TOKEN": "other",
+        "ANTHROPIC_API_KEY": "other",
+        "ANTHROPIC_BASE_URL": "http://127.0.0.1:9",
+        "ANTHROPIC_CUSTOM_HEADERS": "X-Api-Key: other\nX-Other: other",
+        "ANTHROPIC_CONFIG_DIR": str(tmp_path),
+        "HTTP_PROXY": "http://127.0.0.1:9",
+    }.items():
+        monkeypatch.setenv(name, value)
+    stub.answer = answers(message("A picture."))
+    describe(adapting(Claude))
+    describe(adapting(Claude, api_key=None))
+    first, second = stub.requests
+    assert first.headers["x-api-key"] == KEY
+    assert not {"x-api-key", "authorization"} & second.headers.keys()
+    assert "other" not in str([first.headers, second.headers])
+
+
+def test_only_texts_are_the_description(adapting, stub, describe):
+    """Thinking and blocks of kinds to come are left out; several texts are one."""
+    thinking = {"type": "thinking", "thinking": "Let me see.", "signature": "x"}
+    stub.answer = answers(message(thinking, "A cat", {"type": "novelty"}, " on a mat.\n"))
+    assert describe(adapting(Claude)) == "A cat on a mat."
+
+
+def test_cut_texts_are_kept(adapting, stub, describe):
+    """What came before the limit of tokens is an answer."""
+    stub.answer = answers(message("A cat on a", stop="max_tokens"))
+    assert describe(adapting(Claude)) == "A cat on a"
+
+
+def test_tokens_are_counted(adapting, stub, counted, describe):
+    """Input is the sum of what was read anew, written to the cache and read from it."""
+    stub.answer = answers(message("A cat."))
+    describe(adapting(Claude))
+    ((backend, used),) = counted.usages
+    assert (backend, used.model) == ("claude", "claude-haiku-5-5")
+    assert (used.input_tokens, used.output_tokens, used.usd) == (900, 35, None)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (error(429, "rate_limit_error", "This would exceed your rate limit.", **{"retry-after": "0.03"}), "throttled"),
+        (error(529, "overloaded_error", "Overloaded"), "throttled"),
+        (error(500, "api_error", "Internal server error"), "broken"),
+        (error(504, "timeout_error", "Timed out"), "broken"),
+        (StubAnswer(is_reset=True), "broken"),
+    ],
+)
+def test_passing_failures_are_repeated(adapting, stub, counted, describe, failure, kind):
+    """Throttling, overload, server errors and lost connections cost an attempt, not the description."""
+    stub.answer = answers(failure, message("A cat."))
+    assert describe(adapting(Claude)) == "A cat."
+    assert (len(stub.requests), counted.errors) == (2, [("claude", kind)])
+
+
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [
+        (error(401, "authentication_error", f"invalid x-api-key {KEY}"), "operator must check the provider's key"),
+        (error(400, "invalid_request_error", "Your credit balance is too low."), "credit balance is too low"),
+        (error(403, "permission_error", "No access to this model."), "No access to this model"),
+        (error(404, "not_found_error", "model: model-1"), "model: model-1"),
+        (error(413, "request_too_large", "Request exceeds the maximum size"), "exceeds the maximum size"),
+        (error(400, "invalid_request_error", "x", **{"x-should-retry": "false"}), "400"),
+    ],
+)
+def test_refusals_are_final(adapting, stub, counted, describe, failure, says):
+    """What will be refused again is not repeated; the sentence is the provider's, without the key."""
+    stub.answer = answers(failure)
+    with pytest.raises(BackendError, match=says) as raised:
+        describe(adapting(Claude))
+    assert KEY not in str(raised.value)
+    assert (len(stub.requests), counted.errors) == (1, [("claude", "refused")])
+
+
+REFUSED = {"type": "refusal", "category": "general_harms", "explanation": "This may be harmful."}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "says"),
+    [
+        (message("I", stop="refusal", stop_details=REFUSED), "refused", "refused: This may be harmful"),
+        (message(stop="refusal", stop_details=None), "refused", r"refused\.$"),
+        (message(stop="refusal", stop_details=["odd"]), "refused", r"refused\.$"),
+        (message(), "malformed", "empty text"),
+        (message({"type": "thinking", "thinking": "Hm."}, stop="max_tokens"), "malformed", "limit of tokens"),
+        (message({"type": "text", "text": None}), "malformed", "empty text"),
+        (message("x", content=None), "malformed", "no content"),
+        (message("x", content="A cat."), "malformed", "no content"),
+        (message("x", content=["A cat.", 7]), "malformed", "empty text"),
+        (StubAnswer({"type": "error", "error": {"message": "Overloaded"}}), "malformed", "Overloaded"),
+        (StubAnswer("<html></html>"), "malformed", "JSON"),
+        (StubAnswer('{"content": ['), "malformed", "JSON"),
+        (StubAnswer(b""), "malformed", "JSON"),
+    ],
+)
+def test_answers_without_a_description_are_errors(adapting, stub, counted, describe, answer, kind, says):  # noqa: PLR0917
+    """Whatever stands in an answer with status 200, it is a sentence and one call, never another exception."""
+    stub.answer = answers(answer)
+    with pytest.raises(BackendError, match=says):
+        describe(adapting(Claude))
+    assert (len(stub.requests), counted.errors) == (1, [("claude", kind)])
+
+
+def test_a_provider_that_hangs_is_left(adapting, stub, counted, describe):
+    """No answer within the timeout: another attempt, then a sentence."""
+    stub.answer = answers(StubAnswer(delay_s=30))
+    with pytest.raises(BackendError, match="did not answer in time"):
+        describe(adapting(Claude, timeout_s=0.1, max_attempts=2))
+    assert counted.errors == [("claude", "timeout")] * 2
+
+
+def test_settings_that_cannot_work(impatient):
+    """An address that is none and a missing model are refused when the adapter is made."""
+    with pytest.raises(SettingsError, match="base URL of claude"):
+        Claude(impatient("claude", base_url="anthropic"))
+    with pytest.raises(SettingsError, match="claude needs the name of a model"):
+        Claude(impatient("claude", model=""))

@@ -1,0 +1,377 @@
+"""Descriptions over OpenAI's chat completions, from a server that answers as the providers' documentation says.
+
+OpenAI, "Create chat completion" and "Images and vision"; xAI, "Chat completions" and "Image understanding"; Google,
+"OpenAI compatibility"; Jina, "jina-vlm"; Ollama, "OpenAI compatibility". No test reaches a provider.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+
+import numpy as np
+import pytest
+from pydantic import SecretStr
+
+from lightmeter.errors import BackendError, SettingsError
+from lightmeter.media.views import Whole
+from lightmeter.service.backends.base import AnalysisOptions, Backend
+from lightmeter.service.backends.providers.openai_compatible import Ollama, OpenAICompatible, ollama_base_url
+from lightmeter.service.backends.providers.provider import ProviderSettings
+from lightmeter.testing import StubAnswer, chat_completion, tiny_picture
+
+KEY = "sk-proj-4f2a9c77d1e84b06"
+THROTTLED = {"error": {"message": "Rate limit reached for model-1 in organization org-Zx81bQ9a on tokens per min."}}
+
+
+def answers(*made):
+    """An answer for each request in turn; the last one for all that follow."""
+    rest = chain(made, repeat(made[-1]))
+    return lambda _: next(rest)
+
+
+def choice(**fields):
+    """A chat completion whose only choice has these fields."""
+    return StubAnswer({**chat_completion("x"), "choices": [{"index": 0, **fields}]})
+
+
+def message(finish="stop", **fields):
+    """A chat completion with this message."""
+    return choice(finish_reason=finish, message={"role": "assistant", **fields})
+
+
+def test_the_request_is_what_the_documentation_shows(adapting, stub, describe, assert_shows):
+    """POST /v1/chat/completions, the key as bearer token, one user message with a text and a JPEG as data URL."""
+    picture = tiny_picture(3)
+    assert describe(adapting(), picture) == "A picture."
+    (request,) = stub.requests
+    assert (request.method, request.path) == ("POST", "/v1/chat/completions")
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.headers["content-type"] == "application/json"
+    assert request.body.keys() == {"model", "messages", "max_tokens"}
+    assert (request.body["model"], request.body["max_tokens"]) == ("model-1", 2048)
+    (sent,) = request.body["messages"]
+    text, image = sent["content"]
+    assert (sent["role"], text["type"], image["type"]) == ("user", "text", "image_url")
+    assert text["text"].endswith("Answer in English.")
+    head, _, encoded = image["image_url"]["url"].partition(",")
+    assert head == "data:image/jpeg;base64"
+    assert_shows(encoded, picture)
+
+
+def test_it_is_a_back_end(adapting, counted):
+    """It satisfies the protocol, offers descriptions alone, and takes as many calls at once as the operator allows."""
+    adapter = adapting(name="mine", concurrency=3)
+    assert isinstance(adapter, Backend)
+    assert (adapter.name, adapter.features) == ("mine", {"descriptions"})
+    assert (adapter.traits.calls_at_once, adapter.traits.pictures_a_call) == (3, 1)
+    assert adapter.traits.view == Whole(1024)
+    assert (adapter.model, adapter.licence) == ("model-1", "terms of the provider")
+    adapter.warm()
+    assert counted.errors == []
+
+
+def test_other_features_cost_no_call(adapting, stub):
+    """Whoever does not ask for descriptions gets empty entries, and the provider hears nothing."""
+    (entries,) = adapting().analyze([tiny_picture()], frozenset({"tags"}), AnalysisOptions())
+    assert (entries.descriptions, stub.requests) == ([], [])
+
+
+def test_large_pictures_are_shrunk(adapting, stub, describe, assert_shows):
+    """No side that is sent is longer than 1024 pixels, whatever the caller hands over."""
+    describe(adapting(), tiny_picture(width=2048, height=512))
+    encoded = stub.requests[0].body["messages"][0]["content"][1]["image_url"]["url"].partition(",")[2]
+    assert_shows(encoded, tiny_picture(width=1024, height=256))
+
+
+def test_role_language_and_prompt_are_in_the_request(adapting, stub, describe):
+    """The prompt takes the role's place; the language is named in English."""
+    adapter = adapting()
+    describe(adapter, role="tweet", language="german")
+    describe(adapter, role="tweet", language="Klingon", prompt="Count the chairs.")
+    first, second = (request.body["messages"][0]["content"][0]["text"] for request in stub.requests)
+    assert "280 characters" in first
+    assert first.endswith("\n\nAnswer in German.")
+    assert second == "Count the chairs.\n\nAnswer in English."
+
+
+def test_options_are_fields_of_the_body(adapting, stub, describe):
+    """JSON where it is JSON, text where it is none, nothing where it is empty; a limit of tokens replaces ours."""
+    options = {"max_completion_tokens": "99", "reasoning_effort": "none", "stop": '["a"]', "seed": ""}
+    describe(adapting(options=options))
+    body = stub.requests[0].body
+    assert (body["max_completion_tokens"], body["reasoning_effort"], body["stop"]) == (99, "none", ["a"])
+    assert not {"max_tokens", "seed"} & body.keys()
+
+
+def test_no_key_sends_none(adapting, stub, describe, monkeypatch):
+    """A local server without a key gets none, not even one that the environment holds for another provider."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody-else")
+    describe(adapting(Ollama, name="llava", api_key=None))
+    assert "authorization" not in stub.requests[0].headers
+
+
+def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch):
+    """Accounts, headers and proxies that variables name for other programs reach no provider."""
+    for name, value in {
+        "OPENAI_ORG_ID": "org-other",
+        "OPENAI_PROJECT_ID": "proj-other",
+        "OPENAI_CUSTOM_HEADERS": "Authorization: Bearer other\nX-Other: other",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "ALL_PROXY": "http://127.0.0.1:9",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert describe(adapting()) == "A picture."
+    headers = stub.requests[0].headers
+    assert headers["authorization"] == f"Bearer {KEY}"
+    assert "other" not in str(headers)
+    assert headers.keys() <= {
+        *("accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host"),
+        *("user-agent", "x-stainless-raw-response"),
+    }
+
+
+@pytest.mark.parametrize("hint", [{"retry-after-ms": "30"}, {"Retry-After": "0.03"}, {}])
+def test_throttled_calls_are_repeated(adapting, stub, counted, describe, hint):
+    """After 429 the same request is sent again; the failure is counted, and so is the success."""
+    stub.answer = answers(StubAnswer(THROTTLED, 429, hint), "A cat.")
+    assert describe(adapting()) == "A cat."
+    first, second = stub.requests
+    assert first.content == second.content
+    assert counted.errors == [("openai", "throttled")]
+    assert [backend for backend, _ in counted.usages] == ["openai"]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 408, 409])
+def test_passing_errors_are_repeated(adapting, stub, counted, describe, status):
+    """A server error, or a timeout that the server tells, is no verdict on the picture."""
+    stub.answer = answers(StubAnswer("upstream connect error", status), "A cat.")
+    assert describe(adapting()) == "A cat."
+    assert counted.errors == [("openai", "broken")]
+
+
+def test_attempts_are_bounded(adapting, stub, counted, describe):
+    """Three attempts are three requests; then the provider's own sentence is told, without the account's name."""
+    stub.answer = answers(StubAnswer(THROTTLED, 429))
+    with pytest.raises(BackendError, match=r"HTTP status 429: Rate limit reached for model-1") as raised:
+        describe(adapting(max_attempts=3))
+    assert "org-" not in str(raised.value)
+    assert (len(stub.requests), counted.errors) == (3, [("openai", "throttled")] * 3)
+
+
+def test_a_provider_that_wants_a_long_pause_is_given_up(adapting, stub, describe):
+    """An hour is longer than anybody waits: no second request."""
+    stub.answer = answers(StubAnswer(THROTTLED, 429, {"Retry-After": "3600"}))
+    with pytest.raises(BackendError, match="429"):
+        describe(adapting())
+    assert len(stub.requests) == 1
+
+
+def test_the_provider_says_whether_to_repeat(adapting, stub, describe):
+    """`x-should-retry` overrules the status, both ways."""
+    adapter = adapting()
+    stub.answer = answers(StubAnswer({}, 500, {"x-should-retry": "false"}))
+    with pytest.raises(BackendError, match="500"):
+        describe(adapter)
+    assert len(stub.requests) == 1
+    stub.answer = answers(StubAnswer({}, 400, {"x-should-retry": "true"}), "A cat.")
+    assert describe(adapter) == "A cat."
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (401, {"error": {"message": f"Incorrect API key provided: {KEY}. See https://a.b/?key={KEY}."}}, "Incorrect"),
+        (401, {"error": {"message": "Incorrect API key provided: sk-proj-4f2a****4b06."}}, "operator must check"),
+        (400, [{"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT"}}], "not valid"),
+        (403, {"code": "permission-denied", "error": "Your team has no credits."}, "no credits"),
+        (404, {"error": {"message": 'model "llava" not found, try pulling it first'}}, 'model "llava" not found'),
+        (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, "field required"),
+        (429, {"error": {"message": "You exceeded your quota.", "code": "insufficient_quota"}}, "exceeded your quota"),
+        (413, "<html><body>Request Entity Too Large</body></html>", "HTTP status 413."),
+    ],
+)
+def test_refusals_are_final_and_keep_secrets(adapting, stub, counted, describe, status, body, says):  # noqa: PLR0917
+    """What will be refused again is not repeated; the sentence holds the provider's, but no key and no address."""
+    stub.answer = answers(StubAnswer(body, status))
+    with pytest.raises(BackendError) as raised:
+        describe(adapting())
+    told = str(raised.value)
+    assert says in told
+    assert not any(secret in told for secret in (KEY, "sk-proj", "4b06", "://", "<"))
+    assert (len(stub.requests), counted.errors) == (1, [("openai", "refused")])
+
+
+def test_redirects_are_not_followed(adapting, stub, describe):
+    """A picture goes where the operator said, and nowhere else."""
+    stub.answer = answers(StubAnswer(b"", 307, {"Location": f"{stub.origin}/v1/elsewhere"}))
+    with pytest.raises(BackendError, match="307"):
+        describe(adapting())
+    assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "says"),
+    [
+        (
+            StubAnswer("<!doctype html><title>Log in</title>", headers={"Content-Type": "text/html"}),
+            "malformed",
+            "JSON",
+        ),
+        (StubAnswer('{"choices": [{"mess'), "malformed", "JSON"),
+        (StubAnswer(b""), "malformed", "JSON"),
+        (StubAnswer("[]"), "malformed", "JSON"),
+        (StubAnswer("null"), "malformed", "JSON"),
+        (StubAnswer("[" * 5000 + "]" * 5000), "malformed", "JSON"),
+        (StubAnswer(b"\xff\xfe{}"), "malformed", "JSON"),
+        (StubAnswer({}), "malformed", "no choice"),
+        (StubAnswer({**chat_completion("x"), "choices": []}), "malformed", "no choice"),
+        (StubAnswer({**chat_completion("x"), "choices": None}), "malformed", "no choice"),
+        (StubAnswer({**chat_completion("x"), "choices": ["text"]}), "malformed", "no choice"),
+        (StubAnswer({"error": {"message": "Provider returned error", "code": 502}}), "malformed", "returned error"),
+        (choice(finish_reason="stop"), "malformed", "no message"),
+        (message(content=None), "malformed", "no text"),
+        (message(), "malformed", "no text"),
+        (message(content=[{"type": "text", "text": "A cat."}]), "malformed", "no text"),
+        (message(content={"text": "A cat."}), "malformed", "no text"),
+        (message(content=" \n\0"), "malformed", "empty text"),
+        (message("length", content=""), "malformed", "limit of tokens"),
+        (message("length", content=None), "malformed", "limit of tokens"),
+        (message(content=None, refusal="I'm sorry, I can't help."), "refused", "model refused: I'm sorry"),
+        (message("content_filter", content="A"), "refused", "content filter"),
+        (message("content_filter: PROHIBITED_CONTENT", content=None), "refused", "content filter"),
+        (StubAnswer(b" " * 5_000_000), "malformed", "larger than"),
+        (StubAnswer(b"\x1f\x8b no gzip", headers={"Content-Encoding": "gzip"}), "malformed", "decompressed"),
+    ],
+)
+def test_answers_without_a_description_are_errors(adapting, stub, counted, describe, answer, kind, says):  # noqa: PLR0917
+    """Whatever stands in an answer with status 200, it is a sentence and one call, never another exception."""
+    stub.answer = answers(answer)
+    with pytest.raises(BackendError, match=says):
+        describe(adapting())
+    assert (len(stub.requests), counted.errors) == (1, [("openai", kind)])
+
+
+def test_cut_and_unclean_texts_are_kept(adapting, stub, describe):
+    """What came before the limit of tokens is an answer; control characters and outer spaces are none."""
+    adapter = adapting()
+    stub.answer = answers(message("length", content="A cat on a"))
+    assert describe(adapter) == "A cat on a"
+    stub.answer = answers(message(content="\n A\0 cat.\r\n\tHm — ä 猫 \x1b\n"))
+    assert describe(adapter) == "A cat.\n\tHm — ä 猫"
+
+
+def test_a_provider_that_hangs_is_left(adapting, stub, counted, describe):
+    """No answer within the timeout: another attempt, then a sentence."""
+    stub.answer = answers(StubAnswer(delay_s=30))
+    with pytest.raises(BackendError, match="did not answer in time"):
+        describe(adapting(timeout_s=0.1, max_attempts=2))
+    assert counted.errors == [("openai", "timeout")] * 2
+
+
+def test_a_provider_that_drips_is_left(adapting, stub, counted, describe):
+    """A byte now and then keeps a connection alive, but not beyond the timeout for the whole answer."""
+    stub.answer = answers(StubAnswer(chat_completion("A cat."), drip_s=0.05))
+    with pytest.raises(BackendError, match="did not finish its answer in time"):
+        describe(adapting(timeout_s=0.3, max_attempts=1))
+    assert counted.errors == [("openai", "timeout")]
+
+
+def test_all_attempts_share_one_deadline(adapting, stub, describe):
+    """However many attempts are allowed, no call is begun after the deadline, nor allowed to last beyond it."""
+    stub.answer = answers(StubAnswer(delay_s=30))
+    with pytest.raises(BackendError, match="did not answer in time"):
+        describe(adapting(timeout_s=30.0, deadline_s=0.2, max_attempts=1000))
+    assert len(stub.requests) <= 5
+
+
+def test_lost_connections_are_repeated(adapting, stub, counted, describe):
+    """A connection that is reset instead of answered costs an attempt, not the description."""
+    stub.answer = answers(StubAnswer(is_reset=True), "A cat.")
+    assert describe(adapting()) == "A cat."
+    assert counted.errors == [("openai", "broken")]
+
+
+def test_nobody_listening_is_a_sentence(adapting, counted, describe):
+    """Without a server there is no exception of the HTTP client, and no address in the sentence."""
+    with pytest.raises(BackendError, match=r"connection to the provider failed \(ConnectError\)") as raised:
+        describe(adapting(base_url="http://127.0.0.1:9/v1", max_attempts=1))
+    assert "127.0.0.1" not in str(raised.value)
+    assert counted.errors == [("openai", "broken")]
+
+
+@pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        ({"prompt_tokens": 900, "completion_tokens": 30, "total_tokens": 930}, (900, 30)),
+        # xAI and Gemini: reasoning is in the total alone.
+        ({"prompt_tokens": 900, "completion_tokens": 30, "total_tokens": 1000}, (900, 100)),
+        ({"prompt_tokens": 900, "completion_tokens": 30}, (900, 30)),
+        ({"prompt_tokens": "900", "completion_tokens": -1, "total_tokens": True}, (None, None)),
+        ([], (None, None)),
+        (None, (None, None)),
+    ],
+)
+def test_tokens_are_counted(adapting, stub, counted, describe, usage, counts):
+    """As the answer counts them, with the model that it names; on an unknown address they have no price."""
+    stub.answer = answers(StubAnswer({**chat_completion("A cat."), "usage": usage}))
+    describe(adapting())
+    ((backend, used),) = counted.usages
+    assert (backend, used.model, used.usd) == ("openai", "stub-model", None)
+    assert (used.input_tokens, used.output_tokens) == counts
+
+
+def test_what_was_filtered_is_counted_too(adapting, stub, counted, describe):
+    """Tokens of an answer that is no description were used all the same."""
+    stub.answer = answers(message("content_filter", content=None))
+    with pytest.raises(BackendError):
+        describe(adapting())
+    assert [used.input_tokens for _, used in counted.usages] == [900]
+
+
+def test_pictures_that_are_not_to_be_written_to(adapting, describe):
+    """Views of the decoder are read-only, and may be slices."""
+    picture = tiny_picture(width=80)[:, ::2]
+    picture.setflags(write=False)
+    assert describe(adapting(), picture) == "A picture."
+    assert describe(adapting(), np.zeros((1, 1, 3), np.uint8)) == "A picture."
+
+
+@pytest.mark.parametrize("address", ["", "api.openai.com/v1", "ftp://a/v1", "http:///v1", "file:///etc/passwd"])
+def test_addresses_that_are_none(address):
+    """They are refused when the adapter is made, with the back end's name and without the address."""
+    with pytest.raises(SettingsError, match="base URL of mine"):
+        OpenAICompatible(ProviderSettings("mine", address, "model-1", SecretStr(KEY)))
+
+
+def test_a_model_must_be_named():
+    """An endpoint without a model cannot be called."""
+    with pytest.raises(SettingsError, match="mine needs the name of a model"):
+        OpenAICompatible(ProviderSettings("mine", "https://a/v1", ""))
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:11434/v1"),
+        ("0.0.0.0:8000", "http://127.0.0.1:8000/v1"),
+        ("[::]:8000", "http://[::1]:8000/v1"),
+        ("gpu.local:11434/", "http://gpu.local:11434/v1"),
+        ("https://ollama.example", "https://ollama.example/v1"),
+        ("http://gpu:11434/v1", "http://gpu:11434/v1"),
+        (":11434", "http://127.0.0.1:11434/v1"),
+        ("http://gpu/proxy/v1/", "http://gpu/proxy/v1"),
+    ],
+)
+def test_ollama_hosts(host, address):
+    """OLLAMA_HOST is read as Ollama reads it; what a server listens on is turned into what can be called."""
+    assert ollama_base_url(host) == address
+
+
+def test_ollama_is_called_where_its_host_says(adapting, stub, describe):
+    """A host and a port are enough for the whole path."""
+    adapter = adapting(Ollama, name="bakllava", base_url=stub.origin.removeprefix("http://"), api_key=None)
+    assert describe(adapter) == "A picture."
+    assert stub.requests[0].path == "/v1/chat/completions"
+    with pytest.raises(SettingsError, match="base URL of bakllava"):
+        adapting(Ollama, name="bakllava", base_url="gpu:many")

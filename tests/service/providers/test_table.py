@@ -1,0 +1,140 @@
+"""The table of providers, what it costs to import, and what a call costs by the price list."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from importlib import import_module
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from lightmeter.pricing.rates import default_rates
+from lightmeter.service.backends.base import Backend
+from lightmeter.service.backends.providers.descriptions import DescriptionProvider
+from lightmeter.service.backends.providers.prices import Tokens, usd
+from lightmeter.service.backends.providers.provider import ProviderSettings
+from lightmeter.service.backends.providers.table import COMPATIBLE, PROVIDERS
+
+REMOTE = ("claude", "gemini", "grok", "jinaai", "openai")
+
+
+def adapter_of(row):
+    """The class that a row names."""
+    module, _, name = row.adapter.partition(":")
+    return getattr(import_module(module), name)
+
+
+def test_the_table_is_the_contracts():
+    """Every back end of the contract that describes has a row and a price, under the name that requests use."""
+    assert set(PROVIDERS) == {*REMOTE, "llava", "bakllava"}
+    assert all(name == row.name for name, row in PROVIDERS.items())
+    rates = default_rates().rates
+    assert all(set(rates[name]) == row.features == {"descriptions"} for name, row in PROVIDERS.items())
+
+
+def test_keys_come_from_the_providers_own_variables():
+    """As their documentation names them; a local Ollama has no key, and an address only where the operator has one."""
+    assert {name: row.key_variable for name, row in PROVIDERS.items() if row.key_variable} == {
+        "claude": "ANTHROPIC_API_KEY",
+        "gemini": "GEMINI_API_KEY",
+        "grok": "XAI_API_KEY",
+        "jinaai": "JINA_API_KEY",
+        "openai": "OPENAI_API_KEY",
+    }
+    local = [PROVIDERS["llava"], PROVIDERS["bakllava"]]
+    assert all((row.base_url, row.base_url_variable, row.key_variable) == (None, "OLLAMA_HOST", None) for row in local)
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_every_row_makes_a_back_end(name):
+    """With the row's own address and model, without a call; every option is a field of the request."""
+    row = PROVIDERS[name]
+    settings = ProviderSettings(
+        row.name,
+        row.base_url or "127.0.0.1:11434",
+        row.model or "",
+        SecretStr("key") if row.key_variable else None,
+        options=row.options,
+    )
+    adapter = adapter_of(row)(settings)
+    assert isinstance(adapter, Backend)
+    assert isinstance(adapter, DescriptionProvider)
+    assert (adapter.name, adapter.model, adapter.features) == (name, row.model, row.features)
+    assert adapter_of(row).__doc__
+    adapter.close()
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_addresses_are_encrypted(name):
+    """Keys and pictures go out over TLS; no address ends with a slash."""
+    base_url = PROVIDERS[name].base_url
+    assert base_url.startswith("https://")
+    assert not base_url.endswith("/")
+
+
+def test_other_endpoints_have_an_adapter():
+    """Any further one that speaks chat completions is made of the same class as OpenAI's."""
+    assert PROVIDERS["openai"].adapter == COMPATIBLE
+    assert adapter_of(PROVIDERS["openai"]).__name__ == "OpenAICompatible"
+
+
+def test_the_table_is_light_and_prices_are_not_fetched():
+    """The SDKs and the price list are not imported with the table; a price is found without opening a connection."""
+    code = """
+import sys, json
+from lightmeter.service.backends.providers import table
+loaded = [name for name in ("openai", "anthropic", "httpx2", "genai_prices") if name in sys.modules]
+asked = []
+sys.addaudithook(lambda event, _: asked.append(event) if event.startswith(("socket.", "urllib.")) else None)
+import threading
+from lightmeter.service.backends.providers.prices import Tokens, load_prices, usd
+load_prices()
+found = usd("https://api.openai.com/v1", "gpt-6-luna", Tokens(1000, 100))
+print(json.dumps([loaded, asked, str(found), threading.active_count()]))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded, asked, found, threads = json.loads(ran.stdout)
+    assert (loaded, asked, threads) == ([], [], 1)
+    assert Decimal(found) > 0
+
+
+@pytest.mark.parametrize("name", ["claude", "gemini", "grok", "openai"])
+def test_default_models_have_a_price(name):
+    """A typical picture costs the operator less than the credits that the service charges for it."""
+    row = PROVIDERS[name]
+    cost = usd(row.base_url, row.model, Tokens(1500, 300))
+    credit_usd = Decimal(default_rates().rates[name]["descriptions"]) / 1000 / 100
+    assert 0 < cost < credit_usd
+
+
+@pytest.mark.parametrize(
+    ("base_url", "model", "tokens"),
+    [
+        ("http://127.0.0.1:11434/v1", "gpt-6-luna", Tokens(10, 10)),
+        ("https://api-beta-vlm.jina.ai/v1", "jina-vlm", Tokens(10, 10)),
+        ("https://api.openai.com/v1", "a-model-of-2031", Tokens(10, 10)),
+        ("https://api.openai.com/v1", "", Tokens(10, 10)),
+        ("https://api.openai.com/v1", "gpt-6-luna", Tokens(None, 10)),
+        ("https://api.openai.com/v1", "gpt-6-luna", Tokens(10, None)),
+        ("https://api.openai.com/v1", "gpt-6-luna", Tokens(10, 10, cached=20)),
+    ],
+)
+def test_no_price_is_made_up(base_url, model, tokens):
+    """Nothing is said where the address or the model is unknown, or the counts are missing or contradict each other."""
+    assert usd(base_url, model, tokens) is None
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**5))
+def test_more_tokens_never_cost_less(read, written):
+    """A price grows with the tokens, and what comes from the provider's cache costs no more than what is new."""
+
+    def cost(tokens):
+        return usd("https://api.openai.com/v1", "gpt-6-luna", tokens)
+
+    assert cost(Tokens(read, written)) <= cost(Tokens(read + 1, written)) <= cost(Tokens(read + 1, written + 1))
+    assert cost(Tokens(read, written, cached=read)) <= cost(Tokens(read, written))
