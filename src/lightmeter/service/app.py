@@ -21,6 +21,7 @@ from lightmeter.pricing.rates import RateTable, Rounding, default_rates
 from lightmeter.service.assets.fetch import Fetcher, FetchLimits
 from lightmeter.service.backends import registry
 from lightmeter.service.backends.base import Backend
+from lightmeter.service.backends.own_prices import prices_of
 from lightmeter.service.books import auth
 from lightmeter.service.books import credits as money
 from lightmeter.service.books.credits import Tariff
@@ -139,13 +140,18 @@ def _let_in(db: Connection, name: str, credits_: int, key: str) -> None:
     auth.add_key(db, money.open_account(db, name, credits_, SystemClock().now()), key)
 
 
-def _load(config: ServiceConfig, rates: RateTable) -> dict[str, Backend]:
+def _load(config: ServiceConfig, rates: RateTable) -> tuple[dict[str, Backend], RateTable]:
+    """The back ends of this service, and the table with the prices of those that bring their own."""
     names = config.backends if config.backends is not None else registry.names()
     loaded = {name: registry.load(name) for name in names}
-    unpriced = [name for name in loaded if name not in rates.rates]
+    own = {name: prices_of(backend) for name, backend in loaded.items() if name not in rates.rates}
+    unpriced = [name for name, prices in own.items() if not prices]
     if unpriced:
-        raise SettingsError(f"No price is known for: {', '.join(unpriced)}.", hint="Give the service a price table.")
-    return loaded
+        raise SettingsError(
+            f"No price is known for: {', '.join(unpriced)}.",
+            hint='Give its class an attribute prices = {"tags": 0.15}, in credits, or the service a price table.',
+        )
+    return loaded, rates.with_rates(own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +165,7 @@ class _Engine:
 
 
 async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
-    rates = config.rates or default_rates()
-    backends = _load(config, rates)
+    backends, rates = _load(config, config.rates or default_rates())
     tariff = Tariff(rates, config.rounding, config.faults.price_factor)
     offered = {name: backend.features for name, backend in backends.items()}
     terms = Terms(tariff, offered, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s)
