@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.models.response import Brand, Color, Description, Entries, Face, Nsfw, Tag
+from lightmeter.models.response import Brand, Color, Description, Embedding, Entries, Face, Nsfw, Tag, Text
 from lightmeter.service.assets.frames import MOST_COLORS, sum_up
 
 scores = st.floats(0, 1)
@@ -41,13 +43,54 @@ def flat(parts) -> dict:
 
 
 @given(videos)
-def test_a_tag_has_its_highest_score(video):
-    """A tag is in the video if it is in one frame, as sure as where it is surest, one entry for each back end."""
-    wanted = {}
+def test_a_tag_has_the_mean_of_its_two_best_scores(video):
+    """Absent counts as 0, a single frame stands for itself; every tag is there, one entry for each back end."""
+    scores = {}
     for frame in video:
         for pair, score in flat(frame.tags).items():
-            wanted[pair] = max(score, wanted.get(pair, 0))
-    assert flat(sum_up(video).tags) == wanted
+            scores.setdefault(pair, []).append(score)
+    found = flat(sum_up(video).tags)
+    assert found.keys() == scores.keys()
+    for pair, each in scores.items():
+        best, second = [*sorted(each, reverse=True), 0.0][:2]
+        assert found[pair] == pytest.approx(best if len(video) == 1 else (best + second) / 2, abs=1e-4)
+
+
+@given(videos, frames())
+def test_a_sum_is_within_its_frames(video, more):
+    """Never above the highest score; above half of it only where two frames say so; one more frame takes nothing."""
+    found = flat(sum_up(video).tags)
+    for pair, score in found.items():
+        each = sorted((flat(frame.tags).get(pair, 0.0) for frame in video), reverse=True)
+        assert score <= each[0]
+        if len(each) > 1 and score > each[0] / 2 + 1e-4:
+            assert each[1] > 0
+    if len(video) > 1:
+        longer = flat(sum_up([*video, more]).tags)
+        assert all(longer[pair] >= score - 1e-9 for pair, score in found.items())
+
+
+@given(videos)
+def test_the_order_of_frames_does_not_matter(video):
+    """For tags, moderation labels, texts and brands: a video told backwards has the same."""
+    whole, backwards = sum_up(video), sum_up(video[::-1])
+    assert flat(whole.tags) == flat(backwards.tags)
+    assert sorted(map(str, whole.nsfw)) == sorted(map(str, backwards.nsfw))
+
+
+def test_a_tag_of_a_video_has_no_boxes():
+    """They belong to a frame, and stand there."""
+    tag = Tag(name="cat", score=0.8, source="a", boxes=[{"left": 0.1}])
+    whole = sum_up([Entries(tags={"cat": [tag]})] * 2)
+    assert whole.tags["cat"] == [Tag(name="cat", score=0.8, source="a")]
+
+
+def test_tags_without_a_score_count_as_sure():
+    """As where they are filtered: without a score where two frames agree, with half of one where one is alone."""
+    unscored, other = Entries(tags={"cat": [Tag(name="cat", source="a")]}), Entries()
+    assert sum_up([unscored, unscored]).tags["cat"][0].score is None
+    assert sum_up([unscored, other]).tags["cat"][0].score == 0.5
+    assert sum_up([unscored]).tags["cat"][0].score is None
 
 
 @given(videos)
@@ -117,13 +160,59 @@ def test_likelihoods_are_compared_by_what_they_mean(likelihoods):
     assert entry.likelihood == max(likelihoods, key=order.index)
 
 
-def test_descriptions_faces_and_brands_are_listed():
-    """All of all frames, in order; a part that no frame has is absent."""
+def test_descriptions_are_listed_once():
+    """In the order of the frames; the same words of one back end are one description, of two they are two."""
     video = [
-        Entries(descriptions=[Description(description="one")], faces=[Face(source="a")]),
-        Entries(descriptions=[Description(description="two")], brands=[]),
-        Entries(brands=[Brand(name="x")]),
+        Entries(descriptions=[Description(description="one", source="a"), Description(description="two", source="a")]),
+        Entries(descriptions=[Description(description="one", source="a"), Description(description="one", source="b")]),
     ]
-    whole = sum_up(video)
-    assert [entry.description for entry in whole.descriptions] == ["one", "two"]
-    assert (len(whole.faces), [brand.name for brand in whole.brands], whole.texts) == (1, ["x"], None)
+    found = [(entry.description, entry.source) for entry in sum_up(video).descriptions]
+    assert found == [("one", "a"), ("two", "a"), ("one", "b")]
+
+
+def test_parts_that_no_frame_has_are_absent():
+    """A part that was not asked for is None, one that found nothing is empty."""
+    whole = sum_up([Entries(brands=[]), Entries()])
+    assert (whole.brands, whole.faces, whole.texts, whole.embeddings) == ([], None, None, None)
+
+
+def test_faces_are_those_of_the_fullest_frame():
+    """For each back end the first frame with most: the same person in three frames is not three people."""
+    faces = [[Face(source="a", at=n)] * n for n in (1, 3, 2, 3)]
+    faces[0].append(Face(source="b", at=1))
+    found = [(face.source, face.at) for face in sum_up([Entries(faces=part) for part in faces]).faces]
+    assert sorted(found) == [("a", 3), ("a", 3), ("a", 3), ("b", 1)]
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from(["EXIT", "exit", None]), sources, st.none() | scores)), min_size=1))
+def test_texts_and_brands_are_listed_once(video):
+    """Each text and name of a back end once, where its score is highest; what has no name is kept."""
+    texts = [Entries(texts=[Text(text=t, source=s, score=v) for t, s, v in frame]) for frame in video]
+    brands = [Entries(brands=[Brand(name=t, source=s, score=v) for t, s, v in frame]) for frame in video]
+    every = [entry for frame in video for entry in frame]
+    for found in (
+        [(entry.text, entry.source, entry.score) for entry in sum_up(texts).texts],
+        [(entry.name, entry.source, entry.score) for entry in sum_up(brands).brands],
+    ):
+        named = [(name, source) for name, source, _ in found if name is not None]
+        assert sorted(named) == sorted({(name, source) for name, source, _ in every if name is not None})
+        assert len(found) - len(named) == sum(name is None for name, *_ in every)
+        for name, source, score in found:
+            if name is not None:
+                assert (score or 0) == max((v or 0) for n, s, v in every if (n, s) == (name, source))
+
+
+@given(
+    st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3).filter(lambda v: max(map(abs, v)) > 0.01), min_size=1)
+)
+def test_embeddings_are_averaged(vectors):
+    """A unit vector for each model, no further from the mean than any frame's; vectors of two models are not mixed."""
+    units = [np.array(vector) / np.linalg.norm(vector) for vector in vectors]
+    video = [Entries(embeddings=[Embedding(model="m", vector=unit.tolist(), source="a")]) for unit in units]
+    video[0].embeddings.append(Embedding(model="other", vector=[1.0], source="a"))
+    found = {entry.model: np.array(entry.vector) for entry in sum_up(video).embeddings}
+    assert found["other"].tolist() == [1]
+    assert np.linalg.norm(found["m"]) == pytest.approx(1, abs=1e-5)
+    mean = np.mean(units, axis=0)
+    if np.linalg.norm(mean) > 1e-5:
+        assert found["m"] @ mean >= max(unit @ mean for unit in units) - 1e-5

@@ -88,17 +88,17 @@ async def test_frames_are_captured_as_asked(caller, site, interval, most, times)
 
 
 async def test_a_real_video_by_all_back_ends(calling, full_service, site):
-    """Frame by frame and summed up: every part of every frame is within what the whole says."""
+    """Frame by frame and summed up: tags are the mean of two frames, moderation is the worst frame."""
     caller = await calling(full_service)
     asset, done = await whole(caller, url=site.url("media/samoyed.mp4"), tag_score=0.1)
     assert done["credits_paid"] == len(asset["frames"]) == min(3, ceil(asset["duration"]))
     assert asset["width"] > 0 < asset["height"]
-    best = {name: max(tag["score"] for tag in tags) for name, tags in asset["tags"].items()}
-    framed = {}
-    for frame in asset["frames"]:
-        for name, tags in frame["tags"].items():
-            framed[name] = max(framed.get(name, 0), *(tag["score"] for tag in tags))
-    assert best == framed
+    framed = [{name: tag["score"] for name, (tag,) in frame["tags"].items()} for frame in asset["frames"]]
+    assert asset["tags"]["samoyed"]
+    for name, (tag,) in asset["tags"].items():
+        two = sorted((each.get(name, 0) for each in framed), reverse=True)[:2]
+        # A frame's score below the request's is not in the answer, and counts in the sum.
+        assert sum(two) / 2 - 1e-4 <= tag["score"] <= max(two)
     for label, worst in (("nsfw", max), ("sfw", min)):
         scores = [entry["score"] for frame in asset["frames"] for entry in frame["nsfw"] if entry["label"] == label]
         assert [entry["score"] for entry in asset["nsfw"] if entry["label"] == label] == [worst(scores)]

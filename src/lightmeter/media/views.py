@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-__all__ = ["Square", "Stretched", "View", "Whole", "cut", "view_of"]
+__all__ = ["Fitted", "Square", "Stretched", "View", "Whole", "centre_crop", "cut", "letterbox", "stretch", "view_of"]
 
 _GAP: Final = 2.0
 """What is more than four times the size wanted is first averaged down to twice that: much quicker, and not seen."""
@@ -107,3 +107,65 @@ def view_of(rgb: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
     if max(height, width) <= view.most_side if isinstance(view, Whole) else height == width == view.side:
         return rgb
     return cut(Image.fromarray(np.ascontiguousarray(rgb)), view)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A picture inside of a larger canvas.
+
+    Attributes:
+        canvas: The canvas, height x width x 3.
+        left, top: Where the picture begins on it, in pixels.
+        width, height: What the picture takes of it, in pixels.
+    """
+
+    canvas: NDArray[np.uint8]
+    left: int
+    top: int
+    width: int
+    height: int
+
+
+def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Fitted:
+    """Show a whole picture on a canvas, as large as its proportions allow, in the middle.
+
+    Args:
+        rgb: Height x width x 3.
+        width: Of the canvas, in pixels.
+        height: Of the canvas, in pixels.
+        fill: Grey of the canvas beside the picture, 0 to 255.
+    """
+    factor = min(width / rgb.shape[1], height / rgb.shape[0])
+    inner_width, inner_height = (
+        min(most, max(1, round(side * factor))) for side, most in ((rgb.shape[1], width), (rgb.shape[0], height))
+    )
+    left, top = (width - inner_width) // 2, (height - inner_height) // 2
+    canvas = np.full((height, width, 3), fill, np.uint8)
+    canvas[top : top + inner_height, left : left + inner_width] = stretch(rgb, inner_width, inner_height)
+    return Fitted(canvas, left, top, inner_width, inner_height)
+
+
+def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+    """Resample a picture bilinearly to a size in pixels, whatever its proportions; a new array, or the picture."""
+    if rgb.shape[:2] == (height, width):
+        return rgb
+    picture = Image.fromarray(np.ascontiguousarray(rgb))
+    return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=_GAP))
+
+
+def centre_crop(rgb: NDArray[np.uint8], width: int, height: int, share: float) -> NDArray[np.uint8]:
+    """Cut out the middle of a picture in the proportions width : height, and resample it to that size.
+
+    Args:
+        rgb: Height x width x 3.
+        width: Of the result, in pixels.
+        height: Of the result, in pixels.
+        share: Of the largest such cutting that the picture holds, above 0, at most 1.
+    """
+    most_width, most_height = rgb.shape[1], rgb.shape[0]
+    factor = min(most_width / width, most_height / height) * share
+    # Without max and min, rounding errors would lie outside of the picture.
+    left, top = max(0, (most_width - width * factor) / 2), max(0, (most_height - height * factor) / 2)
+    box = (left, top, min(most_width, left + width * factor), min(most_height, top + height * factor))
+    picture = Image.fromarray(np.ascontiguousarray(rgb))
+    return np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC, box=box, reducing_gap=_GAP))

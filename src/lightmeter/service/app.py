@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractResolver
 
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.cores import cores
-from lightmeter.errors import SettingsError
+from lightmeter.errors import LightmeterError, SettingsError
 from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import RESULT_LIFETIME_S
 from lightmeter.pricing.rates import RateTable, Rounding
@@ -62,7 +62,8 @@ class ServiceConfig:
 
     Attributes:
         database: `sqlite:///PATH`, for one process; or `postgresql://…`, for any number of services and workers.
-        backends: Names of back ends, which are then its defaults; None means all that can be used.
+        backends: Names of back ends; None means all that can be used. Requests that name none use those that the
+            catalog marks as defaults, or all of them if none is marked.
         accounts: Credits by key: each key opens an account of its own, made with so many credits if it is missing.
         allow_private: Fetch from private addresses too.
         fetch_limits: How far a fetch may go.
@@ -160,8 +161,21 @@ class _Loaded:
     rates: RateTable
 
 
+def _usable(catalog: Catalog, metrics: Metrics) -> Catalog:
+    """The catalog without back ends that cannot be made: nobody named them, so the others go on without them."""
+    for name in catalog.available:
+        try:
+            catalog.load(name, metrics)
+        except LightmeterError as error:
+            log.warning("back end %s is not available: %s", name, error)
+            catalog = catalog.without(name, str(error))
+    return catalog
+
+
 def _load(config: ServiceConfig, metrics: Metrics) -> _Loaded:
     catalog = config.catalog or read_catalog()
+    if config.backends is None:
+        catalog = _usable(catalog, metrics)
     rates = catalog.rates() if config.rates is None else config.rates
     named = catalog.available if config.backends is None else config.backends
     # What is named for others is loaded under its own name.
@@ -171,7 +185,7 @@ def _load(config: ServiceConfig, metrics: Metrics) -> _Loaded:
     if unpriced:
         raise SettingsError(f"No price is known for: {', '.join(unpriced)}.", hint="Give the service a price table.")
     features = {name: backend.features for name, backend in backends.items()}
-    defaults = tuple(name for name in names if config.backends is not None or catalog.entries[name].default)
+    defaults = tuple(name for name in names if catalog.entries[name].default) or names
     listed = offers(catalog, rates, names)
     reasons = {offer.name: offer.reason for offer in listed.backends if offer.reason is not None}
     aliases = {name: target for name, target in catalog.aliases.items() if target in backends}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from lightmeter.models.response import Entries
 from lightmeter.service.backends.base import AnalysisOptions
+from lightmeter.service.backends.onnx_models.backends import make_onnx_backend
+from lightmeter.service.backends.onnx_models.settings import read_onnx_settings
 
 MEDIA = Path(__file__).parents[3] / "data" / "media"
 
@@ -55,3 +59,36 @@ def odd_pictures():
         "cut out": noise[50:250:2, ::-1],
         "read only": np.frombuffer(noise.tobytes(), np.uint8).reshape(noise.shape),
     }
+
+
+@pytest.fixture(scope="session")
+def graphs():
+    """The module that writes small ONNX models."""
+    path = Path(__file__).with_name("onnx_graphs.py")
+    spec = importlib.util.spec_from_file_location("lightmeter_test_onnx_graphs", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def onnx_backend(tmp_path):
+    """Make a back end called `own` of a model in the test's folder."""
+
+    def make(model, /, **table):
+        settings = read_onnx_settings("own", {"model": model.name, **table})
+        return make_onnx_backend("own", settings, tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def found(options):
+    """The entries of one picture, as JSON without what is empty."""
+
+    def analyze(backend, picture):
+        (entries,) = backend.analyze([picture], backend.features, options)
+        assert Entries.model_validate_json(entries.model_dump_json()) == entries
+        return {name: value for name, value in entries.model_dump(exclude_none=True).items() if value}
+
+    return analyze

@@ -68,9 +68,9 @@ class Backend(Protocol):
     """One source of entries.
 
     A back end is called from one thread at a time and with one picture at a time, unless it has a further attribute
-    `traits` (`BackendTraits`) that says otherwise. Its answers for a picture never depend on the other pictures of
-    the call, which may belong to other requests. Scores below a request's `tag_score` are filtered by the service, not
-    here.
+    `traits` (`BackendTraits`) that says otherwise. One of another package has an attribute `prices` too (`own_prices`).
+    Its answers for a picture never depend on the other pictures of the call, which may belong to other requests. Scores
+    below a request's `tag_score` are filtered by the service, not here.
 
     A class that an entry point names may say more of itself, for the list of back ends: `model` and `licence` (short
     texts) and `prices` (credits for each picture, by feature).

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from pydantic import SecretStr
@@ -18,11 +19,13 @@ from pydantic import SecretStr
 from lightmeter.errors import LightmeterError, SettingsError
 from lightmeter.pricing.rates import RateTable, default_rates
 from lightmeter.service.backends.base import Backend, ComposingBackend
-from lightmeter.service.backends.configured import Alias, ProviderTable, millicredits, read_tables
+from lightmeter.service.backends.configured import ONNX_KINDS, Alias, ProviderTable, millicredits, read_tables
+from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
+from lightmeter.service.backends.own_prices import prices_of
 from lightmeter.service.backends.providers.provider import NO_METRICS, Provider, ProviderMetrics, ProviderSettings
 from lightmeter.service.backends.providers.table import COMPATIBLE, PROVIDERS
 from lightmeter.service.backends.registry import BUILTIN, GROUP, Builtin, import_target
-from lightmeter.settings import Settings, read_settings
+from lightmeter.settings import Settings, read_settings, settings_file
 
 __all__ = ["AnyBackend", "Catalog", "CatalogEntry", "read_catalog"]
 
@@ -107,6 +110,14 @@ class Catalog:
         local = tuple(name for name, entry in self.entries.items() if entry.local)
         return replace(rates, local=local)
 
+    def without(self, name: str, reason: str) -> Catalog:
+        """This catalog, in which a back end cannot be used for a reason that was found later."""
+        entries = {**self.entries, name: replace(self.entries[name], reason=reason)}
+        for alias, target in self.aliases.items():
+            if target == name:
+                entries[alias] = replace(entries[alias], reason=reason)
+        return Catalog(list(entries.values()))
+
     def required(self, name: str) -> CatalogEntry:
         """The entry of a back end that is to be used.
 
@@ -148,7 +159,9 @@ def read_catalog(settings: Settings | None = None) -> Catalog:
     for name, row in PROVIDERS.items():
         entries[name] = _provider(name, row, ProviderTable())
     for name, table in tables.items():
-        if not isinstance(table, Alias):
+        if isinstance(table, OnnxModelSettings):
+            entries[name] = _onnx(name, table, settings_file().parent)
+        elif isinstance(table, ProviderTable):
             entries[name] = _configured(name, table, entries.get(name))
     for name, table in tables.items():
         if isinstance(table, Alias):
@@ -192,14 +205,9 @@ def _installed(name: str, target: str) -> CatalogEntry:
                          make=lambda _: _checked(name, target, import_target(name, target)()))  # fmt: skip
     try:
         cls = import_target(name, target)
-        features = frozenset(getattr(cls, "features", ()))
-        given = getattr(cls, "prices", {})
-        prices = {
-            feature: millicredits(given.get(feature, 0), f"Back end {name!r}: price of {feature}")
-            for feature in sorted(features)
-        }
-    except LightmeterError as error:
-        return replace(entry, reason=str(error))
+        prices, features = prices_of(cls), frozenset(cls.features)
+    except (LightmeterError, AttributeError, TypeError) as error:
+        return replace(entry, reason=f"{str(error).rstrip('.')}.")
     return replace(
         entry,
         features=features,
@@ -207,6 +215,7 @@ def _installed(name: str, target: str) -> CatalogEntry:
         licence=str(getattr(cls, "licence", "")),
         local=bool(getattr(cls, "local", True)),
         prices=prices,
+        reason=None if prices else 'Its class names no prices, such as prices = {"tags": 0.15}, in credits.',
     )
 
 
@@ -224,7 +233,7 @@ def _configured(name: str, table: ProviderTable, known: CatalogEntry | None) -> 
             return _with_prices(known, table)
         raise SettingsError(
             f"[backends.{name}]: there is no kind {kind!r}.",
-            hint=f"Kinds: {', '.join(KINDS)}.",
+            hint=f"Kinds: {', '.join((*KINDS, *ONNX_KINDS))}.",
         )
     return _provider(name, row, table)
 
@@ -289,6 +298,28 @@ def _missing(name: str, row: Provider, table: ProviderTable, settings: ProviderS
     if secret_variable and settings.api_secret is None:
         return f"Its key is not set: set {secret_variable}."
     return None
+
+
+def _onnx(name: str, table: OnnxModelSettings, folder: Path) -> CatalogEntry:
+    prices = {feature: millicredits(price, f"[backends.{name}] price") for feature, price in table.prices.items()}
+    return CatalogEntry(
+        name=name,
+        features=frozenset(prices),
+        model=table.description or table.model.name,
+        licence=table.licence,
+        local=True,
+        default=True,
+        prices=prices,
+        reason=table.missing_file(folder),
+        alias_of=None,
+        make=partial(_make_onnx, name, table, folder),
+    )
+
+
+def _make_onnx(name: str, table: OnnxModelSettings, folder: Path, _: ProviderMetrics) -> AnyBackend:
+    from lightmeter.service.backends.onnx_models.backends import make_onnx_backend  # noqa: PLC0415 (loads onnxruntime)
+
+    return make_onnx_backend(name, table, folder)
 
 
 def _alias(name: str, target: str, entries: Mapping[str, CatalogEntry]) -> CatalogEntry:

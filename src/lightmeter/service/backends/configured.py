@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lightmeter.errors import SettingsError
 from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.pricing.rates import MILLICREDITS
+from lightmeter.service.backends.onnx_models.settings import Kind, OnnxModelSettings, read_onnx_settings
 from lightmeter.service.backends.providers.provider import DEFAULT_ATTEMPTS, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 
-__all__ = ["Alias", "ProviderTable", "millicredits", "read_tables"]
+__all__ = ["ONNX_KINDS", "Alias", "ProviderTable", "millicredits", "read_tables"]
+
+ONNX_KINDS: Final = get_args(Kind)
 
 _MOST_CREDITS: Final = Decimal(10**9)
 
@@ -100,7 +103,7 @@ def millicredits(price: Any, what: str) -> int:
     return int(exact)
 
 
-def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | Alias]:
+def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | Alias]:
     """Check the tables of the settings, by lowercase name.
 
     Raises:
@@ -109,11 +112,13 @@ def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | Alias]:
     return {name.strip().lower(): _table(name, value) for name, value in tables.items()}
 
 
-def _table(name: str, value: Any) -> ProviderTable | Alias:
+def _table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | Alias:
     if isinstance(value, str):
         return Alias(value.strip().lower())
     if not isinstance(value, Mapping):
         raise SettingsError(f"[backends] {name}: {value!r} is neither a table nor the name of a back end.")
+    if value.get("kind") in ONNX_KINDS:
+        return read_onnx_settings(name, value)
     try:
         table = ProviderTable.model_validate(value)
         _ = table.millicredits

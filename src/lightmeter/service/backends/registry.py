@@ -76,5 +76,5 @@ def import_target(name: str, target: str) -> Any:
     module, _, attribute = target.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # a module of another package may raise anything when it is imported
         raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.") from error

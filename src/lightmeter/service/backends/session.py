@@ -6,6 +6,7 @@ result that one thread has added up does not depend on how many cores there are 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import onnxruntime
@@ -22,8 +23,8 @@ _ERRORS_ONLY: Final = 3
 """onnxruntime's log level."""
 
 
-def open_session(model: bytes) -> onnxruntime.InferenceSession:
-    """Load a serialised ONNX model.
+def open_session(model: bytes | Path) -> onnxruntime.InferenceSession:
+    """Load a serialised ONNX model, or the file of one; only a file can have weights in further files beside it.
 
     Raises:
         BackendError: it is no model that onnxruntime can run.

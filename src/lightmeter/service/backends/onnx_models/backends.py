@@ -1,0 +1,238 @@
+"""The three back ends that an ONNX file can become: a classifier, a detector, an embedding."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from lightmeter.cores import cores
+from lightmeter.errors import BackendError, SettingsError
+from lightmeter.media.views import Fitted
+from lightmeter.models.response import Embedding, Entries, Nsfw, Tag
+from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, BackendTraits
+from lightmeter.service.backends.onnx_models.boxes import Floats, non_maximum_suppression, on_picture
+from lightmeter.service.backends.onnx_models.detections import Candidates, decoder_for, detect_format
+from lightmeter.service.backends.onnx_models.model import OnnxModel
+from lightmeter.service.backends.onnx_models.scores import Activation, activated, are_scores, calibrated
+from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
+from lightmeter.service.backends.session import PICTURES_A_CALL
+
+__all__ = ["OnnxClassifier", "OnnxDetector", "OnnxEmbedding", "make_onnx_backend"]
+
+DETECTOR_THRESHOLD: Final = 0.25
+CLASSIFIER_THRESHOLD: Final = 0.01
+
+DIGITS: Final = 4
+"""Of scores and boxes."""
+
+VECTOR_DIGITS: Final = 7
+"""About what a single float holds."""
+
+MOST_BOXES: Final = 100
+"""Of one label in one picture."""
+
+
+def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) -> Backend:
+    """Make a back end of an ONNX file. The model is loaded and tried on test pictures at once.
+
+    Args:
+        name: What requests call it, lowercase.
+        settings: What the operator says of the model.
+        base_dir: Folder that relative paths start from: that of the settings file.
+
+    Returns:
+        A back end with two further attributes: `prices` (credits by feature) and `model` (name and digest).
+
+    Raises:
+        SettingsError: a file is missing, or the model is not what the settings say; the message starts with the names
+            of the back end and of the setting.
+        BackendError: onnxruntime cannot run the model.
+    """
+    kinds: Mapping[str, type[_OnnxBackend]] = {
+        "onnx-classifier": OnnxClassifier,
+        "onnx-detector": OnnxDetector,
+        "onnx-embedding": OnnxEmbedding,
+    }
+    missing = settings.missing_file(base_dir)
+    if missing:
+        raise SettingsError(f"backends.{name}: {missing}", hint=f"Relative paths start from {base_dir}.")
+    try:
+        return kinds[settings.kind](name, settings, base_dir)
+    except (SettingsError, BackendError) as error:
+        raise type(error)(f"backends.{name}: {error}", hint=error.hint) from error
+
+
+class _OnnxBackend(ABC):
+    """A back end with an ONNX model behind it.
+
+    Attributes:
+        name: Of the back end.
+        features: The one feature that it offers.
+        traits: How it is called.
+        prices: Credits for each image or video frame, by feature.
+        model: Name of the model's file and the first digits of its SHA-256.
+    """
+
+    def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
+        self.name = name
+        self.features = frozenset({settings.offered_feature})
+        self.prices = settings.prices
+        self._settings = settings
+        self._model = OnnxModel(settings, base_dir)
+        self.model = self._model.name
+        self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.view)
+
+    def warm(self) -> None:  # noqa: B027 (all of them are loaded when they are made)
+        """Nothing is left to load."""
+
+    def analyze(
+        self,
+        pictures: Sequence[RGB],
+        features: frozenset[str],
+        options: AnalysisOptions,  # noqa: ARG002 (a model of pictures depends on no option)
+    ) -> list[Entries]:
+        """Run the model on each picture.
+
+        Raises:
+            BackendError: the model fails on one.
+        """
+        if not self.features & features:
+            return [Entries() for _ in pictures]
+        return [self._entries(self._model.input.fitted(picture)) for picture in pictures]
+
+    @abstractmethod
+    def _entries(self, fitted: Fitted) -> Entries:
+        """What the model finds in one picture."""
+
+    def _tag(self, label: str, score: float, **more: Any) -> Tag:
+        shown = round(calibrated(score, self._settings.decision_threshold), DIGITS)
+        return Tag(name=label, score=shown, source=self.name, **more)
+
+
+class OnnxClassifier(_OnnxBackend):
+    """A score for each class: feature `tags`, or `nsfw` in the numeric form.
+
+    Classes of one name count as one, with the highest of their scores.
+    """
+
+    def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
+        super().__init__(name, settings, base_dir)
+        self._output = self._model.output_index(settings.output)
+        outputs = np.stack([self._model.vector(each, self._output) for each in self._model.test_outputs()])
+        labels, count = self._model.labels(settings.labels, base_dir), outputs.shape[1]
+        if max(labels) >= count or (len(labels) < count and not _may_leave_out(settings)):
+            raise SettingsError(
+                f"labels: {len(labels)} names, the last for index {max(labels)}, and the model has {count} outputs.",
+                hint="Check that the labels are those of the model.",
+            )
+        self._labels = sorted(labels.items())
+        self._activation = settings.activation or _activation_of(outputs)
+        self._threshold = CLASSIFIER_THRESHOLD if settings.threshold is None else settings.threshold
+
+    def _entries(self, fitted: Fitted) -> Entries:
+        scores = activated(self._model.vector(self._model.run(fitted.canvas), self._output), self._activation)
+        if not np.isfinite(scores).all():
+            raise BackendError(f"The model {self.model} gives a score that is not a number.")
+        best: dict[str, float] = {}
+        for index, label in self._labels:
+            best[label] = max(best.get(label, 0.0), float(scores[index]))
+        ranked = sorted(best.items(), key=lambda item: -item[1])
+        if self._settings.feature == "nsfw":
+            rated = [Nsfw(label=label, score=round(score, DIGITS), source=self.name) for label, score in ranked]
+            return Entries(nsfw=rated)
+        shown = [(label, score) for label, score in ranked if score >= self._threshold]
+        return Entries(tags={label: [self._tag(label, score)] for label, score in shown[: self._settings.top]})
+
+
+def _may_leave_out(settings: OnnxModelSettings) -> bool:
+    """Whether the labels are an object index → name."""
+    return isinstance(settings.labels, Path) and settings.labels.suffix.lower() == ".json"
+
+
+def _activation_of(outputs: Floats) -> Activation:
+    """What turns the outputs for some pictures, one a row, into scores."""
+    if are_scores(outputs):
+        return "none"
+    return "softmax" if outputs.shape[1] > 1 else "sigmoid"
+
+
+class OnnxDetector(_OnnxBackend):
+    """Boxes: feature `tags`, one for each label with its highest score.
+
+    Each tag has a further field `boxes`, best first: `left`, `top`, `width` and `height` as shares of the picture, 0 to
+    1, and `score`.
+    """
+
+    def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
+        super().__init__(name, settings, base_dir)
+        model = self._model
+        self._labels = model.labels(settings.labels, base_dir)
+        tested, classes = model.test_outputs(), max(self._labels) + 1
+        format_ = settings.format or detect_format(model.output_names, tested[0], classes)
+        size = (model.input.width, model.input.height)
+        self._decode = decoder_for(format_, model.output_names, tested[0], classes, size)
+        raw = [self._decode(each).scores for each in tested]
+        self._activation = settings.activation or ("none" if all(map(are_scores, raw)) else "sigmoid")
+        self._threshold = DETECTOR_THRESHOLD if settings.threshold is None else settings.threshold
+
+    def _entries(self, fitted: Fitted) -> Entries:
+        found = self._decode(self._model.run(fitted.canvas))
+        found = Candidates(found.boxes, activated(found.scores, self._activation), found.classes)
+        by_label: dict[str, tuple[list[list[float]], list[float]]] = {}
+        for index, label in self._labels.items():
+            boxes, scores = self._of_class(found, index)
+            if len(boxes):
+                all_boxes, all_scores = by_label.setdefault(label, ([], []))
+                all_boxes.extend(on_picture(boxes, fitted).tolist())
+                all_scores.extend(scores.tolist())
+        ranked = sorted(((label, *each) for label, each in by_label.items()), key=lambda item: -max(item[2]))
+        return Entries(
+            tags={label: [self._boxed(label, boxes, scores)] for label, boxes, scores in ranked[: self._settings.top]}
+        )
+
+    def _of_class(self, found: Candidates, index: int) -> tuple[Floats, Floats]:
+        """Boxes `(n, 4)` and scores `(n,)` of one class that are sure enough, each thing once."""
+        scores = found.scores if found.classes is not None else found.scores[:, index]
+        wanted = (scores >= self._threshold) & np.isfinite(found.boxes).all(axis=1)
+        if found.classes is not None:  # the model has dropped the weaker boxes itself
+            wanted &= found.classes == index
+            return found.boxes[wanted][:MOST_BOXES], scores[wanted][:MOST_BOXES]
+        boxes, scores = found.boxes[wanted], scores[wanted]
+        kept = non_maximum_suppression(boxes, scores, self._settings.iou)[:MOST_BOXES]
+        return boxes[kept], scores[kept]
+
+    def _boxed(self, label: str, boxes: Sequence[Sequence[float]], scores: Sequence[float]) -> Tag:
+        best_first = sorted(zip(scores, boxes, strict=True), key=lambda pair: -pair[0])
+        written = [
+            {
+                "left": round(left, DIGITS),
+                "top": round(top, DIGITS),
+                "width": round(right - left, DIGITS),
+                "height": round(bottom - top, DIGITS),
+                "score": round(calibrated(score, self._settings.decision_threshold), DIGITS),
+            }
+            for score, (left, top, right, bottom) in best_first
+        ]
+        return self._tag(label, best_first[0][0], boxes=written)
+
+
+class OnnxEmbedding(_OnnxBackend):
+    """A vector of unit length: feature `embeddings`."""
+
+    def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
+        super().__init__(name, settings, base_dir)
+        self._output = self._model.output_index(settings.output)
+        for outputs in self._model.test_outputs():
+            self._model.vector(outputs, self._output)
+
+    def _entries(self, fitted: Fitted) -> Entries:
+        vector = self._model.vector(self._model.run(fitted.canvas), self._output).astype(np.float64)
+        length = float(np.linalg.norm(vector))
+        if not np.isfinite(length) or length == 0:
+            raise BackendError(f"The vector of {self.model} has length {length}: it cannot be compared.")
+        unit = [round(float(each), VECTOR_DIGITS) for each in vector / length]
+        return Entries(embeddings=[Embedding(model=self.model, vector=unit, source=self.name)])

@@ -1,0 +1,238 @@
+"""What the outputs of a detector mean, by the format of its export.
+
+N is the number of candidate boxes, C that of the classes. Boxes are in pixels of the input unless said otherwise.
+
+========  =======================================  ==================================================================
+format    outputs                                  meaning
+========  =======================================  ==================================================================
+yolov8    one, [1, 4+C, N] or [1, N, 4+C]          centre x, centre y, width, height, then a score for each class;
+                                                   YOLOv8 to v12 of Ultralytics without non-maximum suppression
+yolov5    one, [1, N, 5+C] or [1, 5+C, N]          the same with the score of any object before those of the classes,
+                                                   which it is multiplied with; YOLOv5 and YOLOv7
+yolov10   one, [1, N, 6]                           left, top, right, bottom, score, class: YOLOv10, YOLO26, and
+                                                   Ultralytics exports with `nms=True`
+ssd       four: boxes [1, N, 4], classes [1, N],   boxes are top, left, bottom, right as shares of the input;
+          scores [1, N], count [1]                 TensorFlow's detection models and TFLite's post-processing.
+                                                   Found by `box`, `class`, `score`, `num` or `count` in their names,
+                                                   else taken in this order
+nanodet   for each stride [1, n, C] and            scores, and for each of the four sides (left, top, right, bottom) the
+          [1, n, 4*(R+1)]; or both side by side    likelihoods of 0 to R strides between it and the centre of the cell
+          in one [1, N, C+4*(R+1)]                 (NanoDet); in one output, its corner (NanoDet-Plus)
+========  =======================================  ==================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightmeter.errors import SettingsError
+from lightmeter.service.backends.onnx_models.boxes import Floats, corners
+from lightmeter.service.backends.onnx_models.settings import DetectorFormat
+
+__all__ = ["Candidates", "Decoder", "decoder_for", "detect_format"]
+
+Outputs: TypeAlias = Sequence[NDArray[Any]]
+
+BOX: Final = 4
+NMS_ROW: Final = 6
+"""Left, top, right, bottom, score, class."""
+
+SSD_OUTPUTS: Final = 4
+SSD_WORDS: Final = (("box",), ("class",), ("score",), ("num", "count"))
+
+NANODET_PLUS_STRIDES: Final = (8, 16, 32, 64)
+NANODET_STEPS: Final = range(2, 34)
+"""R + 1 of the models that were published is 8 or 11."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Boxes that a model proposes.
+
+    Attributes:
+        boxes: `(n, 4)`: left, top, right, bottom, in pixels of the model's input.
+        scores: `(n, classes)`, as the model gives them; of formats that name one class for each box, `(n,)`.
+        classes: `(n,)`, the index of each box's class; None where `scores` has all classes.
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: NDArray[np.intp] | None = None
+
+
+Decoder: TypeAlias = Callable[[Outputs], Candidates]
+
+
+def detect_format(names: Sequence[str], outputs: Outputs, classes: int) -> DetectorFormat:
+    """Which format a detector's outputs have.
+
+    Args:
+        names: Of the outputs.
+        outputs: What it gave for a picture.
+        classes: How many names of classes there are.
+
+    Raises:
+        SettingsError: none that is known here, or more than one.
+    """
+    shapes = [output.shape for output in outputs]
+    fits: list[DetectorFormat] = []
+    if len(outputs) == 1 and len(shapes[0]) == 3:  # noqa: PLR2004 (one picture, boxes, values)
+        lengths = shapes[0][1:]
+        if 4 + classes in lengths:
+            fits.append("yolov8")
+        if 5 + classes in lengths:
+            fits.append("yolov5")
+        if lengths[1] == NMS_ROW:
+            fits.append("yolov10")
+        if (lengths[1] - classes) / BOX in NANODET_STEPS:
+            fits.append("nanodet")
+    elif len(outputs) == SSD_OUTPUTS and any(shape[-1:] == (BOX,) for shape in shapes):
+        fits.append("ssd")
+    elif len(outputs) % 2 == 0 and _stages(outputs, classes) is not None:
+        fits.append("nanodet")
+    if len(fits) == 1:
+        return fits[0]
+    written = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=True))
+    found = f"could be {' or '.join(fits)}" if fits else "are of no format that is known here"
+    raise SettingsError(
+        f"labels, format: with {classes} labels, the detector's outputs ({written}) {found}.",
+        hint="Check that the labels are those of the model, or set format.",
+    )
+
+
+def decoder_for(
+    format_: DetectorFormat, names: Sequence[str], outputs: Outputs, classes: int, size: tuple[int, int]
+) -> Decoder:
+    """What turns a detector's outputs into candidates.
+
+    Args:
+        format_: The format.
+        names: Of the outputs.
+        outputs: What it gave for a picture.
+        classes: How many names of classes there are.
+        size: Width and height of the input, in pixels.
+
+    Raises:
+        SettingsError: the outputs do not have that format with so many classes.
+    """
+    found: Decoder | None = None
+    match format_:
+        case "yolov8" | "yolov5":
+            leading = BOX if format_ == "yolov8" else BOX + 1
+            if len(outputs) == 1 and outputs[0].ndim == 3 and leading + classes in outputs[0].shape[1:]:  # noqa: PLR2004
+                found = partial(_yolo, width=leading + classes, leading=leading)
+        case "yolov10":
+            if len(outputs) == 1 and outputs[0].shape[-1] == NMS_ROW:
+                found = _yolov10
+        case "ssd":
+            if len(outputs) == SSD_OUTPUTS:
+                found = partial(_ssd, order=_ssd_order(names, outputs), size=size)
+        case "nanodet":
+            if _nanodet_strides(outputs, classes, size) is not None:
+                found = partial(_nanodet, classes=classes, size=size)
+    if found is None:
+        shapes = ", ".join(f"{name} {list(output.shape)}" for name, output in zip(names, outputs, strict=True))
+        raise SettingsError(f"format: the detector's outputs ({shapes}) are not of {format_} with {classes} labels.")
+    return found
+
+
+def _yolo(outputs: Outputs, *, width: int, leading: int) -> Candidates:
+    """Rows of a box, perhaps the score of any object, and the score of each class; or columns of them."""
+    rows = outputs[0][0].astype(np.float32)
+    if rows.shape[1] != width:
+        rows = rows.T
+    scores = rows[:, leading:]
+    if leading > BOX:
+        scores = scores * rows[:, BOX:leading]
+    return Candidates(corners(rows[:, :BOX]), scores)
+
+
+def _yolov10(outputs: Outputs) -> Candidates:
+    rows = outputs[0].reshape(-1, NMS_ROW).astype(np.float32)
+    return Candidates(rows[:, :BOX], rows[:, BOX], rows[:, BOX + 1].astype(np.intp))
+
+
+def _ssd_order(names: Sequence[str], outputs: Outputs) -> tuple[int, ...]:
+    """Which outputs are boxes, classes, scores and count: by their names, else as they come."""
+    order = tuple(
+        next((index for index, name in enumerate(names) if any(word in name.lower() for word in words)), -1)
+        for words in SSD_WORDS
+    )
+    return order if len(set(order) - {-1}) == SSD_OUTPUTS else tuple(range(len(outputs)))
+
+
+def _ssd(outputs: Outputs, *, order: tuple[int, ...], size: tuple[int, int]) -> Candidates:
+    boxes, classes, scores, count = (outputs[index] for index in order)
+    found = int(np.ravel(count)[0])
+    shares = boxes.reshape(-1, BOX)[:found].astype(np.float32)
+    pixels = shares[:, [1, 0, 3, 2]] * np.array([*size, *size], np.float32)
+    return Candidates(
+        pixels, np.ravel(scores)[:found].astype(np.float32), np.rint(np.ravel(classes)[:found]).astype(np.intp)
+    )
+
+
+def _stages(outputs: Outputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
+    """Scores and distances of each stride, the finest first; None if the outputs are no such pairs."""
+    by_cells: dict[int, list[NDArray[Any]]] = {}
+    for output in outputs:
+        if output.ndim != 3:  # noqa: PLR2004 (one picture, cells, values)
+            return None
+        by_cells.setdefault(output.shape[1], []).append(output)
+    stages = []
+    for cells in sorted(by_cells, reverse=True):
+        scores = [each for each in by_cells[cells] if each.shape[2] == classes]
+        distances = [each for each in by_cells[cells] if each.shape[2] != classes and each.shape[2] % BOX == 0]
+        if len(scores) != 1 or len(distances) != 1:
+            return None
+        stages.append((scores[0], distances[0]))
+    return stages
+
+
+def _nanodet_strides(outputs: Outputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
+    """Strides of the grids, the finest first; None if the outputs are not NanoDet's for an input of that size."""
+    if len(outputs) == 1:
+        if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX not in NANODET_STEPS:  # noqa: PLR2004
+            return None
+        strides, cells = NANODET_PLUS_STRIDES, [outputs[0].shape[1]]
+    else:
+        stages = _stages(outputs, classes) or []
+        cells = [each.shape[1] for each, _ in stages]
+        strides = tuple(max(1, round((size[0] * size[1] / count) ** 0.5)) for count in cells)
+    expected = sum(-(-size[0] // stride) * -(-size[1] // stride) for stride in strides)
+    return strides if strides and expected == sum(cells) else None
+
+
+def _nanodet(outputs: Outputs, *, classes: int, size: tuple[int, int]) -> Candidates:
+    strides = _nanodet_strides(outputs, classes, size) or ()
+    if len(outputs) == 1:
+        scores, distances = outputs[0][0, :, :classes], outputs[0][0, :, classes:]
+    else:
+        stages = _stages(outputs, classes) or []
+        scores = np.concatenate([each[0] for each, _ in stages])
+        distances = np.concatenate([each[0] for _, each in stages])
+    grids = [_cells(*size, stride, 0.0 if len(outputs) == 1 else 0.5) for stride in strides]
+    points = np.concatenate(grids)
+    steps = np.concatenate(
+        [np.full((len(cells), 1), stride, np.float32) for stride, cells in zip(strides, grids, strict=True)]
+    )
+    likely = distances.astype(np.float32).reshape(len(distances), BOX, -1)
+    likely = np.exp(likely - likely.max(axis=2, keepdims=True))
+    likely /= likely.sum(axis=2, keepdims=True)
+    # Not a matrix product: BLAS would wake its own threads for it.
+    away = (likely * np.arange(likely.shape[2], dtype=np.float32)).sum(axis=2) * steps
+    boxes = np.concatenate([points - away[:, :2], points + away[:, 2:]], axis=1)
+    return Candidates(boxes, scores.astype(np.float32))
+
+
+def _cells(width: int, height: int, stride: int, offset: float) -> Floats:
+    """The points `(n, 2)` that the cells of a grid measure from, row by row, in pixels."""
+    columns, rows = -(-width // stride), -(-height // stride)
+    x, y = np.meshgrid(np.arange(columns), np.arange(rows))
+    points: Floats = ((np.stack([x.ravel(), y.ravel()], axis=1) + offset) * stride).astype(np.float32)
+    return points

@@ -1,0 +1,187 @@
+"""A back end of another package, and models of the operator's own, behind the real service."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from lightmeter.errors import SettingsError
+from lightmeter.service.backends.own_prices import prices_of
+
+EXAMPLE = Path(__file__).with_name("own_backend")
+MEDIA = Path(__file__).parents[3] / "data" / "media"
+
+MODELS = """
+from pathlib import Path
+
+from lightmeter.service.backends.onnx_models.backends import make_onnx_backend
+from lightmeter.service.backends.onnx_models.settings import read_onnx_settings
+
+TABLES = {
+    "colours": {"kind": "onnx-classifier", "model": "colours.onnx", "labels": ["red", "green", "blue"], "price": 0.2},
+    "cells": {"kind": "onnx-detector", "model": "cells.onnx", "labels": ["red", "blue"], "price": 0.3},
+    "pooled": {"kind": "onnx-embedding", "model": "pooled.onnx", "output": "vector", "price": 3},
+}
+
+
+def make(name):
+    return make_onnx_backend(name, read_onnx_settings(name, TABLES[name]), Path(__file__).parent)
+
+
+def colours():
+    return make("colours")
+
+
+def cells():
+    return make("cells")
+
+
+def pooled():
+    return make("pooled")
+"""
+
+
+def install(folder: Path, graphs) -> None:
+    """Lay packages out as an installer does: the modules, and beside them the metadata with their entry points."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    points = dict(project["entry-points"]["lightmeter.backends"])
+    points |= {name: f"own_models:{name}" for name in ("colours", "cells", "pooled")}
+    (folder / "own_backend.py").write_bytes((EXAMPLE / "own_backend.py").read_bytes())
+    (folder / "own_models.py").write_text(MODELS)
+    graphs.mean_colours(folder / "colours.onnx")
+    graphs.red_cells(folder / "cells.onnx", "yolov8")
+    graphs.pooled_pixels(folder / "pooled.onnx")
+    about = folder / "own_backend-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = ["[lightmeter.backends]", *(f"{name} = {target}" for name, target in points.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture(scope="module")
+def send(tmp_path_factory, graphs):
+    """Send requests to `lightmeter serve` in a process that has the packages installed."""
+    folder, home = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("home")
+    install(folder, graphs)
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
+    options = ["--port", "0", "--backends", "brightness,colours,cells,pooled", "--key", "k=100"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lightmeter", "serve", "--database", f"sqlite:///{home / 'own.db'}", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    base_url = process.stdout.readline().removeprefix("listening on ").strip()
+
+    def call(path, **fields):
+        body = json.dumps(fields).encode() if fields else None
+        headers = {"X-API-Key": "Token k", "Content-Type": "application/json"}
+        with urlopen(Request(base_url + path, body, headers)) as answer:  # noqa: S310 (a service on loopback)
+            return json.load(answer)
+
+    yield call
+    process.send_signal(signal.SIGTERM)
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+
+
+@pytest.fixture(scope="module")
+def photo_file():
+    """A sample photo as base64."""
+    return base64.b64encode((MEDIA / "coffee.jpg").read_bytes()).decode()
+
+
+def test_the_example_answers_and_is_charged(send, photo_file):
+    """One file and one entry point are a back end: its tags, its price rounded up, its place in the list."""
+    before = send("/api/credits")["credits"]
+    done = send("/api/fetch", file=photo_file, backend=["brightness"], tag_score=0)
+    (asset,) = done["all"]["assets"]
+    assert done["all"]["errors"] == []
+    assert {name: tag["source"] for name, (tag,) in asset["tags"].items()} == {
+        "bright": "brightness",
+        "dark": "brightness",
+    }
+    assert sum(tag["score"] for (tag,) in asset["tags"].values()) == pytest.approx(1)
+    assert (done["credits_paid"], send("/api/credits")["credits"]) == (2, before - 2)
+
+
+def test_own_back_ends_are_offered_with_their_prices(send):
+    """GET /api/backends lists them as available, with the credits that they say."""
+    offers = {offer["name"]: offer for offer in send("/api/backends")["backends"] if offer["available"]}
+    assert {name: offer["features"] for name, offer in offers.items()} == {
+        "brightness": {"tags": 1.5},
+        "colours": {"tags": 0.2},
+        "cells": {"tags": 0.3},
+        "pooled": {"embeddings": 3.0},
+    }
+
+
+def test_models_of_all_kinds_answer(send, photo_file):
+    """Tags of a classifier, tags with boxes of a detector, and a vector, each charged, in one answer."""
+    done = send(
+        "/api/fetch",
+        file=photo_file,
+        backend=["colours", "cells", "pooled"],
+        feature=["tags", "embeddings"],
+        tag_score=0.1,
+    )
+    (asset,) = done["all"]["assets"]
+    assert (done["all"]["errors"], done["credits_paid"]) == ([], 4)
+    sources = {name: {tag["source"] for tag in tags} for name, tags in asset["tags"].items()}
+    assert sources["red"] == {"colours", "cells"}
+    (boxed,) = [tag for tag in asset["tags"]["red"] if tag["source"] == "cells"]
+    assert all(box.keys() == {"left", "top", "width", "height", "score"} for box in boxed["boxes"])
+    (embedding,) = asset["embeddings"]
+    assert embedding["source"] == "pooled"
+    assert sum(value**2 for value in embedding["vector"]) == pytest.approx(1, abs=1e-5)
+
+
+class Named:
+    """A back end of no use."""
+
+    name = "named"
+    features = frozenset({"tags", "texts"})
+    prices: object = None
+
+    def warm(self):
+        """Load nothing."""
+
+    def analyze(self, pictures, features, options):
+        """Find nothing."""
+        return []
+
+
+@pytest.mark.parametrize(
+    ("prices", "sentence"),
+    [
+        ({"tags": 1}, "offers tags, texts, and its prices are for tags"),
+        ({}, "its prices are for nothing"),
+        ({"tags": 1, "texts": 1, "auras": 1}, "there is no feature 'auras'"),
+        ({"tags": -1, "texts": 1}, "price of named tags: -1 is not a whole number of millicredits"),
+        ({"tags": 0.0001, "texts": 1}, "price of named tags"),
+    ],
+    ids=str,
+)
+def test_prices_that_do_not_fit_are_refused(prices, sentence):
+    """One price for each feature, 0 or more, in thousandths of a credit; the message says which is wrong."""
+    backend = Named()
+    backend.prices = prices
+    with pytest.raises(SettingsError, match=sentence):
+        prices_of(backend)
+
+
+def test_prices_are_exact():
+    """Credits as Python writes them become millicredits; a back end that names none has none."""
+    backend = Named()
+    assert prices_of(backend) == {}
+    backend.prices = {"tags": 0.15, "texts": 2}
+    assert prices_of(backend) == {"tags": 150, "texts": 2000}
