@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import chain, repeat
 
 import pytest
+from anthropic.types import ErrorResponse, Message
 
 from lightmeter.errors import BackendError, SettingsError
 from lightmeter.service.backends.base import Backend
@@ -15,6 +16,7 @@ from lightmeter.service.backends.providers.claude import Claude
 from lightmeter.testing import StubAnswer, tiny_picture
 
 KEY = "sk-proj-4f2a9c77d1e84b06"
+REFUSED = {"type": "refusal", "category": "general_harms", "explanation": "This may be harmful."}
 USAGE = {
     "input_tokens": 880,
     "cache_creation_input_tokens": 12,
@@ -75,6 +77,14 @@ def test_the_request_is_what_the_documentation_shows(adapting, stub, describe, a
     assert text["text"].endswith("Answer in French.")
 
 
+def test_our_answers_are_messages_to_anthropics_own_types():
+    """What these tests answer passes the SDK's validation, so that they do not test against a protocol of our own."""
+    parsed = Message.model_validate(message("A cat.").body, strict=True)
+    assert (parsed.content[0].text, parsed.usage.output_tokens) == ("A cat.", 35)
+    Message.model_validate(message("I", stop="refusal", stop_details=REFUSED).body, strict=True)
+    ErrorResponse.model_validate(error(529, "overloaded_error", "Overloaded").body, strict=True)
+
+
 def test_it_is_a_back_end(adapting):
     """It satisfies the protocol and loads without a call."""
     adapter = adapting(Claude, name="claude")
@@ -114,7 +124,7 @@ def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch, tmp
 def test_only_texts_are_the_description(adapting, stub, describe):
     """Thinking and blocks of kinds to come are left out; several texts are one."""
     thinking = {"type": "thinking", "thinking": "Let me see.", "signature": "x"}
-    stub.answer = answers(message(thinking, "A cat", {"type": "novelty"}, " on a mat.\n"))
+    stub.answer = answers(message(thinking, "A cat", {"type": "novelty", "text": " hidden"}, " on a mat.\n"))
     assert describe(adapting(Claude)) == "A cat on a mat."
 
 
@@ -168,9 +178,6 @@ def test_refusals_are_final(adapting, stub, counted, describe, failure, says):
         describe(adapting(Claude))
     assert KEY not in str(raised.value)
     assert (len(stub.requests), counted.errors) == (1, [("claude", "refused")])
-
-
-REFUSED = {"type": "refusal", "category": "general_harms", "explanation": "This may be harmful."}
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,7 @@ def status_failure(
 
 
 _NEXT_STEPS: Final = {
+    **dict.fromkeys((301, 302, 307, 308), "Redirects are not followed: the operator must check the base URL."),
     401: "The operator must check the provider's key.",
     403: "The operator must check the provider's key.",
     404: "The operator must check the name of the model and the base URL.",

@@ -120,6 +120,8 @@ class Ollama(OpenAICompatible):
     languages.
     """
 
+    licence = "terms of the model"
+
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(replace(settings, base_url=ollama_base_url(settings.base_url)))
 

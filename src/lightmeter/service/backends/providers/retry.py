@@ -67,18 +67,24 @@ class Retries:
         attempt = 0
         while True:
             attempt += 1
-            self._await_turn(deadline)
+            left_s = self._await_turn(deadline)
             try:
-                return once(min(self._settings.timeout_s, max(0.001, deadline - self._now())))
+                return once(min(self._settings.timeout_s, left_s))
             except CallFailed as failed:
                 self._settings.metrics.provider_error(self._settings.name, failed.kind)
                 self._pause(attempt, failed, deadline)
 
-    def _await_turn(self, deadline: float) -> None:
-        while (pause := self._held_back_s()) > 0:
-            if self._now() + pause > deadline:
+    def _await_turn(self, deadline: float) -> float:
+        """Wait while the provider throttles; the seconds left then, more than 0."""
+        while (held_back_s := self._held_back_s()) > 0:
+            pause = self._spread(held_back_s)
+            if self._now() + pause >= deadline:
                 raise CallFailed("The provider is throttling; too many calls wait for it.", FailureKind.THROTTLED)
-            self._sleep(self._spread(pause))
+            self._sleep(pause)
+        left_s = deadline - self._now()
+        if left_s <= 0:  # a sleep lasted longer than it should
+            raise CallFailed("The provider did not answer in time.", FailureKind.TIMEOUT)
+        return left_s
 
     def _held_back_s(self) -> float:
         with self._lock:
@@ -88,15 +94,15 @@ class Retries:
         """Wait before another call, or raise where there is to be none."""
         longest = self._settings.max_pause_s
         own = min(longest, FIRST_PAUSE_S * 2 ** (attempt - 1))
-        pause = own if failed.wait_s is None else failed.wait_s
-        if failed.kind is FailureKind.THROTTLED or failed.wait_s is not None:
+        pause = failed.wait_s or own
+        is_last = not failed.retry or attempt >= self._settings.max_attempts or pause > longest
+        if failed.kind is FailureKind.THROTTLED or failed.wait_s:
             with self._lock:
                 self._not_before = max(self._not_before, self._now() + min(pause, longest))
-        may_go_on = failed.retry and attempt < self._settings.max_attempts and pause <= longest
-        if not may_go_on or self._now() + pause > deadline:
+        pause = self._spread(pause)
+        if is_last or self._now() + pause >= deadline:
             raise failed
-        if failed.kind is not FailureKind.THROTTLED and failed.wait_s is None:
-            self._sleep(self._spread(pause))
+        self._sleep(pause)
 
     @staticmethod
     def _spread(pause: float) -> float:
