@@ -20,46 +20,38 @@ from lightmeter.service.backends.own_prices import prices_of
 EXAMPLE = Path(__file__).with_name("own_backend")
 MEDIA = Path(__file__).parents[3] / "data" / "media"
 
-MODELS = """
-from pathlib import Path
+SETTINGS = """
+[backends.colours]
+kind = "onnx-classifier"
+model = "models/colours.onnx"
+labels = ["red", "green", "blue"]
+price = 0.2
+licence = "CC0-1.0"
+description = "mean colour"
 
-from lightmeter.service.backends.onnx_models.backends import make_onnx_backend
-from lightmeter.service.backends.onnx_models.settings import read_onnx_settings
+[backends.cells]
+kind = "onnx-detector"
+model = "models/cells.onnx"
+labels = ["red", "blue"]
+price = 0.3
 
-TABLES = {
-    "colours": {"kind": "onnx-classifier", "model": "colours.onnx", "labels": ["red", "green", "blue"], "price": 0.2},
-    "cells": {"kind": "onnx-detector", "model": "cells.onnx", "labels": ["red", "blue"], "price": 0.3},
-    "pooled": {"kind": "onnx-embedding", "model": "pooled.onnx", "output": "vector", "price": 3},
-}
+[backends.pooled]
+kind = "onnx-embedding"
+model = "models/pooled.onnx"
+output = "vector"
+price = 3
 
-
-def make(name):
-    return make_onnx_backend(name, read_onnx_settings(name, TABLES[name]), Path(__file__).parent)
-
-
-def colours():
-    return make("colours")
-
-
-def cells():
-    return make("cells")
-
-
-def pooled():
-    return make("pooled")
+[backends.gone]
+kind = "onnx-embedding"
+model = "models/gone.onnx"
 """
 
 
-def install(folder: Path, graphs) -> None:
+def install(folder: Path) -> None:
     """Lay packages out as an installer does: the modules, and beside them the metadata with their entry points."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    points = dict(project["entry-points"]["lightmeter.backends"])
-    points |= {name: f"own_models:{name}" for name in ("colours", "cells", "pooled")}
+    points = project["entry-points"]["lightmeter.backends"]
     (folder / "own_backend.py").write_bytes((EXAMPLE / "own_backend.py").read_bytes())
-    (folder / "own_models.py").write_text(MODELS)
-    graphs.mean_colours(folder / "colours.onnx")
-    graphs.red_cells(folder / "cells.onnx", "yolov8")
-    graphs.pooled_pixels(folder / "pooled.onnx")
     about = folder / "own_backend-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
@@ -67,18 +59,31 @@ def install(folder: Path, graphs) -> None:
     (about / "entry_points.txt").write_text("\n".join(lines))
 
 
+def configure(folder: Path, graphs) -> Path:
+    """Write a settings file with models of each kind beside it, and one whose model is missing."""
+    models = folder / "models"
+    models.mkdir()
+    graphs.mean_colours(models / "colours.onnx")
+    graphs.red_cells(models / "cells.onnx", "yolov8")
+    graphs.pooled_pixels(models / "pooled.onnx")
+    path = folder / "settings.toml"
+    path.write_text(SETTINGS)
+    return path
+
+
 @pytest.fixture(scope="module")
 def send(tmp_path_factory, graphs):
     """Send requests to `lightmeter serve` in a process that has the packages installed."""
     folder, home = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("home")
-    install(folder, graphs)
+    install(folder)
+    settings = configure(home, graphs)
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     options = ["--port", "0", "--backends", "brightness,colours,cells,pooled", "--key", "k=100"]
     process = subprocess.Popen(
         [sys.executable, "-m", "lightmeter", "serve", "--database", f"sqlite:///{home / 'own.db'}", *options],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "LIGHTMETER_SETTINGS": str(settings)},
     )
     base_url = process.stdout.readline().removeprefix("listening on ").strip()
 
@@ -123,6 +128,14 @@ def test_own_back_ends_are_offered_with_their_prices(send):
         "cells": {"tags": 0.3},
         "pooled": {"embeddings": 3.0},
     }
+    assert (offers["colours"]["model"], offers["colours"]["licence"]) == ("mean colour", "CC0-1.0")
+
+
+def test_a_model_that_is_missing_is_listed_with_the_reason(send):
+    """A table whose file is not there hides nothing and stops nothing: it says which file."""
+    (gone,) = (offer for offer in send("/api/backends")["backends"] if offer["name"] == "gone")
+    assert not gone["available"]
+    assert "gone.onnx" in gone["reason"]
 
 
 def test_models_of_all_kinds_answer(send, photo_file):
