@@ -19,6 +19,7 @@ BUILTIN: Final = {
     "imagenet": "lightmeter.service.backends.imagenet:ImageNet",
     "opennsfw": "lightmeter.service.backends.opennsfw:OpenNsfw",
     "palette": "lightmeter.service.backends.palette:Palette",
+    "rapidocr": "lightmeter.service.backends.rapidocr:RapidOcr",
 }
 """Local back ends, named for what they know."""
 
