@@ -64,6 +64,10 @@ class Backend(Protocol):
     the call, which may belong to other requests. Scores below a request's `tag_score` are filtered by the service, not
     here.
 
+    Coordinates of texts, brands and faces are in pixels of the picture that the back end was given: `x` and `y` of
+    `vertices`, `left`, `top`, `width` and `height` of a box. The service turns them into pixels of the asset
+    (`service.workshop.coordinates`).
+
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key of the price table.
         features: Which of the seven features it offers.

@@ -79,7 +79,7 @@ class RapidOcr:
 
     The first entry of `texts` is the whole text, one line of the picture a line, as Google's interface does it: its
     `is_full_text` is true, its score the least of its lines, its polygon the rectangle around them. Then comes each
-    line, from top to bottom. Polygons are in pixels of the picture given, clockwise from where the writing starts.
+    line, from top to bottom. Polygons are clockwise, from the upper left of the writing.
     A picture without text has no entry at all.
 
     A brand is a line that, as a whole, is a name of the list in `brand_names.txt`. Its score says how surely the line
