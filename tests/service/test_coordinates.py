@@ -48,7 +48,9 @@ class RedFinder:
 
     def _found(self, picture):
         rows, columns = np.nonzero(picture[..., 0].astype(int) - picture[..., 1] > 128)
-        top, bottom, left, right = (int(edge) for edge in (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1))
+        top, bottom, left, right = (
+            int(edge) for edge in (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1)
+        )
         corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
         polygon = {"vertices": [{"x": x, "y": y} for x, y in corners]}
         box = {"left": left, "top": top, "width": right - left, "height": bottom - top}

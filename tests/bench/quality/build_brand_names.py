@@ -27,22 +27,25 @@ LEAST_BEARERS_PER_CENT = 0.01
 BETTER_KNOWN = frozenset({"toyota", "kawasaki"})
 """Cities whose brand is better known."""
 
-SHORT = frozenset({"acer", "aldi", "asus", "audi", "bmw", "ebay", "ikea", "kfc", "lego", "lidl", "nike", "opel", "sony", "zara"})
+SHORT = frozenset(
+    {"acer", "aldi", "asus", "audi", "bmw", "ebay", "ikea", "kfc", "lego", "lidl", "nike", "opel", "sony", "zara"}
+)
 """Shorter names that are no word and no usual abbreviation of anything else, chosen by eye."""
 
 PHRASES = """
-    all day, any time, app store, apple store, at home, bar east, best friends, best hotels, big market, big c, black gold,
-    cash services, cash store, central bank, city bank, city club, city market, city mart, city express, club med,
-    coffee bar, coffee company, coffee house, coffee lab, coffee shop, coffee time, commercial bank, community bank,
-    country style, currency exchange, daily market, day by day, duty free, fast food, finish line, first bank,
-    first hotels, five oclock, food market, food plus, free lance, fresh market, friendly grocer, golf town, good me,
-    go coffee, government savings bank, hello, home store, hotel royal, house & home, ice cream, last minute, market place,
-    market street, my dentist, national bank, new world, no frills, north coast, number one, office shoes, old mutual,
-    open access, pet center, pet spot, pet supermarket, pets corner, pizza day, pizza time, post office, press shop,
-    private division, public bank, public storage, real estate, rent a car, road runner, royal hotel, self storage,
-    service station, shop & go, shoe city, state bank, stop & shop, street shoes, super hotel, surf coffee, sushi shop,
-    tea shop, thank you mart, the people, top hair, top market, top shop, travel agency, two hands, union bank,
-    united bank, village hotel, village hotels, wash me, wine shop, youth hostel, yes bank, zero degrees
+    all day, any time, app store, apple store, at home, bar east, best friends, best hotels, big market, big c,
+    black gold, cash services, cash store, central bank, city bank, city club, city market, city mart, city express,
+    club med, coffee bar, coffee company, coffee house, coffee lab, coffee shop, coffee time, commercial bank,
+    community bank, country style, currency exchange, daily market, day by day, duty free, fast food, finish line,
+    first bank, first hotels, five oclock, food market, food plus, free lance, fresh market, friendly grocer, golf
+    town, good me, go coffee, government savings bank, hello, home store, hotel royal, house & home, ice cream, last
+    minute, market place, market street, my dentist, national bank, new world, no frills, north coast, number one,
+    office shoes, old mutual, open access, pet center, pet spot, pet supermarket, pets corner, pizza day, pizza
+    time, post office, press shop, private division, public bank, public storage, real estate, rent a car, road
+    runner, royal hotel, self storage, service station, shop & go, shoe city, state bank, stop & shop, street shoes,
+    super hotel, surf coffee, sushi shop, tea shop, thank you mart, the people, top hair, top market, top shop,
+    travel agency, two hands, union bank, united bank, village hotel, village hotels, wash me, wine shop, youth
+    hostel, yes bank, zero degrees
 """
 """Names that are everyday phrases of signs and packages, chosen by eye from the names made of English words alone."""
 
@@ -74,7 +77,9 @@ def first_names(path: Path) -> set[str]:
 def is_readable(key: str) -> bool:
     """Whether the recogniser knows all its characters, and it is long enough to be found safely."""
     letters = sum(character.isalpha() for character in key)
-    return (letters >= LEAST_LETTERS or key in SHORT) and all(READABLE.match(unicodedata.name(character, "")) for character in key)
+    return (letters >= LEAST_LETTERS or key in SHORT) and all(
+        READABLE.match(unicodedata.name(character, "")) for character in key
+    )
 
 
 def is_everyday(name: str, words: set[str], others: set[str]) -> bool:
@@ -100,7 +105,9 @@ def main(arguments: list[str]) -> None:
     nsi, simple_icons, word_list, city_list, *name_lists = map(Path, arguments)
     titles = [icon["title"] for icon in json.loads(simple_icons.read_text(encoding="utf-8"))]
     words = {brand_key(word) for word in word_list.read_text(encoding="utf-8").split() if word[0].islower()}
-    others = cities(city_list).union({brand_key(phrase) for phrase in PHRASES.split(",")}, *map(first_names, name_lists))
+    others = cities(city_list).union(
+        {brand_key(phrase) for phrase in PHRASES.split(",")}, *map(first_names, name_lists)
+    )
     sys.stdout.write("".join(f"{name}\n" for name in chosen([*named_in_nsi(nsi), *titles], words, others)))
 
 

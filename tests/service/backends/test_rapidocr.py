@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import matplotlib
+import matplotlib as mpl
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
@@ -18,7 +18,7 @@ from lightmeter.service.backends import rapidocr
 from lightmeter.service.backends.brand_names import BrandNames, brand_key
 from lightmeter.service.backends.rapidocr import LEAST_SCORE, RapidOcr
 
-FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+FONTS = Path(mpl.get_data_path()) / "fonts" / "ttf"
 TEXTS, BRANDS = frozenset({"texts"}), frozenset({"brands"})
 ALL = TEXTS | BRANDS
 
@@ -83,7 +83,7 @@ def test_large_pictures_are_read_in_their_own_pixels(read):
     picture = sign("Fresh bread", size=(4200, 2100), height=220)
     left, top, right, bottom = box(read(picture).texts[1])
     rows, columns = np.nonzero(np.asarray(picture)[..., 0] < 128)
-    assert (left, top, right, bottom) == pytest.approx((columns.min(), rows.min(), columns.max(), rows.max()), abs=60)
+    assert (left, top, right, bottom) == pytest.approx((columns.min(), rows.min(), columns.max(), rows.max()), abs=80)
 
 
 @pytest.mark.parametrize("angle", [12, 90, 180])
@@ -146,7 +146,7 @@ opened = []
 def hook(event, arguments):
     if event.startswith(("socket.connect", "socket.getaddrinfo", "socket.bind", "urllib.Request")):
         raise OSError(f"{event} {arguments}")
-    if event == "open" and isinstance(arguments[0], str) and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+"):
+    if event == "open" and isinstance(arguments[0], str) and set(str(arguments[1])) & set("wax+"):
         opened.append(arguments[0])
     if event in {"os.mkdir", "os.rename", "os.remove", "tempfile.mkstemp", "tempfile.mkdtemp"}:
         opened.append(f"{event} {arguments[0]}")
