@@ -168,8 +168,10 @@ def test_odd_pictures_are_answered(backend, options, odd_pictures):
     assert isinstance(backend, Backend)
 
 
-def test_logos_that_cannot_be_found_are_named_at_load(folder, caplog):
+def test_logos_that_cannot_be_found_are_named_at_load(folder, caplog, monkeypatch):
     """A simple mark and a file that is no picture are a warning each; the others are used."""
+    # Prefect, which other tests import, disables all loggers that are there before it.
+    monkeypatch.setattr(logging.getLogger("lightmeter.service"), "disabled", False)
     with caplog.at_level(logging.WARNING, logger="lightmeter.service"):
         Logos(folder).warm()
     told = [record.getMessage() for record in caplog.records]
