@@ -66,6 +66,13 @@ class Settings(BaseSettings):
     key_budget_period: Literal["day", "week", "month"] = Field(
         default="month", description="The period of the key's budget, in UTC."
     )
+    logos_dir: Path | None = Field(
+        default=None,
+        description=(
+            "Folder with your own logos, for the back end `logos`: `Brand.png`, or a folder `Brand` with several "
+            "pictures; none: there is no such back end."
+        ),
+    )
     prices: Path | None = Field(
         default=None, description="A file of your own prices, JSON or TOML, over those that lightmeter ships."
     )

@@ -14,7 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-__all__ = ["Fitted", "Square", "Stretched", "View", "Whole", "centre_crop", "cut", "letterbox", "stretch", "view_of"]
+__all__ = [
+    "Fitted",
+    "Placement",
+    "Square",
+    "Stretched",
+    "View",
+    "Whole",
+    "centre_crop",
+    "cut",
+    "letterbox",
+    "placement_of",
+    "stretch",
+    "view_of",
+]
 
 _GAP: Final = 2.0
 """What is more than four times the size wanted is first averaged down to twice that: much quicker, and not seen."""
@@ -169,3 +182,34 @@ def centre_crop(rgb: NDArray[np.uint8], width: int, height: int, share: float) -
     box = (left, top, min(most_width, left + width * factor), min(most_height, top + height * factor))
     picture = Image.fromarray(np.ascontiguousarray(rgb))
     return np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC, box=box, reducing_gap=_GAP))
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a view lies in its picture: a point x, y of the view is left + x * across, top + y * down of the picture.
+
+    Attributes:
+        left, top: Of the view's corner in the picture, in pixels of the picture.
+        across, down: Pixels of the picture for each pixel of the view, above 0.
+    """
+
+    left: float
+    top: float
+    across: float
+    down: float
+
+
+def placement_of(view: View, width: int, height: int, seen: NDArray[np.uint8]) -> Placement:
+    """Where in a picture a view of it lies.
+
+    Args:
+        view: What was wanted of the picture.
+        width: Of the picture, upright, in pixels.
+        height: Likewise.
+        seen: The view that was cut out of it: height x width x 3.
+    """
+    rows, columns = seen.shape[:2]
+    if isinstance(view, Square):
+        edge = min(width, height) * view.share
+        return Placement((width - edge) / 2, (height - edge) / 2, edge / columns, edge / rows)
+    return Placement(0, 0, width / columns, height / rows)

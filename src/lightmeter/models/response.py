@@ -76,19 +76,25 @@ class Face(Wire):
 
 
 class Text(Wire):
-    """One text that was read; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels."""
+    """One text that was read; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
+
+    Attributes:
+        is_full_text: Whether it is all the text of the picture, or a part of it; an extension of the contract.
+    """
 
     text: str | None = None
     bounding_poly: dict[str, Any] | None = None
     score: float | None = None
+    is_full_text: bool | None = None
     source: str | None = None
 
 
 class Brand(Wire):
-    """One logo or brand."""
+    """One logo or brand; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels."""
 
     name: str | None = None
     score: float | None = None
+    bounding_poly: dict[str, Any] | None = None
     source: str | None = None
 
 

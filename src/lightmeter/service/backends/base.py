@@ -75,6 +75,10 @@ class Backend(Protocol):
     A class that an entry point names may say more of itself, for the list of back ends: `model` and `licence` (short
     texts) and `prices` (credits for each picture, by feature).
 
+    Coordinates of texts, brands and faces are in pixels of the picture that the back end was given: `x` and `y` of
+    `vertices`, `left`, `top`, `width` and `height` of a box. The service turns them into pixels of the asset
+    (`service.workshop.coordinates`).
+
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key of the price table.
         features: Which features it offers: of the seven of the contract, and of its extensions.

@@ -53,6 +53,19 @@ BUILTIN: Final[Mapping[str, Builtin]] = {
         "clustering in Oklab, no model",
         "Apache-2.0",
     ),
+    "logos": Builtin(
+        "lightmeter.service.backends.logos:Logos",
+        frozenset({"brands"}),
+        "SIFT features and RANSAC, of OpenCV",
+        "Apache-2.0",
+        setting="logos_dir",
+    ),
+    "rapidocr": Builtin(
+        "lightmeter.service.backends.rapidocr:RapidOcr",
+        frozenset({"texts", "brands"}),
+        "PP-OCRv6 small, of rapidocr 3.10",
+        "Apache-2.0; brand names: BSD-3-Clause and CC0-1.0",
+    ),
     "template": Builtin(
         "lightmeter.service.backends.template:Template",
         frozenset({"descriptions"}),

@@ -146,7 +146,9 @@ def _colors(found: Sequence[Entries]) -> list[str]:
 
 
 def _text(found: Sequence[Entries]) -> str:
-    words = " ".join(text.text for each in found for text in each.texts or [] if text.text)
+    texts = [text for each in found for text in each.texts or [] if text.text]
+    whole = [text for text in texts if (text.model_extra or {}).get("is_full_text")]
+    words = " ".join(text.text or "" for text in whole or texts)
     shown = " ".join(words.split())
     return shown if len(shown) <= MOST_TEXT_CHARS else shown[:MOST_TEXT_CHARS].rsplit(" ", 1)[0] + "…"
 

@@ -23,6 +23,7 @@ from lightmeter.service.backends.base import AnalysisOptions, Backend, Composing
 from lightmeter.service.books.credits import Tariff
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.workshop.cache import DEFAULT_CACHE_BYTES, Answers, Content
+from lightmeter.service.workshop.coordinates import in_asset_pixels
 from lightmeter.service.workshop.findings import Seen, as_json, composed, joined, merged, only, shape_of
 from lightmeter.service.workshop.inference import Inference, Question
 from lightmeter.service.workshop.pressure import MOST_WAITING, Busy, Gate, Place
@@ -325,10 +326,12 @@ class Worker:
     async def _ask(
         self, backend: str, question: Question, pictures: Pictures, errand: _Errand
     ) -> tuple[str, list[Entries] | BackendError]:
+        view = self._views[backend]
         try:
-            return backend, await self._inference.ask(backend, pictures.seen[self._views[backend]], question, errand)
+            found = await self._inference.ask(backend, pictures.seen[view], question, errand)
         except BackendError as error:
             return backend, error
+        return backend, in_asset_pixels(found, view, pictures)
 
     def _recall(self, content: Content | None, errand: _Errand) -> Seen | None:
         """What was found in this content before, if all of it is known."""

@@ -1,0 +1,151 @@
+"""Coordinates are in pixels of the asset, whatever a back end looked at."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from lightmeter.media.views import Placement, Square, Stretched, Whole, placement_of
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.response import Brand, Entries, Face, Text
+from lightmeter.pricing.rates import Rounding, default_rates
+from lightmeter.service.assets.fetch import Fetcher
+from lightmeter.service.backends.base import BackendTraits
+from lightmeter.service.books.credits import Tariff
+from lightmeter.service.workshop.coordinates import moved
+from lightmeter.service.workshop.worker import Desk, Order, Worker
+
+SIDES = st.integers(1, 5000)
+VIEWS = st.one_of(
+    st.integers(1, 2000).map(Whole),
+    st.integers(1, 600).map(Stretched),
+    st.builds(Square, st.integers(1, 600), st.floats(0.1, 1)),
+)
+PLACEMENTS = st.builds(Placement, *[st.floats(0, 1000)] * 2, *[st.floats(0.01, 100)] * 2)
+
+
+class RedFinder:
+    """A back end that finds the red rectangle of a picture, in each of the forms that coordinates have."""
+
+    name = "rapidocr"
+    features = frozenset({"texts", "brands", "faces"})
+
+    def __init__(self, view):
+        self.traits = BackendTraits(view=view)
+
+    def warm(self):
+        """Nothing to load."""
+
+    def analyze(self, pictures, features, options):
+        """The rectangle as a text's polygon, a brand's, a face's box and its landmarks."""
+        return [self._found(picture) for picture in pictures]
+
+    def _found(self, picture):
+        rows, columns = np.nonzero(picture[..., 0].astype(int) - picture[..., 1] > 128)
+        top, bottom, left, right = (
+            int(edge) for edge in (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1)
+        )
+        corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+        polygon = {"vertices": [{"x": x, "y": y} for x, y in corners]}
+        box = {"left": left, "top": top, "width": right - left, "height": bottom - top}
+        marks = [{"type": "NOSE", "position": {"x": float(left), "y": float(top), "z": 7.5}}]
+        return Entries(
+            texts=[Text(text="red", bounding_poly=polygon, source=self.name)],
+            brands=[Brand(name="red", bounding_poly=polygon, source=self.name)],
+            faces=[Face(bounding_box=box, landmarks=marks, source=self.name)],
+        )
+
+
+async def no_more(pictures):
+    """Nobody is to ask for more than was held."""
+    raise AssertionError(pictures)
+
+
+async def answered(view, content):
+    """The asset that comes of a picture when it is looked at like that."""
+    tariff = Tariff(default_rates(), Rounding.IMAGE)
+    async with Fetcher(allow_private=True) as fetcher:
+        worker = Worker({"rapidocr": RedFinder(view)}, fetcher, tariff, workers=1)
+        try:
+            request = AnalyzeRequest(backend=["rapidocr"], feature=["texts", "brands", "faces"])
+            order = Order(request, (content,), ("a.png",), held_pictures=(1,), most_frames=1)
+            again = [orjson.loads((await worker.do(order, Desk(lambda: None, no_more))).result) for _ in range(2)]
+        finally:
+            worker.close()
+    assert again[0] == again[1]  # the second is from the cache
+    (asset,) = again[0]["assets"]
+    return asset
+
+
+def drawn(orientation=1):
+    """A large picture with a red rectangle at 1000..1600, 400..700, as PNG; `orientation` is an EXIF one."""
+    canvas = Image.new("RGB", (2400, 1200), "white")
+    canvas.paste((255, 0, 0), (1000, 400, 1600, 700))
+    if orientation == 6:
+        canvas = canvas.transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[274] = orientation
+    stream = BytesIO()
+    canvas.save(stream, "PNG", exif=exif)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("view", [Whole(600), Whole(4000), Stretched(300), Square(300, 0.75)], ids=str)
+async def test_polygons_and_boxes_lie_on_the_original(view, orientation):
+    """Larger than the view, stretched, cut out or turned: coordinates fit `width` and `height` of the answer."""
+    asset = await answered(view, drawn(orientation))
+    assert (asset["width"], asset["height"]) == (2400, 1200)
+    near = pytest.approx([1000, 400, 1600, 400, 1600, 700, 1000, 700], abs=9)
+    for feature in ("texts", "brands"):
+        ((entry),) = asset[feature]
+        vertices = entry["bounding_poly"]["vertices"]
+        assert [corner[axis] for corner in vertices for axis in "xy"] == near
+        assert all(type(corner[axis]) is int for corner in vertices for axis in "xy")
+    (face,) = asset["faces"]
+    assert list(face["bounding_box"].values()) == pytest.approx([1000, 400, 600, 300], abs=14)
+    assert face["landmarks"][0]["position"] == {
+        "x": pytest.approx(1000, abs=9),
+        "y": pytest.approx(400, abs=9),
+        "z": 7.5,
+    }
+
+
+@given(view=VIEWS, width=SIDES, height=SIDES)
+def test_a_view_lies_inside_its_picture(view, width, height):
+    """The corners of a view are points of the picture; those of all of it are the picture's own."""
+    side = 7 if isinstance(view, Whole) else view.side
+    where = placement_of(view, width, height, np.broadcast_to(np.uint8(0), (side, side, 3)))
+    right, bottom = where.left + side * where.across, where.top + side * where.down
+    if not isinstance(view, Square):
+        assert (where.left, where.top, right, bottom) == pytest.approx((0, 0, width, height))
+    assert where.left >= 0
+    assert where.top >= 0
+    assert right <= width + 1e-6
+    assert bottom <= height + 1e-6
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.text() | st.integers() | st.floats(-9, 9),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["score", "text", "age", "vertices"]), inner),
+)
+
+
+@given(value=PLAIN, placement=PLACEMENTS)
+def test_only_coordinates_are_moved(value, placement):
+    """What is no coordinate stays as it is, whatever the shape of an entry; a coordinate that is no number too."""
+    assert moved(value, placement) == value
+    assert moved({"x": "left", "y": None, "width": True}, placement) == {"x": "left", "y": None, "width": True}
+
+
+@given(placement=PLACEMENTS, left=st.floats(0, 500), width=st.floats(1, 500))
+def test_lengths_and_positions_agree(placement, left, width):
+    """The right edge of a moved box is the moved right edge."""
+    box = moved({"left": left, "width": width, "right": left + width}, placement)
+    assert box["left"] + box["width"] == pytest.approx(box["right"], abs=0.02)
