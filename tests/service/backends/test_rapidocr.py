@@ -154,8 +154,8 @@ sys.addaudithook(hook)
 import numpy as np
 from PIL import Image
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.registry import load
-backend = load("rapidocr")
+from lightmeter.service.backends.catalog import read_catalog
+backend = read_catalog().load("rapidocr")
 backend.warm()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 noise = np.random.default_rng(3).integers(0, 256, (2, 2000, 3), dtype=np.uint8)
