@@ -27,6 +27,7 @@ _TEXT_MEANS: Final = {
     "texts": "text",
     "brands": "name",
     "faces": "source",
+    "embeddings": "model",
 }
 _KEY_MEANS: Final = {**_TEXT_MEANS, "descriptions": "source", "texts": "source"}
 
@@ -68,9 +69,17 @@ def parse_answer(raw: bytes) -> dict[str, Any]:
 def entries(table: str, value: Any) -> Found:
     """The entries of one feature of an asset, whatever its shape; a null is none."""
     if isinstance(value, dict):
-        return Found([value], [value]) if _is_single(table, value) else _keyed(table, value)
-    literals = [literal for literal in value if literal is not None] if isinstance(value, list) else []
-    return Found([_fields(table, literal) for literal in literals], literals)
+        found = Found([value], [value]) if _is_single(table, value) else _keyed(table, value)
+    else:
+        literals = [literal for literal in value if literal is not None] if isinstance(value, list) else []
+        found = Found([_fields(table, literal) for literal in literals], literals)
+    return _with_vectors(found) if table == "embeddings" else found
+
+
+def _with_vectors(found: Found) -> Found:
+    """The entries that have a vector: else a bare list of coordinates would be an entry for each of them."""
+    kept = [place for place, fields in enumerate(found.fields) if "vector" in fields]
+    return Found([found.fields[place] for place in kept], [found.literals[place] for place in kept])
 
 
 def _keyed(table: str, value: dict[str, Any]) -> Found:
@@ -99,6 +108,8 @@ def _is_single(table: str, value: dict[str, Any]) -> bool:
     """Whether an object is one entry itself, not a collection of entries by key."""
     if table == "faces":
         return not any(isinstance(inner, list) and inner and isinstance(inner[0], dict) for inner in value.values())
+    if table == "embeddings":
+        return "vector" in value
     return isinstance(value.get(_TEXT_MEANS[table]), str)
 
 

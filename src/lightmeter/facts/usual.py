@@ -22,6 +22,7 @@ __all__ = [
     "Brand",
     "Color",
     "Description",
+    "Embedding",
     "Face",
     "Features",
     "Nsfw",
@@ -73,6 +74,14 @@ class Description(msgspec.Struct, gc=False):
     """An entry of `descriptions`."""
 
     description: str | None = None
+    source: str | None = None
+
+
+class Embedding(msgspec.Struct, gc=False):
+    """An entry of `embeddings`."""
+
+    vector: list[float]
+    model: str | None = None
     source: str | None = None
 
 
@@ -148,6 +157,7 @@ class Features(msgspec.Struct, gc=False):
     faces: list[msgspec.Raw] | None = None
     texts: list[msgspec.Raw] | None = None
     brands: list[msgspec.Raw] | None = None
+    embeddings: list[Embedding] | None = None
 
 
 class _Frame(Features, gc=False):

@@ -22,7 +22,7 @@ from lightmeter.tables import queries, questions
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.frames import frame_of
 from lightmeter.tables.places import is_place, shown
-from lightmeter.tables.schema import TABLES
+from lightmeter.tables.schema import ALL_TABLES, TABLES
 from lightmeter.tables.shared import read_shared
 
 if TYPE_CHECKING:
@@ -191,12 +191,12 @@ class Tables:
         return frame_of(queries.sql(self.where, query, params))
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        if name in TABLES:
+        if name in ALL_TABLES:
             return frame_of(self.table(name))
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(TABLES)}")
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(ALL_TABLES)}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *TABLES})
+        return sorted({*super().__dir__(), *ALL_TABLES})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown(str(self.where))!r})"
