@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from lightmeter.models.response import Color, Entries, Nsfw, Tag
+import numpy as np
+
+from lightmeter.models.response import Color, Embedding, Entries, Nsfw, Tag
 from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
 
 __all__ = ["sum_up"]
@@ -18,12 +20,20 @@ NEAR: Final = 48.0
 """Distance of two colours, of at most 765 (black to white), below which they are one in the sum of a video."""
 
 
+NO_DIRECTION: Final = 1e-6
+"""Length of a mean of unit vectors below which it is rounding alone."""
+
+UNIT_DIGITS: Final = 7
+"""Decimals of a coordinate of a unit vector: as single precision has."""
+
+
 def sum_up(frames: Sequence[Entries]) -> Entries:
     """One set of entries for a whole video.
 
     A tag has its highest score over the frames: it is in the video if it is in one frame. A moderation label likewise,
     but `sfw` has its lowest, so that the two stay each other's complement. A colour has the mean of its score and
     pixel_fraction over all frames, 0 where it is absent; near colours count as one, and the most prominent are kept.
+    An embedding is the direction of the mean over the frames.
     """
     return Entries(
         tags=_tags(frames),
@@ -33,6 +43,7 @@ def sum_up(frames: Sequence[Entries]) -> Entries:
         faces=_all([frame.faces for frame in frames]),
         texts=_all([frame.texts for frame in frames]),
         brands=_all([frame.brands for frame in frames]),
+        embeddings=_mean_embeddings(_all([frame.embeddings for frame in frames])),
     )
 
 
@@ -40,6 +51,26 @@ def _all(parts: Sequence[list[T] | None]) -> list[T] | None:
     """All entries of all frames, in order; None if no frame has the part at all."""
     present = [part for part in parts if part is not None]
     return [entry for part in present for entry in part] if present else None
+
+
+def _mean_embeddings(found: list[Embedding] | None) -> list[Embedding] | None:
+    """One vector for each model and source: the mean of the frames' vectors, scaled to length 1.
+
+    Vectors that cancel out have no direction: then there is none.
+    """
+    if found is None:
+        return None
+    groups: dict[tuple[str, str | None, int], list[Embedding]] = {}
+    for one in found:
+        groups.setdefault((one.model, one.source, len(one.vector)), []).append(one)
+    means = []
+    for group in groups.values():
+        mean = np.mean([one.vector for one in group], axis=0)
+        length = np.linalg.norm(mean)
+        if length > NO_DIRECTION:
+            vector = np.round(mean / length, UNIT_DIGITS).tolist()
+            means.append(group[0].model_copy(update={"vector": vector}))
+    return means
 
 
 def _tags(frames: Sequence[Entries]) -> dict[str, list[Tag]]:

@@ -66,7 +66,7 @@ class Backend(Protocol):
 
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key of the price table.
-        features: Which of the seven features it offers.
+        features: Which features it offers; the extra ones (`EXTRA_FEATURES`) are asked for by name only.
     """
 
     name: str

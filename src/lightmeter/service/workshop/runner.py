@@ -234,7 +234,7 @@ def _nobody() -> None:
 
 
 def active(request: AnalyzeRequest, offered: Mapping[str, frozenset[str]]) -> AnalyzeRequest:
-    """The request as it is done and charged: no back ends means all, no features means all of theirs.
+    """The request as it is done and charged: no back ends means all, no features means all of the contract's.
 
     Back ends that offer nothing of what is asked, or are gone since it was asked, are left out; there may be none left.
     """
