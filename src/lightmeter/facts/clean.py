@@ -30,20 +30,11 @@ def whole_number(value: Any, low: int, high: int) -> int | None:
     return whole if low <= whole < high else None
 
 
-def _vector(value: Any) -> list[float] | None:
-    """A list that holds nothing but numbers."""
-    if not isinstance(value, list):
-        return None
-    coordinates = [number(one) for one in value]
-    return None if None in coordinates else [one for one in coordinates if one is not None]
-
-
 _CLEANERS: Final[dict[str, Callable[[Any], Any]]] = {
     "string": lambda value: value if isinstance(value, str) else None,
     "double": number,
     "bool": flag,
-    "vector": _vector,
     "int32": lambda value: whole_number(value, -(2**31), 2**31),
     "uint8": lambda value: whole_number(value, 0, 2**8),
 }
-"""Polygons and emotions are made by our own hands."""
+"""Polygons, emotions and vectors are made by our own hands."""

@@ -170,7 +170,6 @@ _EMBEDDINGS: Final = (
         "vector",
         _VECTOR,
         "The picture as a point, of unit length as the service makes it; near points are similar pictures.",
-        "not answered, empty, or not all of it a number",
     ),
     _SOURCE,
 )

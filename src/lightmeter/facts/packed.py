@@ -16,7 +16,6 @@ where flags are a byte for each value, 0 for null, and nothing at all where no v
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -150,27 +149,21 @@ class _Polygons:
 
 
 class _Vectors:
-    """Lists of numbers, kept in single precision (IEEE 754, seven digits): coordinates beyond it make a vector null."""
+    """Lists of numbers within single precision (IEEE 754), which has seven digits."""
 
     def __init__(self) -> None:
         self._counts: list[bytes] = []
         self._coordinates: list[bytes] = []
 
     def add(self, values: Sequence[Sequence[float] | None]) -> None:
-        vectors = [_single_precision(value or ()) for value in values]
-        self._coordinates += [vector.tobytes() for vector in vectors]
+        vectors = [value or () for value in values]
+        self._coordinates += [array("f", vector).tobytes() for vector in vectors]
         self._counts.append(_counts(vectors))
 
     def taken(self) -> Pieces:
         pieces = b"".join(self._counts), b"".join(self._coordinates)
         self._counts, self._coordinates = [], []
         return pieces
-
-
-def _single_precision(vector: Sequence[float]) -> array[float]:
-    """The vector in single precision; empty where a coordinate is beyond its range."""
-    known = array("f", vector)
-    return known if math.isfinite(sum(known)) else array("f")
 
 
 class _Emotions:

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 import orjson
 
+from lightmeter.facts.shapes import MOST_SINGLE
+
 __all__ = [
     "KEYED",
     "WHOLE",
@@ -39,6 +41,7 @@ WHOLE: Final = ("texts", "brands", "faces")
 """Features whose entries stay JSON: their tables keep them whole."""
 
 _Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
+_Single = Annotated[float, msgspec.Meta(ge=-MOST_SINGLE, le=MOST_SINGLE)]
 
 
 class Tag(msgspec.Struct, gc=False):
@@ -78,9 +81,9 @@ class Description(msgspec.Struct, gc=False):
 
 
 class Embedding(msgspec.Struct, gc=False):
-    """An entry of `embeddings`."""
+    """An entry of `embeddings`; one with another vector is left out, the long way."""
 
-    vector: list[float]
+    vector: Annotated[list[_Single], msgspec.Meta(min_length=1)]
     model: str | None = None
     source: str | None = None
 

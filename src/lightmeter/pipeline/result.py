@@ -24,6 +24,7 @@ from lightmeter.tables.frames import frame_of
 from lightmeter.tables.places import is_place, shown
 from lightmeter.tables.schema import ALL_TABLES, TABLES
 from lightmeter.tables.shared import read_shared
+from lightmeter.tables.similar import similar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,6 +181,22 @@ class Tables:
         must_have_tables(self.where)
         answer: pa.Table = getattr(questions, question)(self.where, **parameters)
         return answer
+
+    def similar(self, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
+        """The items most like one item, nearest first, as Arrow: item_id, url, frame, similarity (-1 to 1).
+
+        See `lightmeter.tables.similar`.
+
+        Args:
+            item: An `item_id`, or a URL or path as in the manifest.
+            most: Rows of the answer, at most.
+            model: The model whose embeddings are compared, where the item has those of several.
+
+        Raises:
+            UsageError: there are no tables, no embeddings, no such item, or none of its embeddings fits.
+        """
+        must_have_tables(self.where)
+        return similar(self.where, item, most=most, model=model)
 
     def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
         """DuckDB's answer over the tables, as an Arrow-backed DataFrame.
