@@ -59,7 +59,8 @@ def test_copies_of_a_picture_are_the_nearest_to_it(command, base_url, manifest, 
     """`similar` finds the turned, the cropped and the brighter copy of a picture first, and the tables hold vectors."""
     out = tmp_path / "out"
     options = ("--features", "tags,embeddings", "--backends", "chroma", "--base-url", base_url, "--budget", "100")
-    ran = command("run", manifest, "--out", out, *options, "--yes", "--json", LIGHTMETER_API_KEY="key")
+    own = {"LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"}
+    ran = command("run", manifest, "--out", out, *options, "--yes", "--json", **own)
     rows = len(PICTURES) + len(VARIED) * len(CHANGES)
     assert (ran.json["ok"], ran.json["credits"]["paid"]) == (rows, 2 * rows), ran.err
 
@@ -75,17 +76,19 @@ def test_copies_of_a_picture_are_the_nearest_to_it(command, base_url, manifest, 
     query = "SELECT item_id, list_cosine_similarity(vector, vector) AS same FROM embeddings ORDER BY same LIMIT 1"
     assert run.sql(query)["same"][0] == pytest.approx(1)
 
-    refused = command("similar", out, "broken")
-    assert (refused.code, "broken has no embedding: it is skipped: " in refused.err) == (2, True), refused.err
+    with pytest.raises(lm.LightmeterError, match="broken has no embedding: it is skipped: "):
+        run.similar("broken")
 
     export(out, whole=True)
     assert write_delta(Dataset(out), str(tmp_path / "delta"))["embeddings"] == 0
     assert run.table("embeddings").sort_by("item_id").equals(vectors.sort_by("item_id"))
 
 
-def test_a_plan_prices_embeddings_by_name_only(command, base_url, tmp_path):
+async def test_a_plan_prices_embeddings_by_name_only(base_url, tmp_path, monkeypatch):
     """Their price is part of a plan that names them, and of no other."""
-    (tmp_path / "one.jpg").write_bytes((MEDIA / "coffee.jpg").read_bytes())
-    asked = ("plan", tmp_path / "one.jpg", "--base-url", base_url, "--backends", "chroma", "--json")
-    plans = [command(*asked, *more, LIGHTMETER_API_KEY="key") for more in ((), ("--features", "embeddings"))]
-    assert [(plan.json["credits"]["low"], plan.json["credits"]["high"]) for plan in plans] == [(1, 1), (2, 2)]
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    options = {"base_url": base_url, "backends": "chroma"}
+    picture = str(MEDIA / "coffee.jpg")
+    plans = [await lm.plan(picture, features=features, **options) for features in (None, "embeddings")]
+    assert [(plan.credits.low, plan.credits.high) for plan in plans] == [(1, 1), (2, 2)]
