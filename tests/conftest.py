@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lightmeter.cli.demo import serve_folder
+from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.providers.table import PROVIDERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,6 +88,18 @@ def command(environment):
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     return run
+
+
+@pytest.fixture
+def chroma(tmp_path, monkeypatch):
+    """The back end of `chroma_backend.py` as another package brings it, and a price table that has it."""
+    facts = tmp_path / "packages" / "chroma-1.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: chroma\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[lightmeter.backends]\nchroma = chroma_backend:Chroma\n")
+    for folder in (facts.parent, Path(__file__).parent):
+        monkeypatch.syspath_prepend(folder)
+    return default_rates().with_rates({"chroma": {"tags": 500, "embeddings": 1500}})
 
 
 @pytest.fixture(scope="session")

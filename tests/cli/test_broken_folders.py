@@ -131,6 +131,7 @@ VERBS = {
     "rebuild --to": ["rebuild", "DIR", "--to", "/proc/nowhere"],
     "compact": ["compact", "DIR"],
     "sql": ["sql", "DIR", QUERY],
+    "similar": ["similar", "DIR", "x"],
     "report": ["report", "DIR"],
     "run": ["run", "MANIFEST", "--out", "DIR", "--yes", "--no-precheck", "--base-url", NOWHERE],
     "plan --save": ["plan", "MANIFEST", "--no-precheck", "--save", "DIR"],

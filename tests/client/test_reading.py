@@ -72,3 +72,12 @@ def test_quoted_text_is_short():
     """A message quotes the start of a body in one line."""
     assert text_of(b"  a\n b\xff ") == "a b\N{REPLACEMENT CHARACTER}"
     assert len(text_of(b"x" * 10_000)) == 200
+
+
+def test_a_vector_is_whole_or_left_out():
+    """One coordinate that is no number costs its own embedding: a shorter vector would be another point."""
+    entries = [{"model": "m", "vector": vector} for vector in ([1, "x"], [], [[1]], ["x"] * 100_000, None, [0.5, 1])]
+    answer = typed({"all": {"assets": [{"embeddings": [*entries, {"vector": [1]}, "odd"]}, {"embeddings": 5}]}})
+    one, other = answer.all.assets
+    assert [entry.vector for entry in one.embeddings] == [[0.5, 1.0]]
+    assert other.embeddings is None

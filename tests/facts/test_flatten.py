@@ -228,7 +228,7 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["name", "score", "label", "text", "source", "bounding_poly", "vertices", "x", "index", "hex"]
+                ["name", "score", "label", "text", "source", "bounding_poly", "vertices", "x", "index", "hex", "vector"]
             ),
             inner,
             max_size=4,
@@ -236,7 +236,19 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-FEATURES = ["tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "frames", "name", "novel"]
+FEATURES = [
+    "tags",
+    "colors",
+    "nsfw",
+    "descriptions",
+    "faces",
+    "texts",
+    "brands",
+    "embeddings",
+    "frames",
+    "name",
+    "novel",
+]
 ASSETS = st.dictionaries(st.sampled_from(FEATURES), JSON, max_size=5)
 
 

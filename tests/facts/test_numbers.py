@@ -31,6 +31,7 @@ ENTRIES = {
     ],
     "texts": [{"text": "12", "score": 0.5, "bounding_poly": {"vertices": [{"x": 1.5, "y": 2}]}}, {"confidence": 0.5}],
     "brands": [{"name": "b", "confidence": 0.25}],
+    "embeddings": [{"model": "m", "vector": [0.5, -0.25, 1]}],
 }
 
 

@@ -35,6 +35,7 @@ def keyed(entries):
 
 
 CORNERS = st.fixed_dictionaries({"vertices": st.lists(st.dictionaries(st.sampled_from("xy"), SCORES), max_size=3)})
+VECTORS = st.lists(SCORES | st.floats(allow_nan=False), max_size=3) | st.none()
 FEATURES = {
     "tags": keyed(entry(name=WORDS, score=SCORES)),
     "colors": keyed(entry(hex=WORDS, score=SCORES, pixel_fraction=SCORES, red=BYTES, green=BYTES, blue=BYTES)),
@@ -43,6 +44,7 @@ FEATURES = {
     "texts": st.lists(entry(text=WORDS, bounding_poly=CORNERS), max_size=3),
     "faces": st.lists(entry(bounding_poly=CORNERS, age=SCORES), max_size=2),
     "brands": st.lists(entry(name=WORDS, score=SCORES), max_size=2) | st.none(),
+    "embeddings": st.lists(entry(model=st.none() | WORDS, vector=VECTORS), max_size=3) | VECTORS,
 }
 FRAMES = st.fixed_dictionaries({}, optional={**FEATURES, "index": st.integers(-1, 3)})
 ASSETS = st.fixed_dictionaries({}, optional={**FEATURES, "frames": st.none() | st.lists(FRAMES, max_size=2)})
@@ -115,9 +117,10 @@ ODD = (
         "1" + "0" * 400,
         "0.1000000000000000055511151231257827",
     ),
+    *("[0.5,-1]", "[1e39]", "[1,null]", "[[1]]", '["0.5"]', "[1e-400]"),
 )
 NAMES = ("name", "hex", "label", "text", "description", "source", "score", "confidence", "red", "likelihood", "age")
-NAMES += ("is_full_text", "novel", "joy_likelihood", "x")
+NAMES += ("is_full_text", "novel", "joy_likelihood", "x", "model", "vector", "vector")
 ODD_ENTRIES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(ODD)), max_size=4).map(
     lambda said: "{" + ",".join(f'"{name}":{value}' for name, value in said) + "}"
 )

@@ -37,12 +37,12 @@ def run_into(tmp_path, monkeypatch):
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
 
-    async def run(rows, script=lambda *_: "answer", column="team"):
+    async def run(rows, script=lambda *_: "answer", column="team", features=("tags",)):
         manifest = tmp_path / "manifest.csv"
         lines = [f"id,url,{column}", *(f"{item},http://pictures.example/{name},x" for item, name in rows)]
         manifest.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 3}
-        async with listening(Hostile(script)) as base_url:
+        options = {"features": features, "backends": ["clarifai"], "precheck": False, "batch_size": 3}
+        async with listening(script if isinstance(script, Hostile) else Hostile(script)) as base_url:
             return await lm.run(await lm.plan(manifest, base_url=base_url, **options), tmp_path / "out")
 
     return run
@@ -120,6 +120,46 @@ async def test_a_rebuild_gives_equal_tables(run_into):
     assert parts(out) == dict.fromkeys(TABLES, 1)
     assert export(out) == written  # one part has both runs: the last is not told twice
     assert rows() == before
+
+
+class Vectors(Hostile):
+    """Answers an embedding of each picture, whether it is asked for or not."""
+
+    def answer(self, urls, names=None):
+        answer = super().answer(urls, names)
+        for asset in answer["all"]["assets"]:
+            asset["embeddings"] = [{"model": "m", "vector": [0.6, 0.8]}]
+        return answer
+
+
+def embeddings_of(out: Path) -> list[tuple] | None:
+    """Its rows, the same in every place that tells of the tables; None where there is no such table."""
+    dataset = Dataset(out)
+    listed = json.loads((out / "tables" / "parts.json").read_text())["tables"].get("embeddings", [])
+    there = (out / "tables" / "embeddings").exists()
+    assert there == bool(listed) == ("embeddings" in (out / "views.sql").read_text())
+    assert sum(part["rows"] for part in listed) == dataset.read("embeddings").num_rows
+    return told(out, "embeddings", "item_id", "model") if there else None
+
+
+async def test_embeddings_have_a_table_once_they_are_requested_or_answered(run_into):
+    """Before that nothing tells of the table but its empty view; from then on each further run has a part of it."""
+    out = (await run_into([("1", "a")])).folder
+    assert embeddings_of(out) is None
+    assert lm.open(out).embeddings.empty
+    await run_into([("2", "b")], features=("tags", "embeddings"))
+    assert (embeddings_of(out), parts(out)) == ([], dict.fromkeys(TABLES, 2))
+    await run_into([("3", "c")], Vectors(lambda *_: "answer"))
+    assert (embeddings_of(out), parts(out)) == ([("3", "m")], dict.fromkeys(TABLES, 3))
+    run = await run_into([("4", "d")])
+    assert (embeddings_of(out), parts(out)) == ([("3", "m")], dict.fromkeys(TABLES, 4))
+    assert len(Dataset(out).parts("embeddings")) == 3
+    assert export(out, whole=True)["embeddings"] == 1
+    assert (embeddings_of(out), len(Dataset(out).parts("embeddings"))) == ([("3", "m")], 1)
+    assert run.sql("SELECT vector FROM embeddings")["vector"][0] == pytest.approx([0.6, 0.8])
+    Dataset(out).parts("embeddings")[0].unlink()
+    await run_into([("5", "e")])
+    assert (embeddings_of(out), parts(out)) == ([("3", "m")], dict.fromkeys(TABLES, 1))
 
 
 async def test_tables_that_were_lost_come_back_whole(run_into):

@@ -33,6 +33,7 @@ def test_names_come_as_text_or_lists():
     assert make_options(features="Tags, colors,tags").features == ("tags", "colors")
     assert make_options(features=["nsfw"]).features == ("nsfw",)
     assert make_options(features=None).features == ()
+    assert make_options(features="tags,embeddings").features == ("tags", "embeddings")
 
 
 def test_how_the_manifest_is_read_is_an_option():

@@ -9,7 +9,7 @@ import pytest
 
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import BackendOffer, Backends
-from lightmeter.models.vocabulary import FEATURES, ROLES
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES, ROLES
 from lightmeter.service.http.openapi import document
 
 OFFERS = Backends(
@@ -97,7 +97,7 @@ def test_requests_hold_every_parameter_and_its_values():
     for name in ("url", "file", "file_name", "backend", "feature"):
         assert [kind["type"] for kind in fields[name]["anyOf"]] == ["string", "array", "null"]
     assert "palette (colors); imagenet (tags, EfficientNet, Apache-2.0)" in fields["backend"]["description"]
-    assert fields["feature"]["anyOf"][0]["enum"] == [*FEATURES, ""]
+    assert fields["feature"]["anyOf"][0]["enum"] == [*sorted((*FEATURES, *EXTRA_FEATURES)), ""]
     assert fields["role"]["anyOf"][0]["enum"] == list(ROLES)
     told = {name: fields[name]["default"] for name in ("tag_score", "capture_interval", "max_frames")}
     assert told == {"tag_score": 0.9, "capture_interval": 1, "max_frames": 3}

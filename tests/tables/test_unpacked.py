@@ -26,6 +26,7 @@ OF = {
     "uint8": st.none() | st.integers(0, 255),
     "bool": st.none() | st.booleans(),
     "polygon": st.lists(st.builds(Corner, NUMBERS, NUMBERS), max_size=3),
+    "vector": st.none() | st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=3),
     "emotions": st.none() | st.lists(st.tuples(WORDS, st.none() | NUMBERS), min_size=1, max_size=3),
 }
 
@@ -53,7 +54,14 @@ def test_what_is_packed_is_what_is_unpacked(kind, data):
     assert array.to_pylist() == [spoken(kind, value) for message in messages for values in message for value in values]
 
 
-ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
+ANYTHING = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.lists(st.integers() | st.floats(), max_size=2)
+)
 
 
 @pytest.mark.parametrize("kind", ["string", "double", "int32", "uint8", "bool"])

@@ -15,19 +15,19 @@ LOCAL = ("imagenet", "opennsfw", "palette")
 SOME = st.lists(st.sampled_from(NAMES), unique=True).map(tuple)
 
 
-@given(given_names=SOME, ticked=st.sets(st.sampled_from(NAMES)), all_=st.booleans())
-def test_ticks_mean_what_they_show(given_names, ticked, all_):
+@given(given_names=SOME, ticked=st.sets(st.sampled_from(NAMES)), all_=st.booleans(), extra=SOME)
+def test_ticks_mean_what_they_show(given_names, ticked, all_, extra):
     """The option that ticks become shows the same ticks again, whatever was given before."""
-    boxes = Boxes(NAMES, given_names, none_means_all=all_)
+    boxes = Boxes(NAMES, given_names, all_, extra)
     chosen = boxes.choice(ticked)
     if ticked or not all_:
-        assert set(Boxes(NAMES, chosen, none_means_all=all_).ticked) == ticked
+        assert set(Boxes(NAMES, chosen, all_, extra).ticked) == ticked
 
 
-@given(given_names=SOME, all_=st.booleans())
-def test_untouched_boxes_are_the_options_as_given(given_names, all_):
+@given(given_names=SOME, all_=st.booleans(), extra=SOME)
+def test_untouched_boxes_are_the_options_as_given(given_names, all_, extra):
     """Ticking nothing anew gives exactly the names the code gave, in their order: a run can go on with them."""
-    boxes = Boxes(NAMES, given_names, none_means_all=all_)
+    boxes = Boxes(NAMES, given_names, all_, extra)
     assert boxes.choice(boxes.ticked) == given_names
 
 
@@ -45,9 +45,29 @@ def test_other_services_are_offered_everything_hosted_first():
     assert offered.backends.ticked == ("gemini",)
     local = tuple(sorted(default_rates().local))
     assert offered.backends.names[-len(local) :] == local
-    assert set(offered.features.names) == {"brands", "colors", "descriptions", "faces", "nsfw", "tags", "texts"}
+    assert set(offered.features.names) - {"embeddings"} == {
+        "brands",
+        "colors",
+        "descriptions",
+        "faces",
+        "nsfw",
+        "tags",
+        "texts",
+    }
     assert offered.complaint({"tags"}, ()) is None
     assert offered.complaint((), ()) == "Tick at least one feature."
+
+
+def test_extra_features_are_offered_where_served_and_ticked_by_name_only():
+    """Embeddings have a box where a back end serves them; no name does not stand for them."""
+    rates = default_rates().with_rates({"points": {"tags": 100, "embeddings": 100}}).with_defaults(["points"])
+    offered = offer(rates, make_options(), embedded=True)
+    assert (offered.features.names, offered.features.ticked) == (("tags", "embeddings"), ("tags",))
+    assert offered.features.choice({"tags"}) == ()
+    assert offered.features.choice({"tags", "embeddings"}) == ("tags", "embeddings")
+    assert offer(rates, make_options(features="embeddings"), embedded=True).features.ticked == ("embeddings",)
+    without = default_rates().with_rates({"plain": {"tags": 100}}).with_defaults(["plain"])
+    assert offer(without, make_options(), embedded=True).features.names == ("tags",)
 
 
 def test_names_the_price_table_lacks_keep_their_box():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 import lightmeter as lm
 from lightmeter.errors import JournalError
+from lightmeter.tables import Dataset, schema
 
 
 @pytest.fixture
@@ -198,3 +200,44 @@ def test_a_run_without_tables_says_so(run, tmp_path):
 def test_shown_as_text_where_there_are_no_widgets(explorer):
     """A notebook that is only read has a line that says what this was."""
     assert explorer._repr_mimebundle_()["text/plain"].endswith("5 of 5 items)")
+
+
+@pytest.fixture
+def embedded_run(run, tmp_path):
+    """A copy of the run with embeddings: coffee is nearer to chelsea than the clip is; the missing file has none."""
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    schema_, vectors = schema("embeddings"), {"chelsea": [1, 0], "coffee": [0.8, 0.6], "samoyed": [0.6, 0.8]}
+    columns = {field.name: pa.nulls(len(vectors), field.type) for field in schema_}
+    columns |= {
+        "item_id": pa.array(vectors),
+        "model": pa.array(["m"] * len(vectors)),
+        "vector": pa.array(vectors.values(), schema_.field("vector").type),
+    }
+    with Dataset(out).writer("embeddings", schema_) as part:
+        part.write(pa.table(columns, schema=schema_))
+    return out
+
+
+def test_similar_items_of_a_chosen_one(embedded_run):
+    """Its button leaves the items like the chosen one, nearest first, beside the other filters; Clear shows all."""
+    explorer = lm.Explorer(embedded_run)
+    explorer.shelf.slots[0].button.click()
+    assert explorer.similar.layout.display == ""
+    explorer.similar.click()
+    assert names(explorer) == ["coffee", "samoyed"]
+    assert "2 items most like chelsea.jpg, the nearest first" in explorer.where.value
+    explorer.filters.status.value = "skipped"
+    assert names(explorer) == []
+    explorer.filters.clear.click()
+    assert len(names(explorer)) == 5
+    assert explorer.problem.value == ""
+
+
+def test_nothing_is_similar_to_an_item_without_an_embedding(explorer, embedded_run):
+    """Where an item has no embedding, or the run has none, there is no button."""
+    explorer.shelf.slots[0].button.click()
+    assert explorer.similar.layout.display == "none"
+    other = lm.Explorer(embedded_run)
+    other.shelf.slots[4].button.click()
+    assert other.similar.layout.display == "none"

@@ -18,6 +18,7 @@ from lightmeter.widgets.view.gallery import (
     TAG_COUNTS,
     TAGS_OF,
     Filters,
+    Similar,
     TagChoice,
     cards,
     count_query,
@@ -70,6 +71,13 @@ def ids(db, **filters):
 def test_no_filter_shows_all_in_the_manifests_order(db):
     """Without a filter every row is there, also those that failed, in the order of the manifest."""
     assert ids(db) == ["cat", "dog", "bad"]
+
+
+def test_similar_items_come_in_their_own_order(db):
+    """The nearest first, whatever the manifest says; other filters hold too, and no similar item is none."""
+    assert ids(db, similar=Similar("it", ("bad", "cat", "gone"))) == ["bad", "cat"]
+    assert ids(db, similar=Similar("it", ("bad", "cat")), tag="Cat", whole_tag=True) == ["cat"]
+    assert ids(db, similar=Similar("it", ())) == []
 
 
 def test_whole_tags_mind_capitals_and_others_do_not(db):

@@ -26,6 +26,7 @@ VERBS: Final = {
     "rebuild": "Write the tables again from the journal, with no request.",
     "compact": "Few large table files from many small ones.",
     "sql": "Ask the tables, in SQL.",
+    "similar": "Pictures like a picture, told by their embeddings.",
     "report": "One HTML page about a run: rows, credits, pictures, findings.",
     "credits": "The balance of the account.",
     "backends": "Who can be asked, for what and for how much, and why one cannot.",

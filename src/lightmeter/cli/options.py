@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lightmeter.models.vocabulary import FEATURES, ROLES
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES, ROLES
 
 __all__ = [
     "accept_journal_option",
@@ -44,7 +44,11 @@ def _batch_size(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 analysis_options = with_options(
     click.option("--base-url", metavar="URL", help="The service; none: the embedded one (or LIGHTMETER_BASE_URL)."),
-    click.option("--features", metavar="A,B", help=f"What to ask for; none: all. Of: {', '.join(FEATURES)}."),
+    click.option(
+        "--features",
+        metavar="A,B",
+        help=f"What to ask for; none: all of {', '.join(FEATURES)}. By name only: {', '.join(EXTRA_FEATURES)}.",
+    ),
     click.option("--backends", metavar="A,B", help="Who to ask; none: the service's defaults."),
     click.option(
         "--prices", metavar="FILE", help="Your own prices, JSON or TOML, over the shipped ones (or LIGHTMETER_PRICES)."

@@ -32,7 +32,7 @@ _PLAIN_WIDTH: Final = 200
 def command(where: str, query: str, form: str | None) -> int:
     """Ask the tables of the run in DIR, in DuckDB's SQL; DIR may be a shared place that `rebuild --to` has written.
 
-    Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, errors, requests, prechecks.
+    Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, embeddings, errors, requests, prechecks.
     Rows of single video frames have `frame` set; those of whole videos and images do not.
 
     A table is cut to the terminal: long cells, columns that do not fit, and rows beyond the first 60. What is not

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from lightmeter.facts.extract import whole_texts
 from lightmeter.facts.faces import read_faces
 from lightmeter.facts.severity import severities
-from lightmeter.facts.usual import WHOLE, Brand, Color, Description, Face, Nsfw, Tag, Text, decode_entries
+from lightmeter.facts.usual import WHOLE, Brand, Color, Description, Embedding, Face, Nsfw, Tag, Text, decode_entries
 
 __all__ = ["lists_of"]
 
@@ -76,6 +76,14 @@ def _descriptions(entries: list[Description]) -> _Lists:
     }
 
 
+def _embeddings(entries: list[Embedding]) -> _Lists:
+    return {
+        "model": [entry.model for entry in entries],
+        "vector": [entry.vector for entry in entries],
+        "source": [entry.source for entry in entries],
+    }
+
+
 def _read_texts(entries: list[Text], counts: Sequence[int]) -> _Lists:
     texts = [entry.text for entry in entries]
     sources = [entry.source for entry in entries]
@@ -113,6 +121,7 @@ _LISTS: Final[dict[str, Callable[[Any], _Lists]]] = {
     "colors": _colors,
     "nsfw": _nsfw,
     "descriptions": _descriptions,
+    "embeddings": _embeddings,
 }
 _WHOLE_LISTS: Final[dict[str, Callable[[Any, Sequence[int]], _Lists]]] = {
     "texts": _read_texts,

@@ -37,4 +37,4 @@ _CLEANERS: Final[dict[str, Callable[[Any], Any]]] = {
     "int32": lambda value: whole_number(value, -(2**31), 2**31),
     "uint8": lambda value: whole_number(value, 0, 2**8),
 }
-"""Polygons and emotions are made by our own hands."""
+"""Polygons, emotions and vectors are made by our own hands."""

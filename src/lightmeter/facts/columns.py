@@ -8,13 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["COLUMNS", "CSS_NAME", "FACTS", "KEYS", "Column"]
+__all__ = ["COLUMNS", "CSS_NAME", "FACTS", "KEYS", "OPTIONAL_TABLES", "Column"]
 
 CSS_NAME: Final = "css_name"
 """The one column of facts that is told by others of its table."""
 
-FACTS: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands")
+FACTS: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
 """The tables that are filled from assets, named as the answer names them."""
+
+OPTIONAL_TABLES: Final = ("embeddings",)
+"""Tables of extra features: written only where a run requests the feature of that name, or an answer holds it."""
 
 _STRING: Final = "string"
 _DOUBLE: Final = "double"
@@ -26,6 +29,7 @@ _MOMENT: Final = "moment"
 _NAMES: Final = "names"
 _POLYGON: Final = "polygon"
 _EMOTIONS: Final = "emotions"
+_VECTOR: Final = "vector"
 
 _SHARE: Final = "0 to 1"
 _UNSAID: Final = "not answered"
@@ -160,6 +164,16 @@ _BRANDS: Final = (
     _SOURCE,
 )
 
+_EMBEDDINGS: Final = (
+    Column("model", _STRING, "The model, with its version; vectors of different models cannot be compared.", _UNSAID),
+    Column(
+        "vector",
+        _VECTOR,
+        "The picture as a point, of unit length as the service makes it; near points are similar pictures.",
+    ),
+    _SOURCE,
+)
+
 _ERRORS: Final = (
     Column("request_id", _STRING, "The request that reports it.", "it has no id"),
     Column("backend", _STRING, "The back end that failed.", "not known"),
@@ -196,6 +210,7 @@ COLUMNS: Final = {
     "faces": _FACES,
     "texts": _TEXTS,
     "brands": _BRANDS,
+    "embeddings": _EMBEDDINGS,
     "errors": _ERRORS,
     "requests": _REQUESTS,
     "prechecks": _PRECHECKS,

@@ -8,6 +8,7 @@ Each kind of column becomes so many pieces of bytes, in the machine's own order:
 - texts (`string`): flags; lengths in bytes, 32 bits each; all texts in UTF-8
 - numbers (`double`, `int32`, `uint8`) and flags (`bool`, a byte each): flags; values
 - `polygon`: numbers of corners, 32 bits each; all x; all y. No corners stand for null.
+- `vector`: numbers of coordinates, 32 bits each; all coordinates in single precision. No coordinates stand for null.
 - `emotions`: flags; numbers of pairs; the pieces of the names; the pieces of the scores
 
 where flags are a byte for each value, 0 for null, and nothing at all where no value is null.
@@ -15,6 +16,7 @@ where flags are a byte for each value, 0 for null, and nothing at all where no v
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
 from struct import error, pack
@@ -146,6 +148,24 @@ class _Polygons:
         return counts, *(side.taken()[1] for side in self._sides)
 
 
+class _Vectors:
+    """Lists of numbers within single precision (IEEE 754), which has seven digits."""
+
+    def __init__(self) -> None:
+        self._counts: list[bytes] = []
+        self._coordinates: list[bytes] = []
+
+    def add(self, values: Sequence[Sequence[float] | None]) -> None:
+        vectors = [value or () for value in values]
+        self._coordinates += [array("f", vector).tobytes() for vector in vectors]
+        self._counts.append(_counts(vectors))
+
+    def taken(self) -> Pieces:
+        pieces = b"".join(self._counts), b"".join(self._coordinates)
+        self._counts, self._coordinates = [], []
+        return pieces
+
+
 class _Emotions:
     """Lists of pairs of a name and a score."""
 
@@ -186,6 +206,7 @@ def _numbers_of(code: str) -> Callable[[], Column]:
 _KINDS: Final[dict[str, Callable[[], Column]]] = {
     "polygon": _Polygons,
     "emotions": _Emotions,
+    "vector": _Vectors,
     **{kind: _numbers_of(code) for kind, code in CODES.items()},
     "bool": lambda: _Flags(CODES["bool"]),
 }

@@ -16,7 +16,7 @@ import orjson
 
 from lightmeter.facts.json_object import read_object
 
-__all__ = ["Corner", "Found", "corners", "entries", "json_text", "number", "parse_answer"]
+__all__ = ["MOST_SINGLE", "Corner", "Found", "corners", "entries", "json_text", "number", "parse_answer"]
 
 # What a bare text stands for, and what the key of an object stands for, where the entry itself does not say.
 _TEXT_MEANS: Final = {
@@ -27,6 +27,7 @@ _TEXT_MEANS: Final = {
     "texts": "text",
     "brands": "name",
     "faces": "source",
+    "embeddings": "model",
 }
 _KEY_MEANS: Final = {**_TEXT_MEANS, "descriptions": "source", "texts": "source"}
 
@@ -39,6 +40,10 @@ _PER_CENT: Final = 100.0
 
 _PIXELS: Final = 2**53
 """No picture is as wide; integers below are doubles without loss."""
+
+
+MOST_SINGLE: Final = (2.0 - 2.0**-23) * 2.0**127
+"""The largest number in single precision (IEEE 754)."""
 
 
 class Corner(NamedTuple):
@@ -68,9 +73,33 @@ def parse_answer(raw: bytes) -> dict[str, Any]:
 def entries(table: str, value: Any) -> Found:
     """The entries of one feature of an asset, whatever its shape; a null is none."""
     if isinstance(value, dict):
-        return Found([value], [value]) if _is_single(table, value) else _keyed(table, value)
-    literals = [literal for literal in value if literal is not None] if isinstance(value, list) else []
-    return Found([_fields(table, literal) for literal in literals], literals)
+        found = Found([value], [value]) if _is_single(table, value) else _keyed(table, value)
+    else:
+        literals = [literal for literal in value if literal is not None] if isinstance(value, list) else []
+        found = Found([_fields(table, literal) for literal in literals], literals)
+    return _with_vectors(found) if table == "embeddings" else found
+
+
+def _with_vectors(found: Found) -> Found:
+    """The entries that have a vector of numbers; the others are left out.
+
+    A bare list of coordinates would be an entry for each of them. And DuckDB's functions of vectors refuse a column
+    that holds a null or an empty one, also in rows that a query does not select.
+    """
+    kept = [
+        ({**fields, "vector": coordinates}, literal)
+        for fields, literal in zip(found.fields, found.literals, strict=True)
+        if (coordinates := _coordinates(fields.get("vector")))
+    ]
+    return Found([fields for fields, _ in kept], [literal for _, literal in kept])
+
+
+def _coordinates(value: Any) -> list[float] | None:
+    """The numbers of a list; None where one of its values is none, or beyond single precision."""
+    if not isinstance(value, list):
+        return None
+    coordinates = [known for one in value if (known := number(one)) is not None and abs(known) <= MOST_SINGLE]
+    return coordinates if len(coordinates) == len(value) else None
 
 
 def _keyed(table: str, value: dict[str, Any]) -> Found:
@@ -99,6 +128,8 @@ def _is_single(table: str, value: dict[str, Any]) -> bool:
     """Whether an object is one entry itself, not a collection of entries by key."""
     if table == "faces":
         return not any(isinstance(inner, list) and inner and isinstance(inner[0], dict) for inner in value.values())
+    if table == "embeddings":
+        return "vector" in value
     return isinstance(value.get(_TEXT_MEANS[table]), str)
 
 

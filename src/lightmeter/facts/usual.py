@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 import orjson
 
+from lightmeter.facts.shapes import MOST_SINGLE
+
 __all__ = [
     "KEYED",
     "WHOLE",
@@ -22,6 +24,7 @@ __all__ = [
     "Brand",
     "Color",
     "Description",
+    "Embedding",
     "Face",
     "Features",
     "Nsfw",
@@ -38,6 +41,7 @@ WHOLE: Final = ("texts", "brands", "faces")
 """Features whose entries stay JSON: their tables keep them whole."""
 
 _Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
+_Single = Annotated[float, msgspec.Meta(ge=-MOST_SINGLE, le=MOST_SINGLE)]
 
 
 class Tag(msgspec.Struct, gc=False):
@@ -73,6 +77,14 @@ class Description(msgspec.Struct, gc=False):
     """An entry of `descriptions`."""
 
     description: str | None = None
+    source: str | None = None
+
+
+class Embedding(msgspec.Struct, gc=False):
+    """An entry of `embeddings`; one with another vector is left out, the long way."""
+
+    vector: Annotated[list[_Single], msgspec.Meta(min_length=1)]
+    model: str | None = None
     source: str | None = None
 
 
@@ -148,6 +160,7 @@ class Features(msgspec.Struct, gc=False):
     faces: list[msgspec.Raw] | None = None
     texts: list[msgspec.Raw] | None = None
     brands: list[msgspec.Raw] | None = None
+    embeddings: list[Embedding] | None = None
 
 
 class _Frame(Features, gc=False):

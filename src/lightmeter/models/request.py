@@ -36,7 +36,7 @@ class AnalyzeRequest(BaseModel):
         file: Contents as base64 or data URI, 20 MB each at most after decoding.
         file_name: Names for `file`, in the same order.
         backend: Back ends to use; empty means the account's defaults.
-        feature: Features to enable; empty means all.
+        feature: Features to enable; empty means all that are part of the contract.
         role: Persona of descriptions.
         language: Language of descriptions; an unknown one means English.
         prompt: Own prompt for descriptions, in place of the role's; empty means none.

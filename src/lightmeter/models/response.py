@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 __all__ = [
     "Answer",
@@ -98,6 +107,14 @@ class Brand(Wire):
     source: str | None = None
 
 
+def _whole_or_wrong(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """One wrong coordinate makes the vector wrong: readers that leave out wrong entries must not shorten it."""
+    try:
+        return validate(value)
+    except ValidationError:
+        raise ValueError("must be a list of numbers, one at least") from None
+
+
 class Embedding(Wire):
     """A picture as a point: an extension of the contract, answered only where the feature `embeddings` is requested.
 
@@ -107,7 +124,7 @@ class Embedding(Wire):
     """
 
     model: str
-    vector: list[float]
+    vector: Annotated[list[float], FailFast(), Field(min_length=1), WrapValidator(_whole_or_wrong)]
     source: str | None = None
 
 

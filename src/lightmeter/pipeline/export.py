@@ -25,7 +25,7 @@ from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.delta import write_delta
 from lightmeter.tables.loading import Loader
 from lightmeter.tables.records import Recorder
-from lightmeter.tables.schema import TABLES, schema
+from lightmeter.tables.schema import ALL_TABLES, OPTIONAL_TABLES, TABLES, schema
 
 __all__ = ["export"]
 
@@ -106,7 +106,7 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
     """Whether the tables hold the older runs as their journals are, in parts without the last one, under its schema."""
     *older, last = runs
     wanted = {run.header.run_id: run.mark for run in older}
-    for table in TABLES:
+    for table in ALL_TABLES:
         held: dict[str, str] = {}
         try:
             parts = dataset.describe(table)
@@ -116,7 +116,9 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
             if last.header.run_id in part.runs and len(part.runs) > 1:
                 return False
             held |= {run_id: mark for run_id, mark in part.runs.items() if run_id != last.header.run_id}
-        if held != wanted:
+        # A run that did not request an optional table need not have a part of it.
+        needed = wanted if table in TABLES else {run.header.run_id: run.mark for run in older if _requests(run, table)}
+        if not needed.items() <= held.items() <= wanted.items():
             return False
     types = _extra_types(runs)
     return all(run.header.extra_types == types for run in runs)
@@ -125,14 +127,20 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
 def _write(dataset: Dataset, runs: list[_Run], latest: Latest, *, beside: bool) -> dict[str, int]:
     told = runs[-1:] if beside else runs
     extra_types = _extra_types(runs)
-    schemas = {table: schema(table, extra_types) for table in TABLES}
+    schemas = {table: schema(table, extra_types) for table in ALL_TABLES}
+    optional = [table for table in OPTIONAL_TABLES if not any(_requests(run, table) for run in told)]
+    replacing = dataset.replacing(schemas, _lineage(told), beside=beside, only_with_rows=optional)
     with collector_paused():
-        with dataset.replacing(schemas, _lineage(told), beside=beside) as writers, Loader(writers) as loader:
+        with replacing as writers, Loader(writers) as loader:
             for run in told:
                 with reading(run.folder) as db:
                     db.execute("ATTACH ? AS latest", (str(latest.path),))
                     tell(Told(loader, Recorder(extra_types)), db, run.header, run.place)
-        return {table: writers[table].rows for table in TABLES}
+        return {table: writers[table].rows for table in dataset.tables()}
+
+
+def _requests(run: _Run, feature: str) -> bool:
+    return feature in run.header.options.features
 
 
 def _extra_types(runs: list[_Run]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from lightmeter.models.vocabulary import (
     DEFAULT_MAX_FRAMES,
     DEFAULT_ROLE,
     DEFAULT_TAG_SCORE,
+    EXTRA_FEATURES,
     FEATURES,
     ROLES,
 )
@@ -74,7 +75,7 @@ class Options(BaseModel):
     """All options of a run.
 
     Attributes:
-        features: What to ask for; empty means all.
+        features: What to ask for; empty means all but the extra ones, which are asked for by name only.
         backends: Who to ask; empty means the service's defaults.
         role: Persona of descriptions.
         language: Language of descriptions.
@@ -133,7 +134,7 @@ class Options(BaseModel):
     @field_validator("features")
     @classmethod
     def _known_features(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _all_known(value, FEATURES, "feature")
+        return _all_known(value, (*FEATURES, *EXTRA_FEATURES), "feature")
 
     @field_validator("role")
     @classmethod

@@ -22,8 +22,9 @@ from lightmeter.tables import queries, questions
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.frames import frame_of
 from lightmeter.tables.places import is_place, shown
-from lightmeter.tables.schema import TABLES
+from lightmeter.tables.schema import ALL_TABLES, TABLES
 from lightmeter.tables.shared import read_shared
+from lightmeter.tables.similar import similar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,6 +182,22 @@ class Tables:
         answer: pa.Table = getattr(questions, question)(self.where, **parameters)
         return answer
 
+    def similar(self, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
+        """The items most like one item, nearest first, as Arrow: item_id, url, frame, similarity (-1 to 1).
+
+        See `lightmeter.tables.similar`.
+
+        Args:
+            item: An `item_id`, or a URL or path as in the manifest.
+            most: Rows of the answer, at most.
+            model: The model whose embeddings are compared, where the item has those of several.
+
+        Raises:
+            UsageError: there are no tables, no embeddings, no such item, or none of its embeddings fits.
+        """
+        must_have_tables(self.where)
+        return similar(self.where, item, most=most, model=model)
+
     def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
         """DuckDB's answer over the tables, as an Arrow-backed DataFrame.
 
@@ -191,12 +208,12 @@ class Tables:
         return frame_of(queries.sql(self.where, query, params))
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        if name in TABLES:
+        if name in ALL_TABLES:
             return frame_of(self.table(name))
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(TABLES)}")
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(ALL_TABLES)}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *TABLES})
+        return sorted({*super().__dir__(), *ALL_TABLES})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown(str(self.where))!r})"

@@ -319,8 +319,9 @@ def pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) ->
             )
     offered = {feature for prices in rates.rates.values() for feature in prices}
     for feature in wanted:
-        if feature not in FEATURES and feature not in offered:
-            raise SettingsError(f"There is no feature {feature!r}.", hint=f"Features: {', '.join(FEATURES)}.")
+        if feature not in (*FEATURES, *EXTRA_FEATURES) and feature not in offered:
+            known = ", ".join((*FEATURES, *EXTRA_FEATURES))
+            raise SettingsError(f"There is no feature {feature!r}.", hint=f"Features: {known}.")
     return [
         (backend, feature)
         for backend in chosen

@@ -13,7 +13,8 @@ from typing import Final
 import duckdb
 
 from lightmeter import atomic
-from lightmeter.tables.schema import SCHEMA_VERSION, TABLES
+from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.schema import SCHEMA_VERSION
 
 __all__ = ["CATALOG", "VIEWS", "views_sql", "write_catalog"]
 
@@ -29,19 +30,22 @@ _VIEW: Final = (
 )
 
 
-def views_sql() -> str:
-    """The views as SQL: one for each table, over whatever parts there are when it is asked."""
-    lines = [_VIEW.replace("TABLE", table) for table in TABLES]
+def views_sql(out: Path) -> str:
+    """The views as SQL: one for each table, over whatever parts there are when it is asked.
+
+    An optional table has a view only where it has parts: DuckDB refuses a view over no file.
+    """
+    lines = [_VIEW.replace("TABLE", table) for table in Dataset(out).tables()]
     return _HEAD.format(version=SCHEMA_VERSION) + "\n".join(lines) + "\n"
 
 
 def write_catalog(out: Path) -> None:
-    """Write both files, each replaced as a whole; every table must have a part.
+    """Write both files, each replaced as a whole; every table that is not optional must have a part.
 
     Raises:
         OSError: They cannot be written.
     """
-    views = views_sql()
+    views = views_sql(out)
     atomic.write_text(out / VIEWS, views)
     # A name of its own until it is whole: DuckDB makes the file itself, and a log beside it.
     made = out / f".{CATALOG}.{token_hex(4)}.tmp"

@@ -22,7 +22,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from lightmeter import atomic
 from lightmeter.tables.exchange import exchange
 from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWriter, describe, reading_part
-from lightmeter.tables.schema import SCHEMA_VERSION, TABLES
+from lightmeter.tables.schema import ALL_TABLES, SCHEMA_VERSION, TABLES
 from lightmeter.tables.schema import schema as schema_of
 
 __all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
@@ -74,6 +74,10 @@ class Dataset:
         """The parts of a table as a reader's glob finds them, in order."""
         return sorted(self.table_folder(table).glob("*.parquet"))
 
+    def tables(self) -> tuple[str, ...]:
+        """Its tables: those that every export writes, and the optional ones that have parts."""
+        return tuple(table for table in ALL_TABLES if table in TABLES or self.parts(table))
+
     def describe(self, table: str) -> list[Part]:
         """What the footers of a table's parts say."""
         return _as_listed(lambda: [describe(path) for path in self.parts(table)])
@@ -91,7 +95,12 @@ class Dataset:
 
     @contextmanager
     def replacing(
-        self, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any], *, beside: bool = False
+        self,
+        schemas: Mapping[str, pa.Schema],
+        lineage: Mapping[str, Any],
+        *,
+        beside: bool = False,
+        only_with_rows: Collection[str] = (),
     ) -> Iterator[dict[str, PartWriter]]:
         """Write tables anew; when the block ends well, the new parts take the place of the old ones.
 
@@ -101,6 +110,7 @@ class Dataset:
             schemas: Table → its schema.
             lineage: For the footers; under `runs`, the runs whose rows are written.
             beside: Keep the parts of other runs: the new part replaces that of the very same runs, or is added.
+            only_with_rows: Tables that are not begun for the sake of an empty part; one that has parts gets it.
 
         Raises:
             UsageError: A table has several parts, and the file system cannot swap folders.
@@ -113,10 +123,13 @@ class Dataset:
                 (staging / table).mkdir(parents=True)
                 writers[table] = PartWriter(staging / table / moves[table].name, schema, lineage)
             yield writers
-            for table, writer in writers.items():
-                writer.close()
+            written = [
+                table for table in schemas if table not in only_with_rows or writers[table].rows or self.parts(table)
+            ]
+            for table in written:
+                writers[table].close()
                 _sync(staging / table)
-            for table in sorted(schemas, key=TABLES.index, reverse=True):
+            for table in sorted(written, key=ALL_TABLES.index, reverse=True):
                 self._commit(table, staging / table, moves[table])
             self._list_parts()
         finally:
@@ -149,7 +162,7 @@ class Dataset:
                 {"part": part.path.name, "rows": part.rows, "size_bytes": part.size_bytes, "runs": sorted(part.runs)}
                 for part in self.describe(table)
             ]
-            for table in TABLES
+            for table in self.tables()
         }
         listed = {"schema_version": SCHEMA_VERSION, "tables": tables}
         atomic.write_text(self.out / "tables" / PARTS_FILE, json.dumps(listed, indent=1) + "\n")

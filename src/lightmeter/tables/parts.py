@@ -228,7 +228,12 @@ class PartWriter:
         if self._file is None:
             fields = [field.with_type(of) for field, of in zip(self._schema, seen.types, strict=True)]
             self._stored = pa.schema(fields)
-            self._file = pq.ParquetWriter(self._path, self._stored, compression="zstd", store_schema=False)
+            # No two vectors are alike: a dictionary of coordinates takes four times as long and a third more room.
+            flat = [field.name for field in self._stored if not pa.types.is_list(field.type)]
+            dictionaries: Any = flat if any(map(_holds_vectors, self._stored.types)) else True
+            self._file = pq.ParquetWriter(
+                self._path, self._stored, compression="zstd", store_schema=False, use_dictionary=dictionaries
+            )
         return self._file
 
     def _taken(self) -> list[pa.Table]:
@@ -266,6 +271,10 @@ def _as(column: Any, of: Any) -> Any:
     if column.type == of:
         return column
     return column.dictionary_encode().cast(of) if pa.types.is_dictionary(of) else column.cast(of)
+
+
+def _holds_vectors(of: Any) -> bool:
+    return pa.types.is_list(of) and pa.types.is_float32(of.value_type)
 
 
 def _spells(of: Any, wanted: pa.DataType) -> bool:

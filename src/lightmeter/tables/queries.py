@@ -16,7 +16,7 @@ from lightmeter.scratch import Scratch
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import unreadable
 from lightmeter.tables.places import is_place, shown
-from lightmeter.tables.schema import TABLES, schema
+from lightmeter.tables.schema import ALL_TABLES, schema
 from lightmeter.tables.shared import shared_tables
 
 __all__ = ["OpenTables", "Where", "sql"]
@@ -87,7 +87,9 @@ class OpenTables:
         except duckdb.Error as error:
             if _says_broken(error):
                 raise self._broken(error) from error
-            raise UsageError(f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(TABLES)}.") from error
+            raise UsageError(
+                f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(ALL_TABLES)}."
+            ) from error
 
     def _answer(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> pa.Table:
         bound = dict(params) if isinstance(params, Mapping) else list(params or ())
@@ -129,7 +131,7 @@ class OpenTables:
             )
         dataset = Dataset(Path(self._where))
         try:
-            for table in TABLES:
+            for table in ALL_TABLES:
                 dataset.describe(table)
         except TablesError as found:
             return found
@@ -162,7 +164,7 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
     if not out.is_dir():
         raise UsageError(f"there is no folder {out}", hint="Name the output folder of a run.")
     dataset = Dataset(out.absolute())
-    known = {table: dataset.parts(table) for table in TABLES}
+    known = {table: dataset.parts(table) for table in ALL_TABLES}
     for table, parts in known.items():
         if parts:
             files = f"read_parquet([{_literals(parts)}], union_by_name = true)"

@@ -14,12 +14,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.facts.columns import COLUMNS, KEYS, Column
+from lightmeter.facts.columns import COLUMNS, KEYS, OPTIONAL_TABLES, Column
 
 __all__ = [
+    "ALL_TABLES",
     "ARROW_TYPES",
     "EXTRA_TYPES",
     "MANIFEST_COLUMN",
+    "OPTIONAL_TABLES",
     "SCHEMA_VERSION",
     "TABLES",
     "VERSION_KEY",
@@ -30,7 +32,10 @@ __all__ = [
 SCHEMA_VERSION: Final = 2
 """Raised with every change of a column's name, type or meaning, not for a new column; stands in each file's footer."""
 
-TABLES: Final = tuple(COLUMNS)
+TABLES: Final = tuple(table for table in COLUMNS if table not in OPTIONAL_TABLES)
+"""The tables that every export writes."""
+
+ALL_TABLES: Final = (*TABLES, *OPTIONAL_TABLES)
 
 VERSION_KEY: Final = b"lightmeter.schema_version"
 MANIFEST_COLUMN: Final = b"manifest_column"
@@ -47,6 +52,7 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
         "names": pa.list_(pa.string()),
         "polygon": pa.list_(pa.struct([("x", pa.float64()), ("y", pa.float64())])),
         "emotions": pa.map_(pa.string(), pa.float64()),
+        "vector": pa.list_(pa.float32()),
     }
 )
 """Arrow types of our own columns, by their kind."""
@@ -76,7 +82,7 @@ def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) ->
         UsageError: There is no such table.
     """
     if table not in COLUMNS:
-        raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(TABLES)}.")
+        raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(ALL_TABLES)}.")
     fields = [_field(column) for column in (*KEYS, *COLUMNS[table])]
     if table == "assets":
         fields += [

@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from lightmeter.errors import UsageError
 from lightmeter.tables.places import file_system, shown
-from lightmeter.tables.schema import TABLES, schema
+from lightmeter.tables.schema import ALL_TABLES, schema
 
 __all__ = ["read_shared", "shared_tables"]
 
@@ -29,7 +29,7 @@ def shared_tables(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
     """
     try:
         there, root = file_system(place, filesystem)
-        parts = {table: _parts(there, f"{root}/tables/{table}") for table in TABLES}
+        parts = {table: _parts(there, f"{root}/tables/{table}") for table in ALL_TABLES}
         if not any(parts.values()):
             raise UsageError(
                 f"{shown(place)} holds no tables.", hint=f"Put them there: lightmeter rebuild DIR --to {shown(place)}"

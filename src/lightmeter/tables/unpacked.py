@@ -64,6 +64,8 @@ def array_of_packed(kind: str, packed: Sequence[Pieces]) -> Any:
         return _polygons(packed)
     if kind == "emotions":
         return _emotions(packed)
+    if kind == "vector":
+        return _vectors(packed)
     values = b"".join([pieces[1] for pieces in packed])
     of = np.dtype(CODES[kind])
     count = len(values) // of.itemsize
@@ -85,6 +87,13 @@ def _polygons(packed: Sequence[Pieces]) -> Any:
     points: Any = pa.StructArray.from_arrays(sides, names=["x", "y"])
     known = _bits(np.diff(offsets) > 0)
     return _lists("polygon", offsets, known, points)
+
+
+def _vectors(packed: Sequence[Pieces]) -> Any:
+    offsets = _offsets([counts for counts, _ in packed])
+    coordinates = b"".join([coordinates for _, coordinates in packed])
+    inner: Any = pa.Array.from_buffers(pa.float32(), int(offsets[-1]), [None, pa.py_buffer(coordinates)])
+    return _lists("vector", offsets, _bits(np.diff(offsets) > 0), inner)
 
 
 def _emotions(packed: Sequence[Pieces]) -> Any:

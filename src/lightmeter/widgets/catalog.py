@@ -6,20 +6,23 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lightmeter.journal.store import reading
 from lightmeter.pipeline.pictures import Source
 from lightmeter.pipeline.result import Run
 from lightmeter.tables import queries
+from lightmeter.tables.similar import similar
 from lightmeter.widgets.view.cards import ENTRIES, MOST_ENTRIES
 from lightmeter.widgets.view.gallery import (
     COLORS_OF,
+    PAGE_ROWS,
     STATUS_COUNTS,
     TAG_COUNTS,
     TAGS_OF,
     Card,
     Filters,
+    Similar,
     TagChoice,
     cards,
     count_query,
@@ -27,7 +30,10 @@ from lightmeter.widgets.view.gallery import (
     with_details,
 )
 
-__all__ = ["Catalog", "Page"]
+__all__ = ["MOST_SIMILAR", "Catalog", "Page"]
+
+MOST_SIMILAR: Final = 2 * PAGE_ROWS
+"""Beyond two pages hardly anything is alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,16 @@ class Catalog:
             )
             for table, columns in ENTRIES.items()
         }
+
+    def models(self, item_id: str) -> list[str | None]:
+        """The models that an item has embeddings of; None stands for one without a name."""
+        query = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
+        return [row["model"] for row in self._ask(query, [item_id])]
+
+    def similar(self, card: Card, model: str | None) -> Similar:
+        """The items most like the one of a card."""
+        found = similar(self.folder, card.item_id, most=MOST_SIMILAR, model=model)
+        return Similar(card.name, tuple(map(str, found.column("item_id").to_pylist())))
 
     def sources(self, shown: Sequence[Card]) -> dict[str, Source]:
         """Where the picture of each item is: a local file, or its URL."""

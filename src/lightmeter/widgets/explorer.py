@@ -54,6 +54,7 @@ class Explorer:
         self._loading: Future[None] | None = None
         self._sources: dict[str, Source] = {}
         self._entries: dict[str, list[dict[str, Any]]] = {}
+        self._models: list[str | None] = []
         statuses = self._catalog.statuses()
         self._items = sum(statuses.values())
         self.chosen: Card | None = None
@@ -69,14 +70,18 @@ class Explorer:
         self.back = ipw.Button(description="Previous", layout=ipw.Layout(width="100px"))
         self.forward = ipw.Button(description="Next", layout=ipw.Layout(width="100px"))
         self.close = ipw.Button(description="Close", layout=ipw.Layout(width="80px"))
+        self.similar = ipw.Button(description="Similar", tooltip="Pictures most like this one; Clear shows all again")
+        self.similar.layout.width = "80px"
         self.where, self.detail = ipw.HTML(), ipw.HTML()
-        self.close.layout.flex = self.detail.layout.flex = "none"  # else the one squeezes the other
+        actions = ipw.HBox([self.close, self.similar])
+        actions.layout.flex = self.detail.layout.flex = "none"  # else the one squeezes the other
         self.unveil.observe(self._guarded(self._paint), "value")
         self.back.on_click(self._guarded(lambda: self.show(self.page.filters.page - 1)))
         self.forward.on_click(self._guarded(lambda: self.show(self.page.filters.page + 1)))
         self.close.on_click(self._guarded(lambda: self.open(None)))
+        self.similar.on_click(self._guarded(self.show_similar))
         self.shelf = Shelf(lambda card: self._guarded(lambda: self.open(card))())
-        self._side = ipw.VBox([self.close, self.detail], layout=ipw.Layout(flex="0 0 380px", max_height=HEIGHT))
+        self._side = ipw.VBox([actions, self.detail], layout=ipw.Layout(flex="0 0 380px", max_height=HEIGHT))
         self._side.add_class("lm-detail")
         above = ipw.HBox([self.back, self.forward, self.where, self.unveil])
         above.layout = ipw.Layout(flex_flow="row wrap", align_items="center", grid_gap="8px")
@@ -103,9 +108,15 @@ class Explorer:
     def open(self, card: Card | None) -> None:
         """Show everything that was found in an item of this page; None shows the gallery alone."""
         entries = {} if card is None else self._catalog.entries(card.item_id)
+        models = [] if card is None else self._catalog.models(card.item_id)
         with self._painting:
-            self.chosen, self._entries = card, entries
+            self.chosen, self._entries, self._models = card, entries, models
             self._paint()
+
+    def show_similar(self) -> None:
+        """Show the items most like the chosen one; of several models, by the first."""
+        if self.chosen is not None and self._models:
+            self.filters.show_similar(self._catalog.similar(self.chosen, self._models[0]))
 
     def wait(self, timeout_s: float = 120.0) -> None:
         """Block until the pictures of this page have come.
@@ -124,6 +135,7 @@ class Explorer:
             self.back.disabled, self.forward.disabled = at == 0, at == last
             self.shelf.put(self.page.cards, self.chosen, self._card)
             self._side.layout.display = "none" if self.chosen is None else ""
+            self.similar.layout.display = "" if self._models else "none"
             self.detail.value = "" if self.chosen is None else self._about(self.chosen)
 
     def _card(self, card: Card) -> str:

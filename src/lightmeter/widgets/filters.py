@@ -8,7 +8,7 @@ import ipywidgets as ipw
 from traitlets import Unicode
 
 from lightmeter.tables.colornames import hex_of
-from lightmeter.widgets.view.gallery import Filters, TagChoice
+from lightmeter.widgets.view.gallery import Filters, Similar, TagChoice
 
 __all__ = ["FilterBar"]
 
@@ -38,6 +38,7 @@ class FilterBar:
     def __init__(self, tags: TagChoice, statuses: Mapping[str, int], changed: Callable[[], None]) -> None:
         self._tags = tags
         self._changed = changed
+        self._similar: Similar | None = None
         self._quiet = False
         self.tag = ipw.Combobox(
             options=tags.labels, placeholder="any", description="Tag", continuous_update=False, ensure_option=False
@@ -75,11 +76,17 @@ class FilterBar:
             distance=self.near.value,
             severity=(low, high),
             status=self.status.value or None,
+            similar=self._similar,
         )
+
+    def show_similar(self, similar: Similar) -> None:
+        """Leave only these items, and of them what the other filters leave."""
+        self._similar = similar
+        self._changed()
 
     def reset(self) -> None:
         """Set all filters back, as one change."""
-        self._quiet = True
+        self._quiet, self._similar = True, None
         self.tag.value, self.by_colour.value, self.severity.value, self.status.value = "", False, (0.0, 1.0), ""
         self._quiet = False
         self._changed()

@@ -69,7 +69,7 @@ PALETTE: Final = _EXACT_COUNT.sub("approx_count_distinct(item_id)", questions.SQ
 """The question by that name, but for the items of each colour: they only break ties here, and counted to the last one
 they would take most of the report's memory, 0.9 GB for ten million colours."""
 
-_SAYING: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands")
+_SAYING: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
 
 VOICES: Final = " UNION ALL ".join(
     f"SELECT source, '{table}' AS said, count(DISTINCT item_id) AS items FROM {table} "  # noqa: S608 (our own names)

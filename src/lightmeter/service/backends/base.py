@@ -81,7 +81,7 @@ class Backend(Protocol):
 
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key of the price table.
-        features: Which features it offers: of the seven of the contract, and of its extensions.
+        features: Which features it offers; the extra ones (`EXTRA_FEATURES`) are answered where they are named only.
     """
 
     name: str

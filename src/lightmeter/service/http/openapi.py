@@ -63,7 +63,8 @@ def document(offers: Backends) -> Json:
         "info": {
             "title": "lightmeter",
             "version": version("lightmeter"),
-            "description": "Tags, colors, moderation, descriptions, faces, texts and brands of images and videos. "
+            "description": "Tags, colors, moderation, descriptions, faces, texts, brands and embeddings of images "
+            "and videos. "
             "One image is answered at once; several assets, or a video, are acknowledged and polled for. "
             "One credit is one cent.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
@@ -255,11 +256,13 @@ def _narrowed(description: str, status: str, more: Sequence[str]) -> Json:
 
 def _request_schema(offers: Backends) -> Json:
     schema = AnalyzeRequest.model_json_schema(ref_template=REF + "{model}")
-    names = {"feature": sorted({*words.FEATURES, *_features(offers)}), "role": list(words.ROLES)}
+    features = sorted({*words.FEATURES, *words.EXTRA_FEATURES, *_features(offers)})
+    names = {"feature": features, "role": list(words.ROLES)}
     described = _attributes(AnalyzeRequest)
     here = "; ".join(f"{offer.name} ({_about(offer)})" for offer in offers.backends if offer.available)
     described["backend"] += f" Here: {here}. {NOT_HERE}"
-    described["feature"] += f" {NOT_HERE} At least one must exist."
+    by_name = f"By name only: {', '.join(words.EXTRA_FEATURES)}."
+    described["feature"] += f" {by_name} {NOT_HERE} At least one must exist."
     for name, field in schema["properties"].items():
         kept = {key: field[key] for key in ("default", "title") if key in field}
         schema["properties"][name] = {**kept, "description": described[name], **_allowed(name, field, names.get(name))}

@@ -17,6 +17,7 @@ from lightmeter.media.facts import SNIFF_BYTES, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import (
     DEFAULT_ROLE,
+    EXTRA_FEATURES,
     FEATURES,
     FILE_TOO_LARGE,
     INVALID_FORMAT,
@@ -145,9 +146,10 @@ def validate(
     if not request.url and not request.file:
         raise BadRequest(PARAMS_REQUIRED)
     backends, features = _names("backend", request.backend), _names("feature", request.feature)
-    known = {*FEATURES, *(feature for features_ in offered.values() for feature in features_)}
-    if features and known.isdisjoint(features):
-        raise _unknown("feature", features[0], FEATURES)
+    known = (*FEATURES, *EXTRA_FEATURES)
+    served = frozenset().union(*offered.values())
+    if features and served.union(known).isdisjoint(features):
+        raise _unknown("feature", features[0], known)
     role = request.role.strip().lower() or DEFAULT_ROLE
     if role not in ROLES:
         raise _unknown("role", role, ROLES)

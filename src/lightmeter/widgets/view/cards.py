@@ -79,6 +79,8 @@ def where_html(filters: Filters, items: int, of: int) -> str:
     first = filters.page * PAGE_ROWS + 1
     last = min(items, first + PAGE_ROWS - 1)
     beyond = "" if items == of else f" left by the filters, of {of:,}"
+    if filters.similar is not None:
+        beyond = f" most like {esc(filters.similar.to)}, the nearest first"
     page = f"page {filters.page + 1} of {pages(items)}"
     return f'<div role="status">{first:,} to {last:,} of {items:,} items{beyond} · {page}</div>'
 

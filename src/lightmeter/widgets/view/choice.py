@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from lightmeter.models.vocabulary import FEATURES
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.pipeline.options import ASKED, Options
 from lightmeter.pricing.rates import RateTable
 
@@ -19,17 +19,21 @@ class Boxes:
     Attributes:
         names: One box each.
         given: The names the user's code gave.
-        none_means_all: Whether no name stands for all of `names`; else for a choice made elsewhere.
+        none_means_all: Whether no name stands for all of `names`, without `extra`; else for a choice made elsewhere.
+        extra: Names that are asked for by name only.
     """
 
     names: tuple[str, ...]
     given: tuple[str, ...]
     none_means_all: bool
+    extra: tuple[str, ...] = ()
 
     @property
     def ticked(self) -> tuple[str, ...]:
         """The boxes that are ticked to begin with."""
-        return self.names if self.none_means_all and not self.given else self.given
+        if self.given or not self.none_means_all:
+            return self.given
+        return tuple(name for name in self.names if name not in self.extra)
 
     def choice(self, ticked: Collection[str]) -> tuple[str, ...]:
         """The option that stands for these ticks: exactly `given` where they mean the same, so that a run goes on."""
@@ -71,9 +75,9 @@ def offer(rates: RateTable, options: Options, *, embedded: bool) -> Offer:
     hosted_first = tuple(sorted(rates.rates, key=lambda name: (name in rates.local, name)))
     backends = rates.defaults if embedded else hosted_first
     served = {feature for backend in backends for feature in rates.rates[backend]}
-    features = tuple(name for name in FEATURES if name in served)
+    features = tuple(name for name in (*FEATURES, *EXTRA_FEATURES) if name in served)
     return Offer(
-        Boxes(_with(features, options.features), options.features, none_means_all=True),
+        Boxes(_with(features, options.features), options.features, none_means_all=True, extra=EXTRA_FEATURES),
         Boxes(_with(backends, options.backends), options.backends, none_means_all=embedded),
         embedded,
     )

@@ -20,6 +20,7 @@ __all__ = [
     "Card",
     "Filters",
     "Query",
+    "Similar",
     "TagChoice",
     "cards",
     "count_query",
@@ -84,6 +85,19 @@ class TagChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Similar:
+    """The items most like one item.
+
+    Attributes:
+        to: The name of that item, to read.
+        items: Their ids, nearest first.
+    """
+
+    to: str
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Filters:
     """Which items to show.
 
@@ -94,6 +108,7 @@ class Filters:
         distance: How near, as Oklab distance.
         severity: NSFW severity from, to; (0, 1) also shows items that have none.
         status: Items of this status; None for all.
+        similar: Items like another one; None for all.
         page: From 0.
     """
 
@@ -103,6 +118,7 @@ class Filters:
     distance: float = 0.1
     severity: tuple[float, float] = (0.0, 1.0)
     status: str | None = None
+    similar: Similar | None = None
     page: int = 0
 
     def on_page(self, page: int, items: int) -> Filters:
@@ -163,12 +179,18 @@ def count_query(filters: Filters) -> Query:
 
 
 def page_query(filters: Filters) -> Query:
-    """The items of one page, in the manifest's order, or nearest colour first."""
+    """The items of one page, in the manifest's order, or most similar first, or nearest colour first."""
     source, params = _source(filters)
-    order = "distance, place" if filters.colour else "place"
+    order = ", ".join([*(["likeness"] if filters.similar else []), *(["distance"] if filters.colour else []), "place"])
     columns = "item_id, url, kind, status, reason, error, duration_s, severity"
     text = f"SELECT {columns} {source} ORDER BY {order} LIMIT ? OFFSET ?"
     return Query(text, (*params, PAGE_ROWS, filters.page * PAGE_ROWS))
+
+
+_SIMILAR: Final = """
+JOIN (SELECT item_id, likeness FROM (SELECT unnest(items) AS item_id, generate_subscripts(items, 1) AS likeness
+                                     FROM (SELECT ?::VARCHAR[] AS items))) USING (item_id)
+"""
 
 
 def _source(filters: Filters) -> tuple[str, tuple[Any, ...]]:
@@ -182,6 +204,9 @@ def _source(filters: Filters) -> tuple[str, tuple[Any, ...]]:
         near = f"SELECT item_id, min(distance) AS distance FROM ({DISTANCES_SQL}) GROUP BY item_id"  # noqa: S608 (as above)
         joins.append(f"JOIN ({near}) USING (item_id)")
         params += oklab(filters.colour)
+    if filters.similar:
+        joins.append(_SIMILAR)
+        params.append(list(filters.similar.items))
     conditions = list(_conditions(filters))
     where = " AND ".join(text for text, _ in conditions) or "true"
     return f"FROM {' '.join(joins)} WHERE {where}", (*params, *(value for _, values in conditions for value in values))

@@ -1,0 +1,129 @@
+"""Pictures like a picture: those whose embeddings point nearly the same way.
+
+The search is exact: DuckDB compares one vector with all others, streaming the table from its files. Measured on one
+core, reading included: 0.2 s for 10,000 vectors of 1280 coordinates, 0.9 s for 50,000. A nearest-neighbour index
+(HNSW) of the 10,000 took 9 s to build in 8-bit integers, and 35 s in single precision: too long for any number of
+questions that a person asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lightmeter.errors import UsageError
+from lightmeter.tables.places import shown
+from lightmeter.tables.queries import OpenTables, Where
+
+__all__ = ["SIMILAR", "similar"]
+
+SIMILAR: Final = """
+WITH own AS ( -- an image has one vector; a video has one for all of it and one for each frame
+  SELECT vector FROM embeddings
+  WHERE item_id = $item AND model IS NOT DISTINCT FROM $model
+  QUALIFY frame IS NULL OR count(*) FILTER (frame IS NULL) OVER () = 0
+), compared AS (
+  SELECT item_id, url, frame,
+         CASE WHEN len(e.vector) = len(own.vector) THEN list_cosine_similarity(e.vector, own.vector) END AS cosine
+  FROM embeddings e, own WHERE item_id <> $item AND model IS NOT DISTINCT FROM $model
+)
+SELECT item_id, any_value(url) AS url, arg_max_null(frame, cosine) AS frame,
+       greatest(least(max(cosine), 1), -1)::DOUBLE AS similarity
+FROM compared WHERE isfinite(cosine) GROUP BY item_id ORDER BY similarity DESC, item_id LIMIT $most
+"""
+"""The vectors of other models and other lengths are not compared, nor those of length 0, which point nowhere."""
+
+_NAMED: Final = """
+SELECT item_id, status, reason, error FROM assets WHERE item_id = $item OR url = $item
+ORDER BY item_id = $item DESC, status = 'ok' DESC, item_id LIMIT 1
+"""
+
+_MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = $item ORDER BY model"
+
+_SPELLED_ALIKE: Final = """
+SELECT item_id FROM (
+  SELECT item_id, greatest(jaro_winkler_similarity(item_id, $item), contains(url, $item)::INT) AS likeness FROM assets
+) WHERE likeness >= 0.75 ORDER BY likeness DESC, item_id LIMIT 3
+"""
+"""Jaro and Winkler's similarity, 0 to 1; below three quarters it suggests what nobody means."""
+
+
+def similar(where: Where, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
+    """The items most like one item, nearest first: item_id, url, frame, similarity.
+
+    `similarity` is the cosine of the angle between two embeddings of the same model: 1 is the same direction, 0 no
+    likeness, -1 opposite. A video counts by the nearest of its vectors, and `frame` says which frame that is; null is
+    an image, or the video as a whole. The item itself is compared as a whole, by each frame where it has no vector for
+    the whole.
+
+    Args:
+        where: An output folder, the URI of a shared place, or open tables.
+        item: An `item_id`, or a URL or path as in the manifest.
+        most: Rows of the answer, at most.
+        model: The model whose embeddings are compared, where the item has those of several.
+
+    Raises:
+        UsageError: There is no such folder, no table in it, no embedding, no such item, or the item has no embedding,
+            none of that model, or those of several models and none is named.
+    """
+    with nullcontext(where) if isinstance(where, OpenTables) else OpenTables(where) as tables:
+        if not tables.ask("SELECT 1 FROM embeddings LIMIT 1").num_rows:
+            raise UsageError(
+                f"{_named(where)} holds no embeddings.",
+                hint="Request them, in a run of its own: lightmeter run MANIFEST --out DIR --features embeddings",
+            )
+        item_id = _item_id(tables, where, item)
+        parameters = {"item": item_id, "model": _model(tables, item_id, model), "most": most}
+        return tables.ask(SIMILAR, parameters)
+
+
+def _named(where: Where) -> str:
+    return "The run" if isinstance(where, OpenTables) else shown(str(where))
+
+
+def _item_id(tables: OpenTables, where: Where, item: str) -> str:
+    """The id of the item that has an embedding.
+
+    Raises:
+        UsageError: There is no such item, or it has no embedding.
+    """
+    found: list[dict[str, Any]] = tables.ask(_NAMED, {"item": item}).to_pylist()
+    if not found:
+        alike = tables.ask(_SPELLED_ALIKE, {"item": item}).column("item_id").to_pylist()
+        raise UsageError(
+            f"{_named(where)} has no item {item!r}.",
+            hint=f"Do you mean {' or '.join(map(str, alike))}?" if alike else "All items stand in the table assets.",
+        )
+    item_id = str(found[0]["item_id"])
+    if not tables.ask(_MODELS, {"item": item_id}).num_rows:
+        raise UsageError(f"{item_id} has no embedding: {_why(found[0])}", hint="Name an item that has one.")
+    return item_id
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    """Why an item has no embedding, from its row of `assets`."""
+    if row["status"] in {"ok", "duplicate"}:
+        return "its answer holds none; the table errors may tell why."
+    told = ": ".join(str(row[name]).rstrip(".") for name in ("status", "reason", "error") if row[name])
+    return f"it is {told.replace('_', ' ')}."
+
+
+def _model(tables: OpenTables, item_id: str, model: str | None) -> str | None:
+    """The model whose embeddings are compared; None for embeddings that name no model.
+
+    Raises:
+        UsageError: The item has none of that model, or those of several and none is named.
+    """
+    models: list[str | None] = tables.ask(_MODELS, {"item": item_id}).column("model").to_pylist()
+    names = ", ".join(str(name) for name in models)
+    if model is not None and model not in models:
+        raise UsageError(f"{item_id} has no embedding of the model {model!r}.", hint=f"It has those of: {names}.")
+    if model is None and len(models) > 1:
+        raise UsageError(
+            f"{item_id} has embeddings of several models, which cannot be compared with each other: {names}.",
+            hint="Choose one: --model NAME.",
+        )
+    return model if model is not None else models[0]
