@@ -16,9 +16,11 @@ from lightmeter import __version__
 from lightmeter.errors import TablesError
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.store import reading
+from lightmeter.pipeline.answer_rows import answer_records
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.telling import Latest, Told, tell
 from lightmeter.scratch import Scratch
+from lightmeter.tables.answers import answers_schema, table_name
 from lightmeter.tables.catalog import write_catalog
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.dataset import Dataset
@@ -106,7 +108,10 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
     """Whether the tables hold the older runs as their journals are, in parts without the last one, under its schema."""
     *older, last = runs
     wanted = {run.header.run_id: run.mark for run in older}
-    for table in TABLES:
+    ask = last.header.options.ask
+    if any(run.header.options.ask != ask for run in older):
+        return False
+    for table in (*TABLES, *([] if ask is None else [table_name(ask)])):
         held: dict[str, str] = {}
         try:
             parts = dataset.describe(table)
@@ -125,14 +130,19 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
 def _write(dataset: Dataset, runs: list[_Run], latest: Latest, *, beside: bool) -> dict[str, int]:
     told = runs[-1:] if beside else runs
     extra_types = _extra_types(runs)
+    asks = {run.header.options.ask.name: run.header.options.ask for run in runs if run.header.options.ask is not None}
     schemas = {table: schema(table, extra_types) for table in TABLES}
+    schemas |= {table_name(ask): answers_schema(ask) for ask in asks.values()}
     with collector_paused():
         with dataset.replacing(schemas, _lineage(told), beside=beside) as writers, Loader(writers) as loader:
             for run in told:
                 with reading(run.folder) as db:
                     db.execute("ATTACH ? AS latest", (str(latest.path),))
                     tell(Told(loader, Recorder(extra_types)), db, run.header, run.place)
-        return {table: writers[table].rows for table in TABLES}
+                    if (asked := run.header.options.ask) is not None:
+                        for records in answer_records(db, asks[asked.name], run.header.run_id, run.place):
+                            loader.put(records)
+        return {table: writers[table].rows for table in schemas}
 
 
 def _extra_types(runs: list[_Run]) -> dict[str, str]:

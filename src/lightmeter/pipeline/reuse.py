@@ -62,8 +62,13 @@ def question_of(options: Options, settings: Settings) -> str | None:
         service = same_address(options.base_url or settings.base_url or "")
     else:
         return None
-    asked = {name: getattr(options, name) for name in ASKED}
-    asked |= {"features": sorted(options.features), "backends": sorted(options.backends), "service": service}
+    asked = {name: getattr(options, name) for name in ASKED if name != "ask"}
+    asked |= {
+        "prompt": options.sent_prompt,
+        "features": sorted(options.features),
+        "backends": sorted(options.backends),
+        "service": service,
+    }
     return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

@@ -26,7 +26,7 @@ from lightmeter.pipeline.prices import kind_of, learned
 from lightmeter.pipeline.savings import Saved, Shares, saved_by, shares_of
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pricing.chain import Answered, Uncertain
-from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range, with_retries
 from lightmeter.pricing.learn import Drift
 from lightmeter.pricing.rates import Rounding
 from lightmeter.pricing.reconcile import Reconciliation, Trust, Window, reconcile
@@ -208,7 +208,11 @@ def state_account(out: Path) -> Statement:
         ((requests,),) = db.execute("SELECT count(*) FROM submissions")
         return Statement(
             run_id=header.run_id,
-            predicted=price_range(header.price_per_image_milli, FrameRange(low, high)),
+            predicted=with_retries(
+                price_range(header.price_per_image_milli, FrameRange(low, high)),
+                header.retry_per_image_milli,
+                FrameRange(low, high),
+            ),
             budget=header.options.budget,
             paid=paid,
             held=held,

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lightmeter import atomic
+from lightmeter.errors import UsageError
 from lightmeter.tables.exchange import exchange
 from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWriter, describe, reading_part
 from lightmeter.tables.schema import SCHEMA_VERSION, TABLES
@@ -48,6 +49,7 @@ PARTS_FILE: Final = "parts.json"
 _LOCK: Final = ".tables.lock"
 _STAGING: Final = ".staging-"
 _EXCHANGED: Final = "exchanged"
+_ASKED_FOR: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
 GRACE_S: Final = 60.0
 """How long a folder that was exchanged keeps its names: listing a folder takes milliseconds."""
@@ -65,6 +67,15 @@ class Dataset:
 
     def __init__(self, out: Path) -> None:
         self.out = out
+
+    def tables(self) -> list[str]:
+        """The tables there are: those of every run, then those that were asked for and are there, such as answers."""
+        try:
+            names = {path.name for path in (self.out / "tables").iterdir()}
+        except OSError:
+            return [*TABLES]
+        others = sorted(name for name in names - {*TABLES} if _ASKED_FOR.fullmatch(name))
+        return [*TABLES, *(name for name in others if self.parts(name))]
 
     def table_folder(self, table: str) -> Path:
         """Where a table's parts are."""
@@ -116,7 +127,7 @@ class Dataset:
             for table, writer in writers.items():
                 writer.close()
                 _sync(staging / table)
-            for table in sorted(schemas, key=TABLES.index, reverse=True):
+            for table in sorted(schemas, key=_order, reverse=True):
                 self._commit(table, staging / table, moves[table])
             self._list_parts()
         finally:
@@ -149,7 +160,7 @@ class Dataset:
                 {"part": part.path.name, "rows": part.rows, "size_bytes": part.size_bytes, "runs": sorted(part.runs)}
                 for part in self.describe(table)
             ]
-            for table in TABLES
+            for table in self.tables()
         }
         listed = {"schema_version": SCHEMA_VERSION, "tables": tables}
         atomic.write_text(self.out / "tables" / PARTS_FILE, json.dumps(listed, indent=1) + "\n")
@@ -183,19 +194,25 @@ class Dataset:
             UsageError: There is no such table.
             TablesError: A part of it cannot be read.
         """
-        empty = schema_of(table).empty_table()
+        if table not in TABLES and table not in self.tables():
+            raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(self.tables())}.")
         # All are opened before any is read: an open file stays what it was, whatever happens to its name.
         files = _as_listed(lambda: [(part, _opened(part)) for part in self.parts(table)])
         tables = []
         for part, file in files:
             with file, reading_part(part):
                 tables.append(file.read())
-        return pa.concat_tables(tables, promote_options="permissive") if tables else empty
+        return pa.concat_tables(tables, promote_options="permissive") if tables else schema_of(table).empty_table()
 
     def lineage(self, table: str) -> dict[str, Any] | None:
         """What the footer of the table's last part says about its origin; None where there is no part."""
         parts = self.describe(table)
         return dict(parts[-1].lineage) if parts else None
+
+
+def _order(table: str) -> int:
+    """Where a table stands among those that are written together: `assets` is the first."""
+    return TABLES.index(table) if table in TABLES else len(TABLES)
 
 
 def _opened(part: Path) -> pq.ParquetFile:
