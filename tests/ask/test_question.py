@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from typing import Literal
 
-import pydantic
 import pyarrow as pa
+import pydantic
 import pytest
 from describer import QUESTION, SCHEMA
 
 import lightmeter as lm
 from lightmeter.ask.question import MOST_ERROR_CHARS, RESERVED, ask_of
 from lightmeter.errors import SettingsError
+from lightmeter.facts.columns import KEYS
 from lightmeter.pipeline.options import make_options
 from lightmeter.tables.answers import ANSWER_COLUMNS, answers_schema, table_name
-from lightmeter.facts.columns import KEYS
 
 TOML = """
 prompt = "What is it?"

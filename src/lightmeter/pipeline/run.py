@@ -25,6 +25,7 @@ from lightmeter.journal.proofs import release
 from lightmeter.journal.retries import add_retries, clear_not_retried, not_retried
 from lightmeter.journal.state import State
 from lightmeter.journal.store import reading
+from lightmeter.journal.submissions import in_doubt
 from lightmeter.pipeline.answer_check import invalid_rows
 from lightmeter.pipeline.balances import balance_read
 from lightmeter.pipeline.bookkeeping import Books
@@ -106,13 +107,17 @@ class Engine:
         """What an earlier process left: answers not read, requests acknowledged, requests whose end is unknown."""
         self.standing.phase = "collecting"
         await take_up(self.session, self._books, self._collector)
-        if self.standing.lost or (self.standing.counts["in_doubt"] and self.session.header.options.sole_spender):
+        if self.standing.lost or (self.session.header.options.sole_spender and self._is_in_doubt()):
             await self._resolve()
         if self._pay_again and not self.standing.stopping.is_set():
             now = self.session.clock.now()
             await self.session.journal.write(release(self._pay_again, now))
             with reading(self.session.out) as db:
                 self.standing.counts = Counter(count_by_status(db))
+
+    def _is_in_doubt(self) -> bool:
+        with reading(self.session.out) as db:
+            return in_doubt(db).requests > 0
 
     async def _resolve(self) -> int:
         """Find out what became of lost requests, once nothing else is going on; returns how many rows wait again."""
