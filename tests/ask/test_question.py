@@ -105,7 +105,7 @@ def test_every_supported_type_has_its_column(node, expected):
     ("node", "place", "why"),
     [
         ({}, "schema.properties.value", "'type' is missing"),
-        ({"type": "strin"}, "schema.properties.value.type", "'strin'"),
+        ({"type": "strin"}, "schema.properties.value.type", "strin"),
         ({"type": ["string", "integer"]}, "schema.properties.value", "one type"),
         ({"type": "array"}, "schema.properties.value", "'items'"),
         ({"type": "object"}, "schema.properties.value", "'properties'"),

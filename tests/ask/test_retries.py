@@ -52,8 +52,8 @@ async def test_what_is_not_valid_is_asked_again_once_with_the_error(asking):
     )
     assert by_number(run, "what") == {0: "a cup", 1: "at last", 2: "well", 3: None}
     asked = {number_of(post.urls[0]): post.prompt.partition(AGAIN)[2] for post in service.second}
-    missing = "the answer: 'count' is a required property."
-    assert asked == {1: "what: 1 is not of type 'string'.", 2: "The answer holds no JSON object.", 3: missing}
+    missing = 'the answer: "count" is a required property.'
+    assert asked == {1: 'what: 1 is not of type "string".', 2: "The answer holds no JSON object.", 3: missing}
     assert by_number(run, "error") == {0: None, 1: None, 2: None, 3: f"{missing} Both answers are not valid."}
     assert by_number(run, "raw") == {0: None, 1: None, 2: None, 3: BAD}
     statement = agrees(run, service)
@@ -94,7 +94,7 @@ async def test_a_budget_that_is_used_up_leaves_the_first_error(asking, tmp_path)
     errors = sorted(by_number(run, "error").items(), key=lambda one: one[1] or "")
     assert [error for _, error in errors[:2]] == [None, None]
     assert {error for _, error in errors[2:]} == {
-        "the answer: 'count' is a required property. It was not asked again: the budget does not reach for it."
+        'the answer: "count" is a required property. It was not asked again: the budget does not reach for it.'
     }
     assert "2 answers are not valid and can be asked for once more" in run.next_steps()[0]
     assert run.exit_code == 0
@@ -124,7 +124,7 @@ async def test_a_second_question_that_fails_is_the_end_of_it(asking, fault, post
     service = Describer(says([BAD]), lambda post: fault if post.again else None)
     run, service, _ = await asking(service, rows=2)
     assert (len(service.second), service.charged) == (posts, charged)
-    assert set(by_number(run, "error").values()) == {f"the answer: 'count' is a required property. {said}"}
+    assert set(by_number(run, "error").values()) == {f'the answer: "count" is a required property. {said}'}
     summary = run.summary()
     assert (summary.counts["ok"], summary.paid + summary.held) == (2, charged)
 

@@ -129,7 +129,7 @@ async def test_two_runs_of_a_folder_share_the_table(asking):
     run, _, _ = await asking(lambda *_: good(safe=True), urls=[f"{BASE}3.jpg"], ask=stricter)
     errors = {row["url"]: row["error"] for row in rows_of(run)}
     assert errors[f"{BASE}3.jpg"] is None
-    assert errors[f"{BASE}1.jpg"].startswith("the answer: 'safe' is a required property.")
+    assert errors[f"{BASE}1.jpg"].startswith('the answer: "safe" is a required property.')
 
 
 async def test_other_questions_have_other_tables_and_other_folders(asking, tmp_path):

@@ -12,8 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
+from jsonschema_rs import Draft202012Validator, ValidationError
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
@@ -60,12 +59,14 @@ class Ask:
         if not isinstance(self.prompt, str) or not self.prompt.strip():
             raise SettingsError("prompt: a question in words is needed.")
         schema = _plain(self.schema)
-        try:
-            Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
-        except SchemaError as error:
-            place = ".".join(["schema", *map(str, error.absolute_path)])
-            raise SettingsError(f"{place}: {error.message[:MOST_ERROR_CHARS]}.") from error
         must_resolve(schema)
+        try:
+            _validator(schema)
+        except ValidationError as error:
+            place = ".".join(["schema", *map(str, error.instance_path)])
+            raise SettingsError(f"{place}: {error.message[:MOST_ERROR_CHARS]}.") from error
+        except ValueError as error:
+            raise SettingsError(f"schema: it is no JSON schema: {error}.") from error
         object.__setattr__(self, "schema", schema)
         for one in self.properties:
             if one.name.casefold() in RESERVED:
@@ -81,7 +82,7 @@ class Ask:
     @cached_property
     def validator(self) -> Draft202012Validator:
         """What an answer is held against."""
-        return Draft202012Validator(self._document)
+        return _validator(self._document)
 
     @cached_property
     def request_prompt(self) -> str:
@@ -107,6 +108,14 @@ class Ask:
         """The schema; `__post_init__` has made it plain."""
         assert isinstance(self.schema, dict)  # noqa: S101 (for the type checker)
         return self.schema
+
+
+def _validator(schema: dict[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator(schema, retriever=_fetch_nothing)
+
+
+def _fetch_nothing(uri: str) -> Any:
+    raise ValueError(f"{uri} is not fetched")
 
 
 def _name_of(given: object) -> str:

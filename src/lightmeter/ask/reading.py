@@ -82,12 +82,12 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_refused)
 
 def _checked(ask: Ask, value: dict[str, Any]) -> Reading:
     try:
-        errors = sorted(ask.validator.iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
-        if not errors:
+        if ask.validator.is_valid(value):
             return Reading(_properties(ask.properties, value, ""), None)
-    except (_UnfitError, RecursionError) as error:
-        return Reading(None, str(error) or "It is nested too deeply.")
-    said = [f"{_place(error.absolute_path)}: {_cut(error.message)}" for error in errors[:_MOST_ERRORS]]
+        errors = [(_place(error.instance_path), error.message) for error in ask.validator.iter_errors(value)]
+    except (ValueError, RecursionError) as error:  # too large a number, half a surrogate pair, too deep a nesting
+        return Reading(None, _cut(str(error)) or "It is nested too deeply.")
+    said = [f"{place}: {_cut(message)}" for place, message in sorted(errors)[:_MOST_ERRORS]]
     more = f"; and {len(errors) - _MOST_ERRORS} more" if len(errors) > _MOST_ERRORS else ""
     return Reading(None, f"{'; '.join(said)}{more}."[:MOST_ERROR_CHARS])
 
