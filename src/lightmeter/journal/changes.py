@@ -241,13 +241,16 @@ def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Conn
 
 
 def let_wait(db: apsw.Connection, submission_id: int) -> None:
-    """Let the rows of a submission wait to be sent in another; for use inside a change."""
+    """Let the rows of a submission wait to be sent in another; for use inside a change.
+
+    `db.changes()` is then how many rows of the manifest do.
+    """
+    db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(
         "UPDATE items SET submission_id = NULL, status = 'pending', reason = NULL, error = NULL "
         "WHERE submission_id = ?",
         (submission_id,),
     )
-    db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
 
 
 def fail_row(seq: int, reason: str, error: str) -> Callable[[apsw.Connection], None]:

@@ -52,14 +52,14 @@ CREATE INDEX IF NOT EXISTS reused_by_earlier ON reused (earlier_id);
 
 _SINCE_4: Final = """
 -- Rows whose first answer does not validate: each is asked about once more, in a request of its own.
-CREATE TABLE answer_retries (
+CREATE TABLE IF NOT EXISTS answer_retries (
     seq INTEGER PRIMARY KEY REFERENCES items,
     error TEXT NOT NULL,               -- what is wrong with the first answer, as the second prompt quotes it
     backends TEXT NOT NULL,            -- who is asked, JSON; none: all that the run asks
     submission_id INTEGER REFERENCES submissions,
     reason TEXT                        -- why it was not asked about again, as far as is known
 ) STRICT;
-CREATE INDEX answer_retries_by_submission ON answer_retries (submission_id) WHERE submission_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS answer_retries_by_submission ON answer_retries (submission_id) WHERE submission_id IS NOT NULL;
 """
 
 _TO: Final = {
