@@ -19,6 +19,7 @@ from lightmeter import errors
 from lightmeter.errors import LightmeterError
 
 __all__ = [
+    "Ask",
     "BudgetPlanner",
     "Client",
     "Explorer",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Ask": "lightmeter.ask.question",
     "BudgetPlanner": "lightmeter.widgets.budget",
     "Client": "lightmeter.client.client",
     "Explorer": "lightmeter.widgets.explorer",

@@ -56,6 +56,7 @@ analysis_options = with_options(
     click.option("--role", metavar="NAME", help=f"Persona of descriptions: {', '.join(ROLES)}."),
     click.option("--language", metavar="NAME", help="Language of descriptions, by its English name."),
     click.option("--prompt", metavar="TEXT", help="Own prompt for descriptions, in place of the role's."),
+    click.option("--ask", metavar="FILE", help="Your own question with a JSON schema: its answers are a typed table."),
     click.option("--tag-score", metavar="0..1", type=float, help="Least tag score, sent with each request (0.9)."),
     click.option("--capture-interval", metavar="SECONDS", type=int, help="Between captured frames of a video (1)."),
     click.option("--max-frames", metavar="N", type=int, help="Most frames of a video (3); 0: no limit."),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from lightmeter.errors import BudgetReached
+from lightmeter.errors import BudgetReached, InvalidTransition
 from lightmeter.journal.answer import Outcome, Placed, Received, Refusal
 from lightmeter.journal.items import totals
 from lightmeter.journal.raw import pack
@@ -79,6 +79,7 @@ class _HoldAndSend:
     hold: int
     budget: int | None
     at: float
+    retry: bool
 
     def __call__(self, db: apsw.Connection) -> int:
         return self.together(db, [self])[0]
@@ -108,18 +109,39 @@ class _HoldAndSend:
         )
         db.executemany(
             "UPDATE items SET submission_id = ? WHERE seq = ?",
-            [(number, seq) for number, one in numbered for seq in one.rows],
+            [(number, seq) for number, one in numbered if not one.retry for seq in one.rows],
         )
+        for number, seq in ((number, seq) for number, one in numbered if one.retry for seq in one.rows):
+            _link_retry(db, number, seq)
         return [number for number, _ in numbered]
 
 
-def hold_and_send(rows: Sequence[int], hold: int, budget: int | None, at: float) -> Callable[[apsw.Connection], int]:
+def _link_retry(db: apsw.Connection, submission_id: int, seq: int) -> None:
+    db.execute(
+        "UPDATE answer_retries SET submission_id = ?, reason = NULL WHERE seq = ? AND submission_id IS NULL",
+        (submission_id, seq),
+    )
+    if not db.changes():
+        raise InvalidTransition(f"Row {seq} does not wait to be asked about again: a second answer is paid for once.")
+
+
+def hold_and_send(
+    rows: Sequence[int], hold: int, budget: int | None, at: float, *, retry: bool = False
+) -> Callable[[apsw.Connection], int]:
     """Set the price aside and write down that the request is about to leave; returns the submission's id.
+
+    Args:
+        rows: Its rows.
+        hold: Most it can cost, in whole credits.
+        budget: The run's cap; None: there is none.
+        at: Seconds since the epoch.
+        retry: It asks about its row again: the row's first answer, and its status, stay.
 
     Raises (from the write):
         BudgetReached: paid + held + this hold would exceed `budget`; nothing was written.
+        InvalidTransition: the row was asked about again before.
     """
-    return _HoldAndSend(rows, hold, budget, at)
+    return _HoldAndSend(rows, hold, budget, at, retry)
 
 
 def receive(submission_id: int, received: Received, event: Event) -> Callable[[apsw.Connection], None]:
@@ -219,7 +241,11 @@ def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Conn
 
 
 def let_wait(db: apsw.Connection, submission_id: int) -> None:
-    """Let the rows of a submission wait to be sent in another; for use inside a change."""
+    """Let the rows of a submission wait to be sent in another; for use inside a change.
+
+    `db.changes()` is then how many rows of the manifest do.
+    """
+    db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(
         "UPDATE items SET submission_id = NULL, status = 'pending', reason = NULL, error = NULL "
         "WHERE submission_id = ?",

@@ -11,6 +11,7 @@ import apsw
 __all__ = [
     "STATUSES",
     "Pending",
+    "Retry",
     "any_with_reason",
     "count_by_status",
     "first_image",
@@ -24,14 +25,23 @@ STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_bud
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """A second question about a row: what was wrong with the first answer, and who is asked (none: as in the run)."""
+
+    error: str
+    backends: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
-    """A row that waits to be sent."""
+    """A row that waits to be sent; `retry` where it is asked about again, always alone in its request."""
 
     seq: int
     url: str
     path: str | None
     kind: str | None
     frames_high: int | None
+    retry: Retry | None = None
 
 
 def count_by_status(db: apsw.Connection) -> dict[str, int]:

@@ -14,7 +14,7 @@ __all__ = ["APPLICATION_ID", "SCHEMA", "VERSION", "migrate"]
 APPLICATION_ID: Final = 0x4C4D4A31
 """`LMJ1` in the SQLite header, so that `file` and we know one when we see it."""
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 _SINCE_2: Final = """
 -- The balance of the account, read while nothing was in flight.
@@ -50,9 +50,23 @@ CREATE TABLE IF NOT EXISTS reused (
 CREATE INDEX IF NOT EXISTS reused_by_earlier ON reused (earlier_id);
 """
 
+_SINCE_4: Final = """
+-- Rows whose first answer does not validate: each is asked about once more, in a request of its own.
+CREATE TABLE IF NOT EXISTS answer_retries (
+    seq INTEGER PRIMARY KEY REFERENCES items,
+    error TEXT NOT NULL,               -- what is wrong with the first answer, as the second prompt quotes it
+    backends TEXT NOT NULL,            -- who is asked, JSON; none: all that the run asks
+    submission_id INTEGER REFERENCES submissions,
+    reason TEXT                        -- why it was not asked about again, as far as is known
+) STRICT;
+CREATE INDEX IF NOT EXISTS answer_retries_by_submission ON answer_retries (submission_id)
+    WHERE submission_id IS NOT NULL;
+"""
+
 _TO: Final = {
     2: "ALTER TABLE submissions ADD COLUMN said INTEGER NOT NULL DEFAULT 1;" + _SINCE_2,
     3: "",  # submissions may be `charge_unknown`, which an earlier version does not know
+    4: _SINCE_4,
 }
 """What brings a journal to this version from the one before."""
 
@@ -144,6 +158,7 @@ CREATE TABLE money (
 INSERT INTO money VALUES (1, 0, 0);
 """
     + _SINCE_2
+    + _SINCE_4
 )
 
 

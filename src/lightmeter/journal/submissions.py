@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import apsw
 
+from lightmeter.journal.items import Pending
 from lightmeter.journal.raw import unpack
+from lightmeter.journal.retries import pending_retry
 from lightmeter.journal.state import State
 
 __all__ = [
@@ -23,7 +26,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A submission and its rows, as (seq, url, path), in the order they were sent."""
+    """A submission and its rows, as (seq, url, path), in the order they were sent.
+
+    One that asks about a row again has no row of its own: `retry` is what it asks about.
+    """
 
     submission_id: int
     state: State
@@ -32,6 +38,13 @@ class Submitted:
     acked_at: float | None
     http_status: int | None
     rows: tuple[tuple[int, str, str | None], ...]
+    retry: Pending | None = None
+
+
+_RETRIED: Final = """
+SELECT i.seq, i.url, i.path, i.kind, i.frames_high, r.error, r.backends FROM answer_retries r JOIN items i USING (seq)
+WHERE r.submission_id = ?
+"""
 
 
 def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[Submitted]:
@@ -49,7 +62,9 @@ def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[Sub
         rows = tuple(
             db.execute("SELECT seq, url, path FROM items WHERE submission_id = ? ORDER BY seq", (submission_id,))
         )
-        yield Submitted(submission_id, State(state), hold, request_id, acked_at, http_status, rows)
+        asked = None if rows else db.execute(_RETRIED, (submission_id,)).fetchone()
+        retry = None if asked is None else pending_retry(*asked)
+        yield Submitted(submission_id, State(state), hold, request_id, acked_at, http_status, rows, retry)
 
 
 def answer_of(db: apsw.Connection, submission_id: int) -> bytes | None:
@@ -93,8 +108,9 @@ def in_doubt(db: apsw.Connection) -> InDoubt:
     """What became of requests that never got their answer."""
     ((requests, rows, credits_, again),) = db.execute(
         "SELECT count(*), coalesce(sum(assets), 0), coalesce(sum(hold), 0), "
-        "coalesce(sum(CASE WHEN state = 'ambiguous' THEN hold END), 0) "
-        "FROM submissions WHERE state IN ('uncertain', 'ambiguous')"
+        "coalesce(sum(CASE WHEN state = 'ambiguous' AND EXISTS "
+        "(SELECT 1 FROM items i WHERE i.submission_id = s.submission_id) THEN hold END), 0) "
+        "FROM submissions s WHERE state IN ('uncertain', 'ambiguous')"
     )
     ((lost, lost_credits),) = db.execute(
         "SELECT count(*), coalesce(sum(paid), 0) FROM submissions WHERE state = 'proven_paid_lost'"

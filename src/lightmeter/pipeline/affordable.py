@@ -26,7 +26,7 @@ class RowRange:
 _ROWS: Final = "SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY seq"
 
 
-def affordable_rows(db: apsw.Connection, per_image_milli: int, credits_: int) -> RowRange:
+def affordable_rows(db: apsw.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
     """How many of the rows that wait are paid for by `credits_`, counted from the first row on.
 
     The upper price of a row is that of its most pictures, each rounded up to whole credits. The lower price is that of
@@ -37,8 +37,9 @@ def affordable_rows(db: apsw.Connection, per_image_milli: int, credits_: int) ->
         db: The rows of the plan.
         per_image_milli: Millicredits for one picture or video frame.
         credits_: Whole credits, 0 or more.
+        retry_milli: Millicredits for asking about one picture again, which the upper price of a row includes.
     """
-    dearest, budget = whole_credits(per_image_milli), credits_ * MILLICREDITS
+    dearest, budget = whole_credits(per_image_milli) + whole_credits(retry_milli), credits_ * MILLICREDITS
     low = high = spent_at_most = pictures_at_least = 0
     low_open = True
     for least, most in db.execute(_ROWS):

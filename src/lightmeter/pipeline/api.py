@@ -240,7 +240,8 @@ async def _work(
             stopped.cancel()
         work.result()
         stopped_by = engine.standing.fatal
-        if stopped_by is None and engine.standing.interrupted and engine.standing.counts["pending"]:
+        left = engine.standing.counts["pending"] or engine.standing.retries_left
+        if stopped_by is None and engine.standing.interrupted and left:
             stopped_by = Interrupted("Stopped by the user.", hint=f"Go on: lightmeter resume {folder}")
         yield replace(engine.look(), phase="exporting")
     yield Run(folder, stopped_by)

@@ -27,6 +27,7 @@ from lightmeter.journal.changes import (
     void,
 )
 from lightmeter.journal.items import Pending, any_with_reason
+from lightmeter.journal.retries import not_retried
 from lightmeter.journal.settling import receive_and_release, receive_and_settle
 from lightmeter.journal.state import Event, State
 from lightmeter.journal.store import reading
@@ -52,6 +53,7 @@ class Sent:
         rows: Its rows as (seq, name sent).
         kinds: What the rows are: image, video, or None when not known.
         pictures: Most pictures it is charged as; None when there is no bound.
+        retry: It asks about a row again: it has no rows of its own, so no row changes its status with it.
     """
 
     submission_id: int
@@ -59,6 +61,7 @@ class Sent:
     rows: tuple[tuple[int, str], ...]
     kinds: tuple[str | None, ...] = ()
     pictures: int | None = None
+    retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,8 @@ class Books:
             self._standing.key_spent = True
             return None
         try:
-            change = hold_and_send([row.seq for row in rows], credits_, self._standing.budget, self._now())
+            retry, budget = rows[0].retry is not None, self._standing.budget
+            change = hold_and_send([row.seq for row in rows], credits_, budget, self._now(), retry=retry)
             submission_id = await self._session.journal.write(change)
         except BudgetReached:  # the engine asked first; the journal has the last word
             await self._let_go(credits_, 0)
@@ -125,6 +129,8 @@ class Books:
         self._standing.held += credits_
         highs = [row.frames_high for row in rows]
         pictures = None if None in highs else sum(high or 0 for high in highs)
+        if retry:
+            return Sent(submission_id, credits_, (), (), pictures, retry=True)
         names = tuple((row.seq, sent_name(row.url, row.path)) for row in rows)
         return Sent(submission_id, credits_, names, tuple(row.kind for row in rows), pictures)
 
@@ -191,6 +197,9 @@ class Books:
 
     def _read(self, sent: Sent, raw: bytes, answer: Mapping[str, Any] | None) -> tuple[Outcome, str | None]:
         outcome = outcome_of(raw, sent.rows, sent.hold, answer)
+        if sent.retry:
+            self._prices.retry_answered(sent.pictures, outcome.paid)
+            return outcome, None
         if outcome.named is not None and all("://" in name for _, name in sent.rows):
             self.names.on_answer(len(sent.rows), identified=outcome.named)
             if not outcome.named and (len(sent.rows) > 1 or self._session.header.options.batch_size not in {1, "auto"}):
@@ -235,6 +244,9 @@ class Books:
 
     async def fail(self, row: Pending, reason: str, error: str) -> None:
         """A row that could not even be sent."""
+        if row.retry is not None:
+            await self._session.journal.write(not_retried(f"{reason}: {error}", row.seq, row.seq))
+            return
         await self._session.journal.write(fail_row(row.seq, reason, error))
         self._standing.moved("pending", "failed", 1)
 

@@ -16,9 +16,11 @@ from lightmeter import __version__
 from lightmeter.errors import TablesError
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.store import reading
+from lightmeter.pipeline.answer_rows import answer_records
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.telling import Latest, Told, tell
 from lightmeter.scratch import Scratch
+from lightmeter.tables.answers import answers_schema, table_name
 from lightmeter.tables.catalog import write_catalog
 from lightmeter.tables.collector import collector_paused
 from lightmeter.tables.dataset import Dataset
@@ -106,7 +108,10 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
     """Whether the tables hold the older runs as their journals are, in parts without the last one, under its schema."""
     *older, last = runs
     wanted = {run.header.run_id: run.mark for run in older}
-    for table in ALL_TABLES:
+    ask = last.header.options.ask
+    if any(run.header.options.ask != ask for run in older):
+        return False
+    for table in (*ALL_TABLES, *([] if ask is None else [table_name(ask)])):
         held: dict[str, str] = {}
         try:
             parts = dataset.describe(table)
@@ -127,7 +132,9 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
 def _write(dataset: Dataset, runs: list[_Run], latest: Latest, *, beside: bool) -> dict[str, int]:
     told = runs[-1:] if beside else runs
     extra_types = _extra_types(runs)
+    asks = {run.header.options.ask.name: run.header.options.ask for run in runs if run.header.options.ask is not None}
     schemas = {table: schema(table, extra_types) for table in ALL_TABLES}
+    schemas |= {table_name(ask): answers_schema(ask) for ask in asks.values()}
     optional = [table for table in OPTIONAL_TABLES if not any(_requests(run, table) for run in told)]
     replacing = dataset.replacing(schemas, _lineage(told), beside=beside, only_with_rows=optional)
     with collector_paused():
@@ -136,6 +143,9 @@ def _write(dataset: Dataset, runs: list[_Run], latest: Latest, *, beside: bool) 
                 with reading(run.folder) as db:
                     db.execute("ATTACH ? AS latest", (str(latest.path),))
                     tell(Told(loader, Recorder(extra_types)), db, run.header, run.place)
+                    if (asked := run.header.options.ask) is not None:
+                        for records in answer_records(db, asks[asked.name], run.header.run_id, run.place):
+                            loader.put(records)
         return {table: writers[table].rows for table in dataset.tables()}
 
 

@@ -12,6 +12,7 @@ import apsw
 from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.files import LOCK_NAME
 from lightmeter.journal.items import count_by_status, totals
+from lightmeter.journal.retries import retry_totals
 from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import in_doubt, waiting_at_service
 from lightmeter.pipeline.prices import kind_of, learned
@@ -44,7 +45,7 @@ def next_steps(folder: Path) -> list[str]:
     with reading(folder) as db:
         counts = count_by_status(db)
         steps = [*_open_requests(db, folder), *_waiting_rows(counts, folder), *_over_budget(db, header, folder)]
-        steps += _failed_rows(counts, folder)
+        steps += [*_failed_rows(counts, folder), *_waiting_retries(db, folder)]
     if not Dataset(folder).parts("assets") and not counts["pending"]:
         steps.append(f"the tables are not written: lightmeter rebuild {_quoted(folder)}")
     return steps or [NOTHING]
@@ -127,6 +128,12 @@ def _failed_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
     if counts["failed"]:
         query = "SELECT item_id, url, reason, error FROM assets WHERE status = 'failed'"
         yield f'{counts["failed"]} rows failed, to see why: lightmeter sql {_quoted(folder)} "{query}"'
+
+
+def _waiting_retries(db: apsw.Connection, folder: Path) -> Iterator[str]:
+    """Answers that are not valid and were not asked for again."""
+    if waiting := retry_totals(db).waiting:
+        yield f"{waiting} answers are not valid and can be asked for once more: lightmeter resume {_quoted(folder)}"
 
 
 def _quoted(folder: Path) -> str:

@@ -6,9 +6,20 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Annotated, Any, Final, Literal, TypedDict
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
-from lightmeter.errors import SettingsError
+from lightmeter.ask.question import Ask, ask_of
+from lightmeter.errors import SettingsError, UsageError
 from lightmeter.manifest.rows import ReadOptions
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import (
@@ -22,9 +33,19 @@ from lightmeter.models.vocabulary import (
 )
 from lightmeter.pricing.rates import OwnPrices, own_prices
 
-__all__ = ["ASKED", "READ", "Options", "PlanOptions", "make_options"]
+__all__ = ["ASKED", "DESCRIPTIONS", "READ", "Options", "PlanOptions", "make_options"]
 
-ASKED: Final = ("features", "backends", "role", "language", "prompt", "tag_score", "capture_interval", "max_frames")
+ASKED: Final = (
+    "features",
+    "backends",
+    "role",
+    "language",
+    "prompt",
+    "ask",
+    "tag_score",
+    "capture_interval",
+    "max_frames",
+)
 """Options that decide what an answer holds and costs; the others say how much, how fast and where to."""
 
 READ: Final = ("url_column", "id_column", "kind_column", "lenient")
@@ -39,6 +60,7 @@ class PlanOptions(TypedDict, total=False):
     role: str
     language: str
     prompt: str | None
+    ask: Ask | Mapping[str, Any] | PathLike[str] | str | None
     tag_score: float
     capture_interval: int
     max_frames: int
@@ -68,14 +90,24 @@ def _names(value: Any) -> Any:
     return tuple(dict.fromkeys(str(part).strip().lower() for part in parts if str(part).strip()))
 
 
+DESCRIPTIONS: Final = "descriptions"
+"""The feature that answers prompts."""
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
+def _plain_ask(ask: Ask | None) -> dict[str, Any] | None:
+    return None if ask is None else ask.to_dict()
 
 
 class Options(BaseModel):
     """All options of a run.
 
     Attributes:
-        features: What to ask for; empty means all but the extra ones, which are asked for by name only.
+        ask: The user's own question, whose answers become a table: given as a file or as what stands in one, kept as it
+            was then. It is sent as the prompt.
+        features: What to ask for; empty means all but the extra ones. Where there is a question, `descriptions` is
+            among them.
         backends: Who to ask; empty means the service's defaults.
         role: Persona of descriptions.
         language: Language of descriptions.
@@ -106,6 +138,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    ask: Annotated[InstanceOf[Ask] | None, BeforeValidator(ask_of), PlainSerializer(_plain_ask)] = None
     features: Names = ()
     backends: Names = ()
     role: str = DEFAULT_ROLE
@@ -133,8 +166,17 @@ class Options(BaseModel):
 
     @field_validator("features")
     @classmethod
-    def _known_features(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _all_known(value, (*FEATURES, *EXTRA_FEATURES), "feature")
+    def _known_features(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = _all_known(value, (*FEATURES, *EXTRA_FEATURES), "feature")
+        asks = info.data.get("ask") is not None
+        return (*known, DESCRIPTIONS) if asks and known and DESCRIPTIONS not in known else known
+
+    @field_validator("prompt")
+    @classmethod
+    def _one_prompt(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value and info.data.get("ask") is not None:
+            raise ValueError("a request has one prompt, and the question of ask is it; leave one of them out")
+        return value
 
     @field_validator("role")
     @classmethod
@@ -145,6 +187,26 @@ class Options(BaseModel):
     def read_options(self) -> ReadOptions:
         """How the manifest is read."""
         return ReadOptions(**{name: getattr(self, name) for name in READ})
+
+    @property
+    def sent_prompt(self) -> str | None:
+        """What requests carry as their prompt: the user's, or the question with the schema of its answers."""
+        return self.prompt if self.ask is None else self.ask.request_prompt
+
+    def retry_request(self, error: str, backends: Sequence[str]) -> AnalyzeRequest:
+        """The request, without an asset, that asks the question again after an answer that is not valid.
+
+        Args:
+            error: What was wrong with it.
+            backends: Who gave it; none: all that the run asks.
+
+        Raises:
+            UsageError: there is no question.
+        """
+        if self.ask is None:
+            raise UsageError("There is no question that could be asked again.")
+        update = {"prompt": self.ask.retry_prompt(error), "feature": [DESCRIPTIONS]}
+        return self.request().model_copy(update={**update, "backend": list(backends or self.backends)})
 
     def request(
         self, *, urls: Sequence[str] = (), files: Sequence[str] = (), names: Sequence[str] = ()
@@ -158,7 +220,7 @@ class Options(BaseModel):
             feature=list(self.features),
             role=self.role,
             language=self.language,
-            prompt=self.prompt,
+            prompt=self.sent_prompt,
             tag_score=self.tag_score,
             capture_interval=self.capture_interval,
             max_frames=self.max_frames,

@@ -34,7 +34,7 @@ from lightmeter.pipeline.planfile import PLAN_VERSION, write_saved
 from lightmeter.pipeline.preflight import ServiceInfo
 from lightmeter.pipeline.price_table import price_of, prices_named, rates_for
 from lightmeter.pipeline.reuse import reuse_answers
-from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range, with_retries
 from lightmeter.pricing.rates import RateTable
 from lightmeter.scratch import Scratch
 from lightmeter.settings import Settings, read_settings
@@ -72,6 +72,7 @@ class Plan:
         credits: What it would cost; `high` is None when max_frames is 0 and a duration is unknown.
         saved: What the rows that earlier answers answer would have cost.
         price_per_image_milli: Millicredits an image or frame, before rounding.
+        retry_per_image_milli: Millicredits an image or frame for asking the question of `ask` again; 0 without one.
         options: What was asked for.
         base_url: The service, or None for the embedded one.
         advice: What adding or dropping a back end or feature would change.
@@ -97,6 +98,7 @@ class Plan:
     service: ServiceInfo = field(repr=False, compare=False)
     folder: Path = field(repr=False, compare=False)
     kept: object = field(repr=False, compare=False)
+    retry_per_image_milli: int = 0
 
     @property
     def balance(self) -> int | None:
@@ -131,7 +133,7 @@ class Plan:
         if self.credits.high is not None and self.credits.high <= credits_:
             return RowRange(rows, rows)
         with reading(self.folder) as db:
-            return affordable_rows(db, self.price_per_image_milli, credits_)
+            return affordable_rows(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values, without its rows: what `plan --json` prints and `plan.json` begins with."""
@@ -146,6 +148,7 @@ class Plan:
             "credits": {"low": self.credits.low, "high": self.credits.high, "budget": self.options.budget},
             "saved": {"cache": {"low": self.saved.low, "high": self.saved.high}},
             "price_per_image_millicredits": self.price_per_image_milli,
+            "retry_per_image_millicredits": self.retry_per_image_milli,
             "balance": self.balance,
             "affordable_rows": {
                 "balance": None if self.affordable_rows is None else asdict(self.affordable_rows),
@@ -205,6 +208,11 @@ class Plan:
         lines += [
             f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in self.reasons
         ]
+        if self.options.ask is not None:
+            lines.append(
+                f"  question {self.options.ask.name}: an answer that is not valid is asked again once; "
+                "the upper price pays for that everywhere"
+            )
         if self.options.prices is not None:
             lines.append(f"  {prices_named(self.options.prices)}")
         lines += [f"  {sentence}" for sentence in self.payments]
@@ -242,6 +250,7 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
         why = tuple(Reason(*row) for row in reasons(db))
         reused = _reused_frames(db)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
+    retry = int(meta.get("retry_per_image_milli", "0"))
     # The embedded service's defaults are ours and no secret: they are as good as named.
     named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
     return Plan(
@@ -251,9 +260,10 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
         rows=sum(counts.values()),
         counts=counts,
         reasons=why,
-        credits=price_range(price, FrameRange(low, high)),
+        credits=with_retries(price_range(price, FrameRange(low, high)), retry, FrameRange(low, high)),
         saved=price_range(price, reused),
         price_per_image_milli=price,
+        retry_per_image_milli=retry,
         options=options,
         base_url=options.base_url or settings.base_url,
         advice=(*advice(rates, named, options.features), *_provider_notes(rates, options, settings)),

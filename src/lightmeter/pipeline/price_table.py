@@ -7,7 +7,7 @@ from typing import Final
 
 from lightmeter.errors import SettingsError
 from lightmeter.pipeline.embedded import embedded_offers, is_embedded
-from lightmeter.pipeline.options import Options
+from lightmeter.pipeline.options import DESCRIPTIONS, Options
 from lightmeter.pipeline.preflight import ServiceInfo, must_be_offered, nothing_offered
 from lightmeter.pricing.rates import OwnPrices, RateTable, default_rates, load_prices, pairs, per_image
 from lightmeter.settings import Settings
@@ -59,14 +59,16 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKN
 
 
 def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
-    """What the journal keeps of prices: millicredits a picture, and of each back end and feature in it.
+    """What the journal keeps of prices: millicredits a picture, of each back end and feature in it, and of a retry.
+
+    A retry asks the question of `ask` again about one picture whose answer was not valid: for descriptions alone.
 
     Raises:
         SettingsError: an option cannot be priced, or the service has nothing of what is asked for: a back end that is
             named, or all that the chosen back ends are asked for.
     """
     must_be_offered(options, settings, service)
-    rates, prompt_chars = rates_for(options, settings, service), len(options.prompt or "")
+    rates, prompt_chars = rates_for(options, settings, service), len(options.sent_prompt or "")
     try:
         active = pairs(rates, options.backends, options.features)
     except SettingsError as error:
@@ -76,4 +78,14 @@ def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNO
     }
     if not prices and (is_embedded(options, settings) or service.backends is not None):
         raise nothing_offered(options, settings, rates)
-    return {"price_per_image_milli": str(sum(prices.values())), "prices": json.dumps(prices)}
+    retry = 0
+    if options.ask is not None:
+        describing = [backend for backend, feature in active if feature == DESCRIPTIONS]
+        if not describing:
+            raise nothing_offered(options.model_copy(update={"features": (DESCRIPTIONS,)}), settings, rates)
+        retry = per_image(rates, describing, [DESCRIPTIONS], options.ask.longest_prompt_chars)
+    return {
+        "price_per_image_milli": str(sum(prices.values())),
+        "prices": json.dumps(prices),
+        "retry_per_image_milli": str(retry),
+    }

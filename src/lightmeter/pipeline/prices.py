@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Final
 
@@ -13,7 +14,7 @@ from lightmeter.journal.items import Pending
 from lightmeter.pipeline.session import Header
 from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.learn import AGREEING_AFTER_DRIFT, Charge, Kind, PriceLearner
-from lightmeter.pricing.rates import RateTable
+from lightmeter.pricing.rates import RateTable, whole_credits
 
 __all__ = ["MOST_PROBES", "RECENT", "Prices", "kind_of", "learned"]
 
@@ -63,9 +64,13 @@ class Prices:
     Args:
         learner: What is known so far.
         trusted: The service's prices are our own: nothing has to be probed.
+        retry_milli: Millicredits of a picture that is asked about again, by the price table.
     """
 
-    def __init__(self, learner: PriceLearner, *, trusted: bool) -> None:
+    def __init__(self, learner: PriceLearner, *, trusted: bool, retry_milli: int = 0) -> None:
+        self._retry_milli = retry_milli
+        self._retries = 0
+        self._dearest_retry = 0
         self._learner = learner
         self._trusted = trusted
         self._seen: Counter[tuple[Kind, FrameRange, int]] = Counter()
@@ -82,6 +87,8 @@ class Prices:
 
         A row without a bound counts as one picture: such rows are sent only where no budget is to be kept.
         """
+        if rows[0].retry is not None:
+            return self._most_of_retry(rows[0])
         pictures = sum(max(1, row.frames_high or 1) for row in rows)
         kind = kind_of([row.kind for row in rows])
         if (kind, pictures) not in self._most:
@@ -98,6 +105,24 @@ class Prices:
             highs = [self._learner.price(one, FrameRange(0, pictures)).high or 0 for one in others]
             high = max([high, *highs])
         return max(1, high)
+
+    def _most_of_retry(self, row: Pending) -> int:
+        """By the price table, unless charges have shown that it is too low."""
+        pictures = max(1, row.frames_high or 1)
+        first = self.most([replace(row, retry=None)])
+        by_table = pictures * whole_credits(self._learner.prior.rates["run"]["image"])
+        each = max(whole_credits(self._retry_milli), self._dearest_retry)
+        return max(1, pictures * each, first if first > by_table else 0)
+
+    @property
+    def retry_known(self) -> bool:
+        """Whether a request that asks again was answered: if not, one at a time is sent."""
+        return self._trusted or self._retries > 0
+
+    def retry_answered(self, pictures: int | None, paid: int) -> None:
+        """A request that asks again was answered, for so much; the price of first requests says nothing of it."""
+        self._retries += 1
+        self._dearest_retry = max(self._dearest_retry, -(-paid // max(1, pictures or 1)))
 
     @property
     def known(self) -> bool:

@@ -56,7 +56,7 @@ _AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
 def as_sent(one: Submitted) -> Sent:
     """A submission read back from the journal, as the run handles it."""
     rows = tuple((seq, sent_name(url, path)) for seq, url, path in one.rows)
-    return Sent(one.submission_id, one.hold, rows)
+    return Sent(one.submission_id, one.hold, rows, retry=one.retry is not None)
 
 
 class Reconciler:
@@ -100,8 +100,12 @@ class Reconciler:
         with reading(self._session.out) as db:
             lost = list(submissions_in(db, {State.UNCERTAIN}))
         for one in lost:
+            places = [(url, path) for _, url, path in one.rows]
+            retry = None
+            if one.retry is not None:
+                places, retry = [(one.retry.url, one.retry.path)], one.retry.retry
             try:
-                await self._sender.resend(as_sent(one), [(url, path) for _, url, path in one.rows])
+                await self._sender.resend(as_sent(one), places, retry)
             except (MediaTooLarge, UsageError):  # its file is gone: it stays in doubt
                 continue
 

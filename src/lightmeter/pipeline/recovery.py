@@ -46,7 +46,7 @@ async def _read_again(session: Session, books: Books) -> None:
     with reading(session.out) as db:
         kept = [(one, answer_of(db, one.submission_id)) for one in submissions_in(db, IN_DOUBT)]
     for one, raw in kept:
-        if raw is None or not one.rows:
+        if raw is None or not (one.rows or one.retry):
             continue
         status = one.http_status or 0
         judgement = judge_submission(RawAnswer(status, {}, raw))

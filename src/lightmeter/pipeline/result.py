@@ -19,6 +19,7 @@ from lightmeter.pipeline.plan import Reason
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pipeline.statement import Statement, state_account
 from lightmeter.tables import queries, questions
+from lightmeter.tables.answers import PREFIX, table_name
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.frames import frame_of
 from lightmeter.tables.places import is_place, shown
@@ -208,12 +209,13 @@ class Tables:
         return frame_of(queries.sql(self.where, query, params))
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        if name in ALL_TABLES:
+        if name in ALL_TABLES or name.startswith(PREFIX):
             return frame_of(self.table(name))
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(ALL_TABLES)}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *ALL_TABLES})
+        there = Dataset(self.where).tables() if isinstance(self.where, Path) else ALL_TABLES
+        return sorted({*super().__dir__(), *there})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown(str(self.where))!r})"
@@ -244,6 +246,18 @@ class Run(Tables):
         if self.stopped_by is not None and not isinstance(self.stopped_by, AccessDenied):
             return self.stopped_by.exit_code
         return self.stopped_by.exit_code if self.stopped_by else self.summary().exit_code
+
+    @property
+    def answers(self) -> pd.DataFrame:
+        """The answers to the run's own question: the table `answers_<name>` as an Arrow-backed DataFrame.
+
+        Raises:
+            UsageError: the run asks no question, or its tables are not written.
+        """
+        ask = self._header.options.ask
+        if ask is None:
+            raise UsageError("This run asks no question of its own.", hint="Ask one: lightmeter run … --ask FILE")
+        return frame_of(self.table(table_name(ask)))
 
     def summary(self) -> Summary:
         """The accounting, read anew."""

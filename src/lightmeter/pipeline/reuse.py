@@ -19,11 +19,14 @@ import apsw
 import orjson
 
 from lightmeter import __version__
+from lightmeter.ask.question import Ask
 from lightmeter.client.address import same_address
 from lightmeter.errors import PlanChanged, SettingsError
+from lightmeter.facts.shapes import parse_answer
 from lightmeter.journal.planned import EarlierAnswer, Reused, reuse
 from lightmeter.journal.raw import unpack
 from lightmeter.journal.store import Journal, reading
+from lightmeter.pipeline.answer_check import all_valid
 from lightmeter.pipeline.answers import Answers, Asset, KeptAsset
 from lightmeter.pipeline.embedded import is_embedded
 from lightmeter.pipeline.options import ASKED, Options
@@ -62,8 +65,13 @@ def question_of(options: Options, settings: Settings) -> str | None:
         service = same_address(options.base_url or settings.base_url or "")
     else:
         return None
-    asked = {name: getattr(options, name) for name in ASKED}
-    asked |= {"features": sorted(options.features), "backends": sorted(options.backends), "service": service}
+    asked = {name: getattr(options, name) for name in ASKED if name != "ask"}
+    asked |= {
+        "prompt": options.sent_prompt,
+        "features": sorted(options.features),
+        "backends": sorted(options.backends),
+        "service": service,
+    }
     return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -132,7 +140,8 @@ def _gone(why: str) -> PlanChanged:
 def keep_answers(out: Path, run_id: str, options: Options, settings: Settings, now: float) -> int:
     """Keep what the run in `out` was answered since this was last done, for later runs; returns how many answers.
 
-    Answers with errors in them are not kept: another try may do better. What cannot be kept is a saving lost, and no
+    Answers with errors in them, and those that are no valid answer to the user's question, are not kept: another try
+    may do better. What cannot be kept is a saving lost, and no
     reason for a run to fail: it is logged.
     """
     question = question_of(options, settings)
@@ -141,16 +150,16 @@ def keep_answers(out: Path, run_id: str, options: Options, settings: Settings, n
     try:
         with Answers.opened(settings.answers_dir) as kept, reading(out) as db:
             kept.forget(now - settings.answers_days * DAY_S)
-            return _keep(kept, db, question, run_id)
+            return _keep(kept, db, options.ask, (question, run_id))
     except SettingsError as error:
         _log.warning("%s The answers of this run are not kept for later ones.", error)
         return 0
 
 
-def _keep(kept: Answers, db: apsw.Connection, question: str, run_id: str) -> int:
-    total = 0
+def _keep(kept: Answers, db: apsw.Connection, ask: Ask | None, under: tuple[str, str]) -> int:
+    (question, run_id), total = under, 0
     settled = groupby(db.execute(_SETTLED, (kept.read_to(run_id),)), key=itemgetter(0))
-    told = ((place, _told([row[1:] for row in rows])) for place, rows in settled)
+    told = ((place, _told([row[1:] for row in rows], ask)) for place, rows in settled)
     while chunk := list(islice(told, CHUNK)):
         answers = [answer for _, answer in chunk if answer is not None]
         kept.keep(question, answers, run_id, chunk[-1][0])
@@ -158,13 +167,18 @@ def _keep(kept: Answers, db: apsw.Connection, question: str, run_id: str) -> int
     return total
 
 
-def _told(rows: Sequence[tuple[Any, ...]]) -> tuple[EarlierAnswer, list[KeptAsset]] | None:
+def _told(rows: Sequence[tuple[Any, ...]], ask: Ask | None) -> tuple[EarlierAnswer, list[KeptAsset]] | None:
     """One answer with its assets, None where it is not worth keeping."""
     request_id, answered_at, packed = rows[0][:3]
     raw = unpack(packed)
     if answered_at is None or _has_errors(raw):
         return None
-    assets = [KeptAsset(_asset(*marks), asset, name) for _, _, _, asset, name, *marks in rows if _still_there(*marks)]
+    answer = None if ask is None else parse_answer(raw)
+    assets = [
+        KeptAsset(_asset(*marks), asset, name)
+        for _, _, _, asset, name, *marks in rows
+        if _still_there(*marks) and (ask is None or answer is None or all_valid(ask, answer, asset))
+    ]
     return (EarlierAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, packed), assets) if assets else None
 
 

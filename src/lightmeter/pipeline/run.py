@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import apsw
+
 from lightmeter.client.pace import Pace
 from lightmeter.client.polling import PollSchedule
 from lightmeter.clock import STEP_S
@@ -20,8 +22,11 @@ from lightmeter.errors import AccessDenied, BudgetReached, OutOfCredits, Unreach
 from lightmeter.journal.changes import clear_over_budget, mark_over_budget, put_meta
 from lightmeter.journal.items import count_by_status, totals
 from lightmeter.journal.proofs import release
+from lightmeter.journal.retries import add_retries, clear_not_retried, not_retried
 from lightmeter.journal.state import State
 from lightmeter.journal.store import reading
+from lightmeter.journal.submissions import in_doubt
+from lightmeter.pipeline.answer_check import invalid_rows
 from lightmeter.pipeline.balances import balance_read
 from lightmeter.pipeline.bookkeeping import Books
 from lightmeter.pipeline.collecting import Collector
@@ -102,13 +107,17 @@ class Engine:
         """What an earlier process left: answers not read, requests acknowledged, requests whose end is unknown."""
         self.standing.phase = "collecting"
         await take_up(self.session, self._books, self._collector)
-        if self.standing.lost or (self.standing.counts["in_doubt"] and self.session.header.options.sole_spender):
+        if self.standing.lost or (self.session.header.options.sole_spender and self._is_in_doubt()):
             await self._resolve()
         if self._pay_again and not self.standing.stopping.is_set():
             now = self.session.clock.now()
             await self.session.journal.write(release(self._pay_again, now))
             with reading(self.session.out) as db:
                 self.standing.counts = Counter(count_by_status(db))
+
+    def _is_in_doubt(self) -> bool:
+        with reading(self.session.out) as db:
+            return in_doubt(db).requests > 0
 
     async def _resolve(self) -> int:
         """Find out what became of lost requests, once nothing else is going on; returns how many rows wait again."""
@@ -179,11 +188,42 @@ class Engine:
             await self.spend()
             self.standing.phase = "draining"
             await self._collected()
+        await self._ask_again()
         if not self._cannot_poll():
             await self.reconciler.look_at_balance()
         await self._mark_rest()
         with reading(self.session.out) as db:
             self.standing.counts = Counter(count_by_status(db))
+
+    async def _ask_again(self) -> None:
+        """Ask the user's question once more about rows whose answer is not valid, with what is wrong in the prompt.
+
+        The rows' first answers are on disk and looked at anew by every start; the journal knows which rows were asked
+        about again, so that none is asked about a third time.
+        """
+        ask, out, options = self.session.header.options.ask, self.session.out, self.session.header.options
+        if ask is None:
+            return
+        if not self.standing.stopping.is_set():
+            found = await asyncio.to_thread(invalid_rows, out, ask, options.backends, *self._rows)
+            await self.session.journal.write(clear_not_retried(*self._rows))
+            await self.session.journal.write(add_retries(found))
+            if found:
+                self.standing.note(f"Some answers to {ask.name} are not valid: their rows are asked about once more.")
+        while not self.standing.stopping.is_set() and await self._spender.walk_retries(*self._rows):
+            await self._drain_sending()
+            await self._collected()
+            if self.standing.lost:
+                await self._resolve()
+        self.standing.retries_left = self.standing.interrupted
+        if not self.standing.stopping.is_set() or isinstance(self.standing.fatal, OutOfCredits):
+            await self.session.journal.write(not_retried(self._why_not(), *self._rows))
+
+    def _why_not(self) -> str:
+        """Why nothing more is paid for: the account, the budget of the key, or that of the run."""
+        if isinstance(self.standing.fatal, OutOfCredits):
+            return "no_credits"
+        return "budget" if self.session.key is None or not self.standing.key_spent else "key_budget"
 
     def _cannot_poll(self) -> bool:
         standing = self.standing
@@ -195,8 +235,7 @@ class Engine:
         no_credits = isinstance(self.standing.fatal, OutOfCredits)
         if self.standing.stopping.is_set() and not no_credits:
             return
-        key = self.session.key if self.standing.key_spent else None
-        reason = "no_credits" if no_credits else "budget" if key is None else "key_budget"
+        key, reason = self.session.key if self.standing.key_spent else None, self._why_not()
         marked = await self.session.journal.write(mark_over_budget(reason, *self._rows))
         if marked and key is not None:
             self.standing.fatal = BudgetReached(
@@ -213,6 +252,12 @@ class Engine:
                 f"{self._spender.unfit} rows may cost more than --max-at-risk allows for one, or have no upper price.",
                 hint="Go on with more: lightmeter resume DIR --max-at-risk CREDITS",
             )
+
+
+def _prices(db: apsw.Connection, session: Session) -> Prices:
+    header = session.header
+    trusted, retry_milli = session.endpoint.embedded, header.retry_per_image_milli
+    return Prices(learned(db, header, RECENT), trusted=trusted, retry_milli=retry_milli)
 
 
 @asynccontextmanager
@@ -235,7 +280,7 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
     with reading(session.out) as db:
         counts = Counter(count_by_status(db))
         paid, held = totals(db)
-        prices = Prices(learned(db, session.header, RECENT), trusted=session.endpoint.embedded)
+        prices = _prices(db, session)
         ((lost,),) = db.execute("SELECT count(*) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
     standing = Standing(counts, paid, held, began, session.header.options.budget, lost=lost)
     if session.clock.between_s is not None and abs(session.clock.between_s) >= STEP_S:

@@ -20,7 +20,7 @@ from lightmeter.errors import (
 )
 from lightmeter.facts.json_object import strict_object
 from lightmeter.journal.answer import Received, Refusal
-from lightmeter.journal.items import Pending
+from lightmeter.journal.items import Pending, Retry
 from lightmeter.journal.state import Event
 from lightmeter.pipeline.batching import Batch
 from lightmeter.pipeline.bookkeeping import Acked, Books, Sent
@@ -70,30 +70,33 @@ class Sender:
         sent = None if request is None else await self.books.hold(batch.rows, batch.hold)
         return None if sent is None or request is None else (sent, request)
 
-    async def resend(self, sent: Sent, places: Sequence[tuple[str, str | None]]) -> None:
+    async def resend(self, sent: Sent, places: Sequence[tuple[str, str | None]], retry: Retry | None = None) -> None:
         """POST a lost request again under its idempotency key, where that is honoured; `places` are (url, path)."""
-        request = await self._build(places)
+        request = await self._build(places, retry)
         await self.books.ask_again(sent)
         await self.post(sent, request)
 
     async def _request(self, rows: Sequence[Pending]) -> bytes | None:
         try:
-            return await self._build([(row.url, row.path) for row in rows])
+            return await self._build([(row.url, row.path) for row in rows], rows[0].retry)
         except (FetchError, MediaError, UsageError) as error:  # a file, always alone in its batch
             reason = "unreadable_file" if rows[0].path is not None else "not_uploaded"
             await self.books.fail(rows[0], reason, str(error))
             return None
 
-    async def _build(self, places: Sequence[tuple[str, str | None]]) -> bytes:
+    async def _build(self, places: Sequence[tuple[str, str | None]], retry: Retry | None) -> bytes:
+        bodies = self._bodies
+        if retry is not None:
+            bodies = Bodies(self._session.header.options.retry_request(retry.error, retry.backends))
         files = [path for _, path in places if path is not None]
         url = places[0][0]
         if not files and len(places) == 1 and self.books.uploads.wants(url):
             content, name = await self.books.uploads.content_of(url)
-            return self._bodies.of_files([content], [name])
+            return bodies.of_files([content], [name])
         if not files:
-            return self._bodies.of_urls([url for url, _ in places])
+            return bodies.of_urls([url for url, _ in places])
         encoded, names = await encode_files(files)
-        return self._bodies.of_files(encoded, names)
+        return bodies.of_files(encoded, names)
 
     async def post(self, sent: Sent, request: bytes) -> None:
         """The POST itself: never retried, never cancelled half-way."""
@@ -151,7 +154,7 @@ class Sender:
             self._standing.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
         elif verdict in {Verdict.REFUSED, Verdict.NOT_FOUND}:
             waits = self.books.bisection.refused([seq for seq, _ in sent.rows])
-            waits = waits or self.books.uploads.instead(sent.rows[0][1], error)
+            waits = waits or (not sent.retry and self.books.uploads.instead(sent.rows[0][1], error))
             await self.books.refuse(sent, Refusal("refused", error, received, rows_wait=waits))
         else:
             await self.books.lose(sent, error, received)

@@ -58,6 +58,7 @@ class Header:
         seconds: For how long processes worked on it.
         notes: What the user was told about the run, a sentence each.
         former_runs: Ids that the run had before, oldest first, each with the last submission that was sent under it.
+        retry_per_image_milli: Millicredits an image or frame for asking the question of `ask` again; 0 without one.
     """
 
     run_id: str
@@ -72,6 +73,7 @@ class Header:
     seconds: float
     notes: tuple[str, ...] = ()
     former_runs: tuple[tuple[str, int], ...] = ()
+    retry_per_image_milli: int = 0
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -137,6 +139,7 @@ def read_header(out: Path) -> Header:
             seconds=float(meta.get("seconds", "0")),
             notes=tuple(json.loads(meta.get("notes", "[]"))),
             former_runs=tuple((run_id, last) for run_id, last in json.loads(meta.get(FORMER_RUNS, "[]"))),
+            retry_per_image_milli=int(meta.get("retry_per_image_milli", "0")),
         )
     except (KeyError, ValueError) as error:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error

@@ -7,7 +7,7 @@ the cap on what is at risk does not hold is cut to what they hold; the rows that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from lightmeter.client.pace import Pace
 from lightmeter.errors import LightmeterError, OutcomeUnknown
 from lightmeter.journal.changes import mark_over_budget
 from lightmeter.journal.items import Pending, first_image, pending_rows
+from lightmeter.journal.retries import not_retried, waiting_retries
 from lightmeter.journal.store import reading
 from lightmeter.pipeline.batching import Batch, Terms, auto_size, cut, grouped
 from lightmeter.pipeline.prices import Prices
@@ -87,14 +88,27 @@ class Spender:
         sent = await self._probe(first, last)
         with reading(self._session.out) as db:
             rows = pending_rows(db, first, last)
-            for batch in grouped(rows, self._size, self._prices.most, self._bisection):
-                fitting = await self._within_caps(batch)
-                admitted = None if fitting is None else await self._admitted(fitting)
-                if admitted is not None:
-                    self._launch(admitted)
-                    sent += 1
-                elif self._standing.stopping.is_set():
-                    break
+            return sent + await self._send_all(grouped(rows, self._size, self._prices.most, self._bisection))
+
+    async def walk_retries(self, first: int, last: int) -> int:
+        """One walk over the rows first ≤ seq ≤ last that wait to be asked about again; returns how many requests left.
+
+        Each travels alone: its prompt names what was wrong with its own first answer.
+        """
+        with reading(self._session.out) as db:
+            rows = waiting_retries(db, first, last)
+            return await self._send_all(Batch((row,), self._prices.most([row])) for row in rows)
+
+    async def _send_all(self, batches: Iterable[Batch]) -> int:
+        sent = 0
+        for batch in batches:
+            fitting = await self._within_caps(batch)
+            admitted = None if fitting is None else await self._admitted(fitting)
+            if admitted is not None:
+                self._launch(admitted)
+                sent += 1
+            elif self._standing.stopping.is_set():
+                break
         return sent
 
     async def _probe(self, first: int, last: int) -> int:
@@ -210,7 +224,7 @@ class Spender:
     def _must_wait_for_others(self, batch: Batch) -> bool:
         """Whether it may leave only once something in flight has ended."""
         polled = self._standing.polled > 0
-        if self._alone(batch) and (self._sending or (polled and not self._prices.known)):
+        if self._alone(batch) and (self._sending or (polled and not self._knows_price_of(batch))):
             return True
         return (bool(self._sending) or polled) and not self._exposure_allows(batch)
 
@@ -240,6 +254,9 @@ class Spender:
         return fitting
 
     async def _mark(self, rows: Sequence[Pending], reason: str) -> None:
+        if rows[0].retry is not None:
+            await self._session.journal.write(not_retried(reason, rows[0].seq, rows[0].seq))
+            return
         for row in rows:
             await self._session.journal.write(mark_over_budget(reason, row.seq, row.seq))
         self._standing.moved("pending", "over_budget", len(rows))
@@ -261,7 +278,11 @@ class Spender:
         much_lost = (
             self._standing.lost > 0 and self._standing.lost_credits >= (self._standing.budget or inf) * LOST_SHARE
         )
-        return self._options.careful or ending or much_lost or not self._prices.known
+        return self._options.careful or ending or much_lost or not self._knows_price_of(batch)
+
+    def _knows_price_of(self, batch: Batch) -> bool:
+        """Whether a charge of this sort of request was seen."""
+        return self._prices.known if batch.rows[0].retry is None else self._prices.retry_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
         """Whether as much may be set aside at once, by what was charged so far: a price table is no promise."""

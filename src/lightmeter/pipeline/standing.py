@@ -27,6 +27,7 @@ class Standing:
         lost: Requests whose end is not known and which no balance has been asked about yet.
         lost_credits: What those may have cost.
         key_spent: The budget of the key, over all runs, has no room for the next request.
+        retries_left: The user's stop came while, or before, answers that are not valid were asked for again.
         waiting: What is waited for and for how long at most, as a sentence; None while the work goes on.
         notes: What the user should know about the run, a sentence each, in the order in which it was seen.
         fatal: Why nothing more may be sent, once there is a reason.
@@ -51,6 +52,7 @@ class Standing:
     lost_credits: int = 0
     key_spent: bool = False
     finished: int = 0
+    retries_left: bool = False
     waiting: str | None = None
     notes: list[str] = field(default_factory=list)
     fatal: LightmeterError | None = None

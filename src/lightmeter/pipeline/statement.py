@@ -7,7 +7,7 @@ gaps in the chain of balances, with the requests that may have taken them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.changes import get_meta
 from lightmeter.journal.items import totals
 from lightmeter.journal.proofs import proofs_of
+from lightmeter.journal.retries import RetryTotals, retry_totals
 from lightmeter.journal.state import HOLDING, State
 from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import InDoubt, in_doubt
@@ -26,7 +27,7 @@ from lightmeter.pipeline.prices import kind_of, learned
 from lightmeter.pipeline.savings import Saved, Shares, saved_by, shares_of
 from lightmeter.pipeline.session import Header, read_header
 from lightmeter.pricing.chain import Answered, Uncertain
-from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range, with_retries
 from lightmeter.pricing.learn import Drift
 from lightmeter.pricing.rates import Rounding
 from lightmeter.pricing.reconcile import Reconciliation, Trust, Window, reconcile
@@ -93,6 +94,7 @@ class Statement:
         doubt: What the run cannot decide by itself: requests without an answer.
         proofs: What balances proved of them, oldest first: documents with every number they rest on.
         notes: What the user was told while it ran, a sentence each.
+        retries: Rows whose answer to the user's question was not valid, and what asking again cost; it is in `paid`.
     """
 
     run_id: str
@@ -113,6 +115,7 @@ class Statement:
     doubt: InDoubt
     proofs: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
+    retries: RetryTotals = field(default_factory=RetryTotals)
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `--json` prints; requests are counted, not listed."""
@@ -139,6 +142,7 @@ class Statement:
             "shares": [{**asdict(share), "credits": float(share.credits)} for share in self.shares.shares],
             "rounded_up": None if self.shares.unknown else float(self.shares.rounding),
             "shares_unknown": self.shares.unknown,
+            "asked_again": asdict(self.retries),
             "in_doubt": asdict(self.doubt),
             "proofs": list(self.proofs),
         }
@@ -149,6 +153,9 @@ class Statement:
         yield f"predicted   {self.predicted}{cap}"
         yield f"paid        {_credits(self.paid)} for {self.requests} requests"
         yield from self._lines_of_shares()
+        if self.retries.rows:
+            again = f"{self.retries.requests} of {self.retries.rows} rows whose answers were not valid"
+            yield f"asked again {_credits(self.retries.paid)} for {again}"
         yield f"held        {_credits(self.held)} for requests whose end is not known"
         yield f"a picture   {self.picture}, rounded up by {self.rounding or 'image or request: not known yet'}"
         saved = (f"{self.saved.duplicates} by duplicates", f"{self.saved.cache} by earlier runs")
@@ -208,7 +215,11 @@ def state_account(out: Path) -> Statement:
         ((requests,),) = db.execute("SELECT count(*) FROM submissions")
         return Statement(
             run_id=header.run_id,
-            predicted=price_range(header.price_per_image_milli, FrameRange(low, high)),
+            predicted=with_retries(
+                price_range(header.price_per_image_milli, FrameRange(low, high)),
+                header.retry_per_image_milli,
+                FrameRange(low, high),
+            ),
             budget=header.options.budget,
             paid=paid,
             held=held,
@@ -225,6 +236,7 @@ def state_account(out: Path) -> Statement:
             doubt=in_doubt(db),
             proofs=tuple(proofs_of(db)),
             notes=header.notes,
+            retries=retry_totals(db),
         )
 
 

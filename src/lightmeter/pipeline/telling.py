@@ -48,6 +48,7 @@ SELECT i.item_id, i.url, i.status, i.reason, i.error, coalesce(i.kind, o.kind) A
        iif(i.submission_id IS NULL, NULL, s.paid) AS paid,
        (SELECT count(*) FROM items p WHERE p.submission_id = i.submission_id) AS sharers,
        (SELECT count(*) FROM items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq) AS place,
+       (SELECT paid FROM answer_retries g JOIN submissions USING (submission_id) WHERE g.seq = i.seq) AS paid_again,
        (SELECT credits FROM latest.paid WHERE item_id = i.item_id) AS paid_in_all
 FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of
      LEFT JOIN submissions s ON s.submission_id = coalesce(i.submission_id, o.submission_id)
@@ -120,6 +121,12 @@ INSERT INTO paid
 SELECT item_id, share(s.paid, (SELECT count(*) FROM j.items p WHERE p.submission_id = i.submission_id),
                       (SELECT count(*) FROM j.items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq))
 FROM j.items i JOIN j.submissions s USING (submission_id) WHERE s.paid > 0
+ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
+""",
+    """
+INSERT INTO paid
+SELECT item_id, s.paid FROM j.answer_retries g JOIN j.items i USING (seq)
+     JOIN j.submissions s ON s.submission_id = g.submission_id WHERE s.paid > 0
 ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
 """,
 )
@@ -222,11 +229,14 @@ def _tell_rows(into: Told, cursor: apsw.Cursor, made: Callable[[_Columns, int], 
         into.loader.put(made(dict(zip(names, zip(*rows, strict=True), strict=True)), len(rows)))
 
 
+_PAID: Final = ("paid", "sharers", "place", "paid_again", "paid_in_all")
+
+
 def _assets(recorder: Recorder, header: Header, told: _Columns, count: int) -> Records:
     columns: dict[str, Values] = {
         **told,
         "run_id": Same(header.run_id),
-        "credits": list(map(_credits, told["paid"], told["sharers"], told["place"], told["paid_in_all"])),
+        "credits": list(map(_credits, *(told[name] for name in _PAID))),
         "features": Same(list(header.options.features)),
         "backends": Same(list(header.options.backends)),
         "answered_at": moments(told["answered_at"]),
@@ -234,11 +244,11 @@ def _assets(recorder: Recorder, header: Header, told: _Columns, count: int) -> R
     return recorder.records("assets", columns, count)
 
 
-def _credits(paid: int | None, sharers: int, place: int, paid_in_all: float | None) -> float:
-    """An item's own share, or what all runs paid for it."""
+def _credits(paid: int | None, sharers: int, place: int, again: int | None, paid_in_all: float | None) -> float:
+    """An item's own share with what asking about it again cost, or what all runs paid for it."""
     if paid_in_all is not None:
         return paid_in_all
-    return share_of(paid, sharers, place) if paid else 0.0
+    return (share_of(paid, sharers, place) if paid else 0.0) + (again or 0)
 
 
 def _requests(recorder: Recorder, header: Header, told: _Columns, count: int) -> Records:

@@ -16,7 +16,7 @@ from lightmeter.media.sampling import duration_of, frame_count
 from lightmeter.models.vocabulary import EXTRA_FEATURES
 from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, pairs, per_image, request_price
 
-__all__ = ["CreditRange", "FrameRange", "advice", "estimate_item", "frames_of", "price_range"]
+__all__ = ["CreditRange", "FrameRange", "advice", "estimate_item", "frames_of", "price_range", "with_retries"]
 
 
 MOST_ADDED: Final = 3
@@ -107,6 +107,17 @@ def price_range(per_image_milli: int, frames: FrameRange, rounding: Rounding | N
     if frames.high is None:
         return CreditRange(low, None if per_image_milli else 0)
     return CreditRange(low, request_price(per_image_milli, (frames.high,), Rounding.IMAGE))
+
+
+def with_retries(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
+    """A price whose upper end also pays for asking about every picture once more; the lower end pays for none.
+
+    Args:
+        credits_: What the pictures cost the first time.
+        retry_milli: Millicredits for asking about one picture again; 0: nothing is ever asked again.
+        frames: How many pictures.
+    """
+    return credits_ + CreditRange(0, price_range(retry_milli, frames).high) if retry_milli else credits_
 
 
 def estimate_item(

@@ -5,6 +5,7 @@ Both name the files relative to the output folder, so that the folder can be mov
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from errno import EIO
 from pathlib import Path
 from secrets import token_hex
@@ -14,7 +15,7 @@ import duckdb
 
 from lightmeter import atomic
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.schema import SCHEMA_VERSION
+from lightmeter.tables.schema import SCHEMA_VERSION, TABLES
 
 __all__ = ["CATALOG", "VIEWS", "views_sql", "write_catalog"]
 
@@ -30,12 +31,9 @@ _VIEW: Final = (
 )
 
 
-def views_sql(out: Path) -> str:
-    """The views as SQL: one for each table, over whatever parts there are when it is asked.
-
-    An optional table has a view only where it has parts: DuckDB refuses a view over no file.
-    """
-    lines = [_VIEW.replace("TABLE", table) for table in Dataset(out).tables()]
+def views_sql(tables: Sequence[str] = TABLES) -> str:
+    """The views as SQL: one for each table, over whatever parts there are when it is asked."""
+    lines = [_VIEW.replace("TABLE", table) for table in tables]
     return _HEAD.format(version=SCHEMA_VERSION) + "\n".join(lines) + "\n"
 
 
@@ -45,7 +43,7 @@ def write_catalog(out: Path) -> None:
     Raises:
         OSError: They cannot be written.
     """
-    views = views_sql(out)
+    views = views_sql(Dataset(out).tables())
     atomic.write_text(out / VIEWS, views)
     # A name of its own until it is whole: DuckDB makes the file itself, and a log beside it.
     made = out / f".{CATALOG}.{token_hex(4)}.tmp"

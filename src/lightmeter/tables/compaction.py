@@ -11,7 +11,6 @@ import pyarrow as pa
 from lightmeter.errors import TablesError
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import Part, PartWriter, batches, read_schema
-from lightmeter.tables.schema import ALL_TABLES
 
 __all__ = ["Compaction", "compact", "merge_into"]
 
@@ -37,7 +36,7 @@ def compact(dataset: Dataset) -> list[Compaction]:
     """
     try:
         with dataset.locked():
-            return [_compact(dataset, table) for table in ALL_TABLES]
+            return [_compact(dataset, table) for table in dataset.tables()]
     except OSError as error:
         raise TablesError(
             f"The tables cannot be written: {error}.", hint="Make room, or make the folder writable, and try again."

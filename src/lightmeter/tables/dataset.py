@@ -33,9 +33,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lightmeter import atomic
+from lightmeter.errors import UsageError
 from lightmeter.tables.exchange import exchange
 from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWriter, describe, reading_part
-from lightmeter.tables.schema import ALL_TABLES, SCHEMA_VERSION, TABLES
+from lightmeter.tables.schema import SCHEMA_VERSION, TABLES
 from lightmeter.tables.schema import schema as schema_of
 
 __all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
@@ -48,6 +49,7 @@ PARTS_FILE: Final = "parts.json"
 _LOCK: Final = ".tables.lock"
 _STAGING: Final = ".staging-"
 _EXCHANGED: Final = "exchanged"
+_ASKED_FOR: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
 GRACE_S: Final = 60.0
 """How long a folder that was exchanged keeps its names: listing a folder takes milliseconds."""
@@ -66,6 +68,15 @@ class Dataset:
     def __init__(self, out: Path) -> None:
         self.out = out
 
+    def tables(self) -> list[str]:
+        """The tables there are: those of every run, then those that were asked for and are there, such as answers."""
+        try:
+            names = {path.name for path in (self.out / "tables").iterdir()}
+        except OSError:
+            return [*TABLES]
+        others = sorted(name for name in names - {*TABLES} if _ASKED_FOR.fullmatch(name))
+        return [*TABLES, *(name for name in others if self.parts(name))]
+
     def table_folder(self, table: str) -> Path:
         """Where a table's parts are."""
         return self.out / "tables" / table
@@ -73,10 +84,6 @@ class Dataset:
     def parts(self, table: str) -> list[Path]:
         """The parts of a table as a reader's glob finds them, in order."""
         return sorted(self.table_folder(table).glob("*.parquet"))
-
-    def tables(self) -> tuple[str, ...]:
-        """Its tables: those that every export writes, and the optional ones that have parts."""
-        return tuple(table for table in ALL_TABLES if table in TABLES or self.parts(table))
 
     def describe(self, table: str) -> list[Part]:
         """What the footers of a table's parts say."""
@@ -129,7 +136,7 @@ class Dataset:
             for table in written:
                 writers[table].close()
                 _sync(staging / table)
-            for table in sorted(written, key=ALL_TABLES.index, reverse=True):
+            for table in sorted(written, key=_order, reverse=True):
                 self._commit(table, staging / table, moves[table])
             self._list_parts()
         finally:
@@ -196,19 +203,25 @@ class Dataset:
             UsageError: There is no such table.
             TablesError: A part of it cannot be read.
         """
-        empty = schema_of(table).empty_table()
+        if table not in TABLES and table not in self.tables():
+            raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(self.tables())}.")
         # All are opened before any is read: an open file stays what it was, whatever happens to its name.
         files = _as_listed(lambda: [(part, _opened(part)) for part in self.parts(table)])
         tables = []
         for part, file in files:
             with file, reading_part(part):
                 tables.append(file.read())
-        return pa.concat_tables(tables, promote_options="permissive") if tables else empty
+        return pa.concat_tables(tables, promote_options="permissive") if tables else schema_of(table).empty_table()
 
     def lineage(self, table: str) -> dict[str, Any] | None:
         """What the footer of the table's last part says about its origin; None where there is no part."""
         parts = self.describe(table)
         return dict(parts[-1].lineage) if parts else None
+
+
+def _order(table: str) -> int:
+    """Where a table stands among those that are written together: `assets` is the first."""
+    return TABLES.index(table) if table in TABLES else len(TABLES)
 
 
 def _opened(part: Path) -> pq.ParquetFile:

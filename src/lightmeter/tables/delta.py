@@ -16,7 +16,6 @@ from lightmeter.errors import UsageError
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import Part, batches, read_schema
 from lightmeter.tables.places import delta_place, is_place, shown
-from lightmeter.tables.schema import ALL_TABLES
 
 __all__ = ["need_deltalake", "write_delta"]
 
@@ -46,7 +45,7 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
     versions = {}
     try:
         with dataset.locked():
-            for table in reversed(ALL_TABLES):
+            for table in reversed(dataset.tables()):
                 if parts := dataset.describe(table):
                     where, how = f"{root}/{table}", {"mode": "overwrite", "schema_mode": "overwrite"}
                     deltalake.write_deltalake(where, _batches(parts), **how, storage_options=storage)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lightmeter import atomic
 from lightmeter.errors import UsageError
 from lightmeter.facts.columns import COLUMNS, KEYS, Column
+from lightmeter.tables.answers import ANSWER_COLUMNS
 from lightmeter.tables.schema import ARROW_TYPES, SCHEMA_VERSION
 
 __all__ = ["END", "START", "dictionary", "with_dictionary"]
@@ -32,6 +33,7 @@ def dictionary() -> str:
         f"Schema version {SCHEMA_VERSION}. Files carry the same words in each field's Parquet metadata.\n",
         _table("every table", KEYS),
         *(_table(name, columns) for name, columns in COLUMNS.items()),
+        _table("answers_NAME", ANSWER_COLUMNS),
     ]
     return "\n".join(parts)
 

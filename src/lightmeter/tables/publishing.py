@@ -21,7 +21,6 @@ from lightmeter.scratch import Scratch
 from lightmeter.tables.compaction import merge_into
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.places import file_system, shown
-from lightmeter.tables.schema import ALL_TABLES
 
 __all__ = ["publish"]
 
@@ -45,7 +44,7 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
         with dataset.locked(), Scratch() as scratch:
             return {
                 table: _replace(there, f"{root}/tables/{table}", _single(dataset, table, scratch.path))
-                for table in reversed(ALL_TABLES)
+                for table in reversed(dataset.tables())
                 if dataset.parts(table)
             }
     except (OSError, pa.ArrowException) as error:

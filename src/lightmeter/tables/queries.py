@@ -131,7 +131,7 @@ class OpenTables:
             )
         dataset = Dataset(Path(self._where))
         try:
-            for table in ALL_TABLES:
+            for table in dataset.tables():
                 dataset.describe(table)
         except TablesError as found:
             return found
@@ -164,13 +164,13 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
     if not out.is_dir():
         raise UsageError(f"there is no folder {out}", hint="Name the output folder of a run.")
     dataset = Dataset(out.absolute())
-    known = {table: dataset.parts(table) for table in ALL_TABLES}
+    known = {table: dataset.parts(table) for table in dict.fromkeys((*ALL_TABLES, *dataset.tables()))}
     for table, parts in known.items():
         if parts:
             files = f"read_parquet([{_literals(parts)}], union_by_name = true)"
             view = f'CREATE VIEW "{table}" AS SELECT * FROM {files}'  # noqa: S608 (our own names; paths are quoted)
             connection.execute(view)
-        else:
+        elif table in ALL_TABLES:
             connection.register(table, schema(table).empty_table())
     connection.execute(f"SET allowed_paths = [{_literals([part for parts in known.values() for part in parts])}]")
 

@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from lightmeter.errors import UsageError
 from lightmeter.tables.places import file_system, shown
-from lightmeter.tables.schema import ALL_TABLES, schema
+from lightmeter.tables.schema import TABLES, schema
 
 __all__ = ["read_shared", "shared_tables"]
 
@@ -29,7 +29,7 @@ def shared_tables(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
     """
     try:
         there, root = file_system(place, filesystem)
-        parts = {table: _parts(there, f"{root}/tables/{table}") for table in ALL_TABLES}
+        parts = {table: _parts(there, f"{root}/tables/{table}") for table in _tables(there, root)}
         if not any(parts.values()):
             raise UsageError(
                 f"{shown(place)} holds no tables.", hint=f"Put them there: lightmeter rebuild DIR --to {shown(place)}"
@@ -45,11 +45,20 @@ def read_shared(place: str, table: str, filesystem: Any = None) -> pa.Table:
     Raises:
         UsageError: There is no such table, the place cannot be read, or there are no tables.
     """
-    schema(table)  # says so where there is no such table
+    tables = shared_tables(place, filesystem)
+    if table not in tables:
+        raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(tables)}.")
     try:
-        return shared_tables(place, filesystem)[table].to_table()
+        return tables[table].to_table()
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"{shown(place)} cannot be read: {error}", hint="Was it replaced? Try again.") from error
+
+
+def _tables(there: fs.FileSystem, root: str) -> list[str]:
+    """The tables of every run, then those that were asked for and are there."""
+    found = there.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
+    names = {one.base_name for one in found if one.type == fs.FileType.Directory}
+    return [*TABLES, *sorted(name for name in names - {*TABLES} if _parts(there, f"{root}/tables/{name}"))]
 
 
 def _parts(there: fs.FileSystem, folder: str) -> list[str]:

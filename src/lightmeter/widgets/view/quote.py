@@ -130,4 +130,4 @@ def quote(rates: RateTable, options: Options, groups: Sequence[Group] | None) ->
 
 
 def _milli(rates: RateTable, backend: str, feature: str, options: Options) -> int:
-    return per_image(rates, [backend], [feature], len(options.prompt or ""))
+    return per_image(rates, [backend], [feature], len(options.sent_prompt or ""))

@@ -1,0 +1,64 @@
+"""The descriptions in an answer as texts, each with the frame and the back end it comes from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from lightmeter.facts.assets import listed_assets
+from lightmeter.facts.shapes import entries, json_text
+
+__all__ = ["Description", "descriptions_of"]
+
+_MAX_FRAME: Final = 2**31 - 1
+
+
+class Description(NamedTuple):
+    """One description.
+
+    Attributes:
+        frame: Number of the captured frame of a video; None for an image, or a video as a whole.
+        source: The back end that says so; None where it is not said.
+        text: What it says: JSON where it is no text; None where it says nothing.
+    """
+
+    frame: int | None
+    source: str | None
+    text: str | None
+
+
+def descriptions_of(answer: Mapping[str, Any], asset: int) -> list[Description]:
+    """The descriptions of one asset: those of it as a whole, then those of its frames. Never raises.
+
+    A service may repeat what it says of frames for the video as a whole: what is said of a frame stands there alone.
+
+    Args:
+        answer: The JSON object of the answer.
+        asset: Position in `all.assets`.
+    """
+    results = answer.get("all")
+    assets = listed_assets(results) if isinstance(results, dict) else []
+    found = assets[asset] if 0 <= asset < len(assets) else None
+    if not isinstance(found, dict):
+        return []
+    frames = found.get("frames")
+    of_frames = [
+        one
+        for place, frame in enumerate(frames if isinstance(frames, list) else ())
+        if isinstance(frame, dict)
+        for one in _described(frame, _frame(frame.get("index"), place))
+    ]
+    repeated = {(one.source, one.text) for one in of_frames}
+    whole = [one for one in _described(found, None) if (one.source, one.text) not in repeated]
+    return [*whole, *of_frames]
+
+
+def _frame(index: Any, place: int) -> int:
+    return index if type(index) is int and 0 <= index <= _MAX_FRAME else place
+
+
+def _described(found: Mapping[str, Any], frame: int | None) -> Iterator[Description]:
+    for said in entries("descriptions", found.get("descriptions")).fields:
+        text, source = said.get("description"), said.get("source")
+        known = text if text is None or isinstance(text, str) else json_text(text)
+        yield Description(frame, source if isinstance(source, str) else None, known)

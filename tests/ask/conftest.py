@@ -1,0 +1,38 @@
+"""Runs that ask a question of their own, against a service that says what it is told to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share a module
+
+from describer import QUESTION, Describer, serving
+
+import lightmeter as lm
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """A key, no settings of the user's own, and a service that charges at once what it charges."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def asking(tmp_path):
+    """Ask about some pictures; returns (the run, the service, the plan)."""
+
+    async def ask(describer, rows=4, out="out", urls=None, **options):
+        urls = urls or [f"http://pictures.example/{number}.jpg" for number in range(rows)]
+        told = describer if isinstance(describer, Describer) else Describer(describer)
+        usual = {"features": ["descriptions"], "backends": ["gemini"], "precheck": False, "ask": QUESTION}
+        async with serving(told) as base_url:
+            plan = await lm.plan(urls, **{**usual, "base_url": base_url, **options})
+            return await lm.run(plan, tmp_path / out), told, plan
+
+    return ask

@@ -1,0 +1,122 @@
+"""kill -9 while answers are asked for once more: going on pays for nothing twice, and asks nobody a third time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+
+import pytest
+from describer import QUESTION, Describer, good, serving
+
+import lightmeter as lm
+
+ROWS = 4
+BAD = '{"what": "x"}'
+AT_ONCE = 3
+"""Second questions in flight when the process is killed: the first of all went alone, to see its price."""
+
+
+class Stuck(Describer):
+    """Does not answer second questions but the first of them, until it is let go."""
+
+    stuck = True
+
+    def __init__(self, *, free: bool) -> None:
+        super().__init__(lambda _, post: good(what="at last") if post.again else BAD)
+        self.does = lambda post: ("hang free" if free else "hang") if self._hangs(post) else None
+
+    def _hangs(self, post) -> bool:
+        return self.stuck and post.again and bool(self.second)
+
+
+@pytest.fixture
+def start(environment, tmp_path):
+    """Start a command of lightmeter on this folder."""
+
+    async def start(*arguments):
+        own = {"LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"}
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "lightmeter", *map(str, arguments), "--json"),
+            env={**environment, **own},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+
+    return start
+
+
+async def started(start, base_url, folder, *more):
+    """A run of some rows with a question, in a process of its own."""
+    (folder / "urls.txt").write_text("".join(f"http://pictures.example/{row}.jpg\n" for row in range(ROWS)))
+    (folder / "product.json").write_text(json.dumps(QUESTION))
+    return await start(
+        *("run", folder / "urls.txt", "--out", folder / "out", "--yes", "--no-precheck", *more),
+        *("--ask", folder / "product.json", "--base-url", base_url),
+        *("--features", "descriptions", "--backends", "gemini"),
+    )
+
+
+async def killed(start, service, base_url, folder, *more):
+    """Run, and kill it once all second questions have left; returns the output folder."""
+    process = await started(start, base_url, folder, *more)
+    while len(service.second) < 1 + AT_ONCE:
+        service.arrived.clear()
+        await asyncio.wait_for(service.arrived.wait(), 60)
+    os.kill(process.pid, signal.SIGKILL)
+    await process.wait()
+    return folder / "out"
+
+
+@pytest.mark.parametrize(
+    ("free", "trust", "again", "answered"),
+    [(False, (), 0, 1), (True, ("--sole-spender",), AT_ONCE, ROWS)],
+    ids=["charged, and nobody knows", "not charged, as the balance proves"],
+)
+async def test_killed_between_the_second_question_and_its_answer(start, tmp_path, free, trust, again, answered):
+    """What may have been charged is not asked a third time; what was proven to be free is asked, and paid once."""
+    service = Stuck(free=free)
+    async with serving(service) as base_url:
+        out = await killed(start, service, base_url, tmp_path, *trust)
+        posts, service.stuck = len(service.second), False
+        for _ in range(2):  # the second time there is nothing left to do
+            summary = (await lm.resume(out)).summary()
+            assert len(service.second) == posts + again
+            assert (summary.counts["ok"], summary.paid + summary.held) == (ROWS, service.charged)
+        assert service.charged == 2 * ROWS
+        assert set(Counter(post.urls[0] for post in service.second if post.charged).values()) == {1}
+        rows = lm.open(out).table("answers_product").to_pylist()
+        assert sum(row["error"] is None for row in rows) == answered
+        assert all("It was asked again, and no answer is there" in row["error"] for row in rows if row["error"])
+        settled = await lm.resume(out, sole_spender=True)  # what only the user can know: now the balance tells
+        assert (settled.summary().paid, settled.summary().held) == (service.charged, 0)
+        assert len(service.second) == posts + again
+
+
+async def test_ctrl_c_before_everything_was_asked_again_is_resumable(start, tmp_path):
+    """Stopped in the middle the run ends with 130; going on asks about the rest, and about those alone."""
+    service = Describer(lambda _, post: good() if post.again else BAD)
+    fetch, asked = service.fetch, asyncio.Event()
+
+    async def slow(request):
+        answer = await fetch(request)
+        if service.second:
+            asked.set()
+            await asyncio.sleep(0.5)
+        return answer
+
+    service.fetch = slow
+    async with serving(service) as base_url:
+        process = await started(start, base_url, tmp_path, "--careful")
+        await asyncio.wait_for(asked.wait(), 60)
+        process.send_signal(signal.SIGINT)
+        await process.wait()
+        assert process.returncode == 130
+        assert len(service.second) < ROWS
+        run = await lm.resume(tmp_path / "out", careful=False)
+    assert set(Counter(post.urls[0] for post in service.second).values()) == {1}
+    assert (run.exit_code, service.charged) == (0, 2 * ROWS)
+    assert run.answers["error"].isna().all()
