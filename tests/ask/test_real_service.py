@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import pytest
-from describer import QUESTION
+from describer import AGAIN, QUESTION, good
 
 import lightmeter as lm
-from lightmeter.service.backends import registry
-from lightmeter.testing import odd_service
+from lightmeter.testing import odd_service, openai_stub
+
+
+def answered(request):
+    """Badly the first time, and well the second."""
+    (message,) = (each for each in request.body["messages"] if each["role"] == "user")
+    prompt = " ".join(part.get("text", "") for part in message["content"])
+    return good() if AGAIN in prompt else "a cup, I think"
 
 
 @pytest.fixture
 def service(monkeypatch):
-    """Our service, with a back end that describes."""
-    monkeypatch.setitem(registry.BUILTIN, "gemini", "describing_backend:Gemini")
-    registry._known.cache_clear()
+    """Our service, whose gemini is a stub on loopback that speaks OpenAI's protocol."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "mine")
-    with odd_service(key="mine", credits=100, backends=["gemini"]) as base_url:
-        yield base_url
-    registry._known.cache_clear()
+    monkeypatch.setenv("GEMINI_API_KEY", "of-the-stub")
+    with openai_stub(answered) as stub:
+        monkeypatch.setenv("GEMINI_BASE_URL", stub.base_url)
+        with odd_service(key="mine", credits=100, backends=["gemini"]) as base_url:
+            yield base_url
 
 
 async def test_the_sample_pictures_are_asked_about(service, data_server, sample_rows, tmp_path):

@@ -271,6 +271,20 @@ async def test_absurd_time_stamps_give_way_to_frames_over_rate(tmp_path, times_m
     assert [(frame.index, frame.time_s) for frame in frames] == [(0, 0.0), (10, 1.0), (20, 2.0)]
 
 
+def number_of(rgb):
+    """Which tiny picture it shows, as well as a lossy codec lets it."""
+    return int(np.argmin([np.abs(tiny_picture(seed).astype(int) - rgb).mean() for seed in range(40)]))
+
+
+@pytest.mark.parametrize("slice_frames", [1, 2, 9])
+async def test_frames_without_time_stamps_are_those_of_their_time(slice_frames):
+    """A seek by time stamp lands anywhere in such a file; what is captured is the picture on screen all the same."""
+    path = Path(__file__).with_name("without_time_stamps.avi")
+    slices = iter_video(path, interval_s=1, max_frames=0, slice_frames=slice_frames)
+    shown = [(frame.time_s, number_of(frame.rgb)) async for _, frames in slices for frame in frames]
+    assert shown == [(0.0, 0), (1.0, 10), (2.0, 20), (3.0, 30)]
+
+
 async def test_the_end_is_not_captured(tmp_path):
     """A video of exactly three seconds has captures at 0, 1 and 2 s: one at 3 s would be its end."""
     path = tiny_video(tmp_path / "three.avi", frames=30, fps=10)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import lightmeter as lm
+from lightmeter.cli.show import show_plan
 from lightmeter.errors import ManifestError, SettingsError, UsageError
 from lightmeter.testing import tiny_jpeg, tiny_video
 
@@ -46,6 +47,35 @@ async def test_without_prechecks_the_range_is_wide_and_still_holds(folder):
     assert plan.credits.low <= 4
     assert plan.credits.high == 1 + 1 + 3 + 1
     assert json.loads(json.dumps(plan.to_dict()))["counts"]["pending"] == 4
+
+
+async def test_a_plan_says_what_of_its_videos_is_not_looked_at(folder, capsys):
+    """In words, in JSON, in the saved file, as HTML and on the terminal; with an interval that looks at more."""
+    plan = await lm.plan(folder / "m.csv", features=["colors"], max_frames=1)
+    sentence = "2 videos: the frames cover the first 1 s of each; 67 % of 6 s is not looked at"
+    assert [line for line in str(plan).splitlines() if line.strip().startswith(sentence)]
+    assert sentence in plan._repr_html_()
+    show_plan(plan, err=False)
+    assert sentence in capsys.readouterr().out
+    advice = "Capture interval 3 spreads 1 frame over 3 s"
+    assert plan.advice[-1].startswith(advice)
+    saved = json.loads(plan.save(folder / "plan.json").read_text())
+    assert saved["videos"] == plan.to_dict()["videos"]
+    assert (saved["videos"]["seconds"], saved["videos"]["covered_s"]) == (6, 2)
+    assert saved["videos"]["better"] == {"capture_interval": 3, "frames": 2, "covered_s": 6, "video_s": 3}
+    spread = plan.with_options(capture_interval=3)
+    assert spread.credits == plan.credits
+    assert (spread.videos.covered_s, spread.videos.sentence) == (6, None)
+    assert not any(sentence.startswith("Capture interval") for sentence in spread.advice)
+
+
+async def test_a_plan_without_videos_says_nothing_of_them(folder):
+    """Nor does one whose videos are looked at whole say what is missed."""
+    (folder / "images.csv").write_text("path\na.jpg\n")
+    plan = await lm.plan(folder / "images.csv", features=["colors"])
+    assert (plan.videos, plan.to_dict()["videos"]) == (None, None)
+    whole = await lm.plan(folder / "m.csv", features=["colors"])
+    assert "not looked at" not in str(whole)
 
 
 async def test_a_plan_leaves_nothing_behind(folder):

@@ -81,7 +81,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
         "faces, texts, brands: present when the feature is enabled",
         [
             "backends/contract:test_only_what_was_asked_for",
-            "frames:test_descriptions_faces_and_brands_are_listed",
+            "frames:test_parts_that_no_frame_has_are_absent",
             "backends:test_parts_that_were_asked_for_are_there_and_empty",
         ],
     ),

@@ -51,6 +51,15 @@ def test_cap_is_told_from_the_ends_of_the_range(low, more, budget):
     assert (cap is Cap.REACHED) == (low > budget)
 
 
+def test_an_interval_is_advised_where_videos_are_cut_off():
+    """The planner's advice is the plan's: an interval that spreads the frames, while there is something to gain."""
+    groups = [Group("video", 600, 2), Group("image", None, 5)]
+    (sentence,) = [told for told in quote(RATES, make_options(), groups).advice if told.startswith("Capture interval")]
+    assert sentence.startswith("Capture interval 200 spreads 3 frames over 600 s")
+    for options in (make_options(capture_interval=200), make_options(max_frames=0)):
+        assert not any(told.startswith("Capture interval") for told in quote(RATES, options, groups).advice)
+
+
 def test_without_a_budget_there_is_no_cap():
     """No budget is no cap, however much it costs."""
     assert cap_of(CreditRange(5, None), None) is Cap.NONE

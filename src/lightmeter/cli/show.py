@@ -129,6 +129,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     if plan.counts["ok"]:
         console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
     _show_reasons(console, list(plan.reasons))
+    if plan.videos is not None and plan.videos.sentence is not None:
+        console.print(plan.videos.sentence)
     for sentence in plan.advice:
         console.print(f"  [dim]advice[/] {sentence}")
     for sentence in plan.needs_consent:

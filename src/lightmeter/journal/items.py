@@ -8,6 +8,8 @@ from typing import Final
 
 import apsw
 
+from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+
 __all__ = [
     "STATUSES",
     "Pending",
@@ -17,6 +19,7 @@ __all__ = [
     "first_image",
     "pending_frames",
     "pending_rows",
+    "pending_video_lengths",
     "reasons",
     "totals",
 ]
@@ -74,6 +77,17 @@ def pending_frames(db: apsw.Connection) -> tuple[int, int | None]:
         "FROM items WHERE status IN ('pending', 'over_budget')"
     )
     return low, None if unbounded else high
+
+
+def pending_video_lengths(db: apsw.Connection) -> list[tuple[int | None, int]]:
+    """Lengths of the videos that wait, in whole seconds, rounded up (None: not known), and how many have each."""
+    return [
+        (seconds, videos)
+        for seconds, videos in db.execute(
+            f"SELECT {WHOLE_SECONDS_SQL}, count(*) FROM items WHERE status = 'pending' AND kind = 'video' "  # noqa: S608
+            "GROUP BY 1 ORDER BY 1"
+        )
+    ]
 
 
 def totals(db: apsw.Connection) -> tuple[int, int]:

@@ -8,8 +8,9 @@ The dialogue (bytes and JSON, no pickle: a child taken over by a hostile file mu
 
     parent → a line of JSON: the job        {"path", "wall_s", "cpu_s", "memory_bytes", "max_pixels"}
     child  → facts, or an error             and the frames' start times, with the last one's end, as float32
-    parent → a line of JSON: a frame        {"index", "max_side"}
+    parent → a line of JSON: a frame        {"index", "max_side", "in_order"}
     child  → the frame, or an error         height x width x 3 bytes
+                                            (in order: none is asked for that lies before the last one)
     parent closes the pipe → the child ends
 
 Each message of the child is two big-endian uint32 (length of the header, of the body), a JSON header, and the body.
@@ -60,7 +61,7 @@ def _send(channel: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:
     channel.flush()
 
 
-def _open(job: dict[str, Any]) -> tuple[Any, dict[str, Any], bytes]:
+def _open(job: dict[str, Any]) -> tuple[_Reader, dict[str, Any], bytes]:
     """Open the video; the reader, its facts, and the frames' times."""
     import decord  # noqa: PLC0415 (only once the limits hold)
     import numpy as np  # noqa: PLC0415 (likewise)
@@ -70,15 +71,39 @@ def _open(job: dict[str, Any]) -> tuple[Any, dict[str, Any], bytes]:
     reader = decord.VideoReader(job["path"], num_threads=1)
     count = len(reader)
     times = reader.get_frame_timestamp(np.arange(count))
-    height, width = reader[0].shape[:2]
+    first = reader.next()  # not reader[0], which may seek
+    height, width = first.shape[:2]
     if height * width > job["max_pixels"]:
         raise _TooLargeError(f"frames of {width} x {height} pixels")
     facts = {"width": width, "height": height, "fps": float(reader.get_avg_fps()), "frame_count": count}
-    return reader, facts, np.append(times[:, 0], times[-1:, 1]).astype("<f4").tobytes()
+    return _Reader(reader, first), facts, np.append(times[:, 0], times[-1:, 1]).astype("<f4").tobytes()
 
 
-def _frame(reader: Any, index: int, max_side: int | None) -> tuple[dict[str, Any], bytes]:
-    pixels = reader[index].asnumpy()
+class _Reader:
+    """Frames by their number.
+
+    To jump to a frame, the decoder seeks by its time stamp. Where time stamps are absent or absurd it lands anywhere
+    and counts on from there: frames are then read one after the other, which is slow and right.
+    """
+
+    def __init__(self, reader: Any, first: Any) -> None:
+        self._reader = reader
+        self._last = first
+        self._index = 0
+
+    def pixels(self, index: int, *, in_order: bool) -> Any:
+        """A frame, height x width x 3; in order: no frame before one that was read."""
+        if not in_order:
+            self._last = None  # large frames must not lie in memory twice
+            return self._reader[index].asnumpy()
+        while self._index < index:
+            self._last = self._reader.next()
+            self._index += 1
+        return self._last.asnumpy()
+
+
+def _frame(reader: _Reader, wanted: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    pixels, max_side = reader.pixels(wanted["index"], in_order=wanted["in_order"]), wanted["max_side"]
     if max_side is not None and max(pixels.shape[:2]) > max_side:
         from PIL import Image  # noqa: PLC0415 (most runs ask for frames as they are)
 
@@ -95,8 +120,7 @@ def _talk(requests: BinaryIO, channel: BinaryIO) -> None:
     reader, facts, times = _open(job)
     _send(channel, facts, times)
     while line := requests.readline():
-        wanted = json.loads(line)
-        _send(channel, *_frame(reader, wanted["index"], wanted["max_side"]))
+        _send(channel, *_frame(reader, json.loads(line)))
 
 
 def _main() -> None:

@@ -145,7 +145,7 @@ class Decoder:
         return frames
 
     async def _frame(self, index: int, max_side: int | None) -> NDArray[np.uint8]:
-        await self._ask(index=index, max_side=max_side)
+        await self._ask(index=index, max_side=max_side, in_order=not self._starts)
         header, body = await self._hear(self._limits.max_pixels * 3)
         width, height = _number(header, "width"), _number(header, "height")
         if width < 1 or height < 1 or len(body) != width * height * 3:

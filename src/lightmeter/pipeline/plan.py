@@ -21,7 +21,7 @@ from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.errors import UsageError
 from lightmeter.journal.changes import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
-from lightmeter.journal.items import count_by_status, pending_frames, reasons
+from lightmeter.journal.items import count_by_status, pending_frames, pending_video_lengths, reasons
 from lightmeter.journal.planned import forget_reused, planned_rows, set_frames
 from lightmeter.journal.store import Journal, reading
 from lightmeter.media.facts import MediaKind
@@ -34,6 +34,7 @@ from lightmeter.pipeline.planfile import PLAN_VERSION, write_saved
 from lightmeter.pipeline.preflight import ServiceInfo
 from lightmeter.pipeline.price_table import price_of, prices_named, rates_for
 from lightmeter.pipeline.reuse import reuse_answers
+from lightmeter.pricing.coverage import VideoCoverage, advice_on, video_coverage
 from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range, with_retries
 from lightmeter.pricing.rates import RateTable
 from lightmeter.scratch import Scratch
@@ -75,7 +76,8 @@ class Plan:
         retry_per_image_milli: Millicredits an image or frame for asking the question of `ask` again; 0 without one.
         options: What was asked for.
         base_url: The service, or None for the embedded one.
-        advice: What adding or dropping a back end or feature would change.
+        videos: How much of the videos to send is looked at; None without videos.
+        advice: What adding or dropping a back end or feature, or another capture interval, would change.
         needs_consent: What a run would do silently and therefore refuses without a yes.
         service: What the service said of the balance and its back ends, before the rows were looked at.
         folder: Where its rows are, as long as the plan is there.
@@ -93,6 +95,7 @@ class Plan:
     price_per_image_milli: int
     options: Options
     base_url: str | None
+    videos: VideoCoverage | None
     advice: tuple[str, ...]
     needs_consent: tuple[str, ...]
     service: ServiceInfo = field(repr=False, compare=False)
@@ -157,6 +160,7 @@ class Plan:
             "base_url": self.base_url,
             "service": self.service.to_dict(),
             "options": self.options.model_dump(mode="json"),
+            "videos": None if self.videos is None else self.videos.to_dict(),
             "advice": list(self.advice),
             "needs_consent": list(self.needs_consent),
         }
@@ -216,6 +220,8 @@ class Plan:
         if self.options.prices is not None:
             lines.append(f"  {prices_named(self.options.prices)}")
         lines += [f"  {sentence}" for sentence in self.payments]
+        if self.videos is not None and self.videos.sentence is not None:
+            lines.append(f"  {self.videos.sentence}")
         if self.service.note is not None:
             lines.append(f"  note: {self.service.note}")
         lines += [f"  advice: {sentence}" for sentence in self.advice]
@@ -249,6 +255,7 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
         low, high = pending_frames(db)
         why = tuple(Reason(*row) for row in reasons(db))
         reused = _reused_frames(db)
+        videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
     retry = int(meta.get("retry_per_image_milli", "0"))
     # The embedded service's defaults are ours and no secret: they are as good as named.
@@ -266,7 +273,12 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
         retry_per_image_milli=retry,
         options=options,
         base_url=options.base_url or settings.base_url,
-        advice=(*advice(rates, named, options.features), *_provider_notes(rates, options, settings)),
+        videos=videos,
+        advice=(
+            *advice(rates, named, options.features),
+            *_provider_notes(rates, options, settings),
+            *advice_on(videos),
+        ),
         needs_consent=_consent_needed(options, settings, service),
         service=service,
         folder=scratch.path,

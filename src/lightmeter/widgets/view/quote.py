@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from lightmeter.media.facts import MediaKind
 from lightmeter.pipeline.options import Options
+from lightmeter.pricing.coverage import VideoCoverage, advice_on, video_coverage
 from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
 from lightmeter.pricing.rates import RateTable, pairs, per_image, whole_credits
 
@@ -125,8 +126,13 @@ def quote(rates: RateTable, options: Options, groups: Sequence[Group] | None) ->
         credits=credits_,
         budget=options.budget,
         cap=Cap.NONE if credits_ is None else cap_of(credits_, options.budget),
-        advice=tuple(advice(rates, options.backends, options.features)),
+        advice=(*advice(rates, options.backends, options.features), *advice_on(_coverage(groups or (), options))),
     )
+
+
+def _coverage(groups: Sequence[Group], options: Options) -> VideoCoverage | None:
+    lengths = [(group.seconds, group.rows) for group in groups if group.kind == "video"]
+    return video_coverage(lengths, options.capture_interval, options.max_frames)
 
 
 def _milli(rates: RateTable, backend: str, feature: str, options: Options) -> int:
