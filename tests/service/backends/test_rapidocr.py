@@ -107,11 +107,18 @@ def test_long_and_small_pictures_are_read(read, size):
     assert box(line)[3] <= size[1]
 
 
-@pytest.mark.parametrize("name", ["chelsea.jpg", "flower.jpg", "koala.jpg", "macaw.jpg"])
+# China and coffee hold shapes that look like a single character.
+@pytest.mark.parametrize("name", ["chelsea.jpg", "flower.jpg", "koala.jpg", "china.jpg", "coffee.jpg"])
 def test_no_text_is_an_empty_list(read, photo, name):
     """A photograph without text has no entry, not an empty one."""
     entries = read(photo(name))
     assert (entries.texts, entries.brands) == ([], [])
+
+
+def test_a_plain_character_by_itself_is_read(read):
+    """A house number of one digit is text."""
+    (whole, line) = read(sign("7", size=(160, 160), height=80)).texts
+    assert (whole.text, line.text) == ("7", "7")
 
 
 def test_a_brand_is_a_line_that_is_a_name(read):

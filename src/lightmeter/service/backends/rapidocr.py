@@ -32,11 +32,17 @@ __all__ = ["LEAST_SCORE", "RapidOcr"]
 
 LEAST_SCORE: Final = 0.7
 """Lines with a lower score are left out: most of them are no text."""
+_LEAST_ALONE: Final = 0.99
+"""The same for a line of one character, which no neighbour bears out. Chosen on 431 pictures that the benchmark does not
+use: 17 lone characters that were no text (windows, fruit, wheels) scored .71 to .97, plain letters and digits .998 up."""
 
 _VIEW: Final = Whole(2000)
 """Longest side, in pixels, of what lines are cut from and read: the default of `rapidocr`."""
 _DETECTOR_SIDE: Final = 736
 """Longest side, in pixels, of the smaller copy that the detector searches."""
+_MOST_ENLARGED: Final = 2.0
+"""Smaller pictures than the detector's are enlarged so much at most: it misses lines of small print. On 24 drawn pages of
+300 to 640 pixels, words exact rose from 81.3 to 82.8 in a hundred, for a tenth more time."""
 _BLOCK: Final = 32
 """The detector works on blocks of as many pixels a side; it sees nothing in a picture of less."""
 _MOST_RATIO: Final = 8
@@ -197,15 +203,27 @@ def _loaded(model_paths: dict[str, str]) -> RapidOCR:
 
 def _lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
     """The lines of text in a picture, from top to bottom and from left to right."""
-    seen = view_of(picture, _VIEW)
+    seen = _enlarged(view_of(picture, _VIEW))
     height, width = seen.shape[:2]
     down, across = picture.shape[0] / height, picture.shape[1] / width
     result: Any = engine(_padded(seen[..., ::-1]))  # it wants blue green red
     if result.boxes is None:
         return
-    for text, score, box in zip(result.txts, result.scores, result.boxes, strict=True):
+    for text, score, box in zip(map(str.strip, result.txts), result.scores, result.boxes, strict=True):
+        if len(text) == 1 and score < _LEAST_ALONE:
+            continue
         corners = [(min(max(x, 0), width) * across, min(max(y, 0), height) * down) for x, y in box.tolist()]
-        yield _Line(text.strip(), round(float(score), 4), tuple((round(x), round(y)) for x, y in corners))
+        yield _Line(text, round(float(score), 4), tuple((round(x), round(y)) for x, y in corners))
+
+
+def _enlarged(picture: RGB) -> RGB:
+    """A small picture, nearer to the size that the detector sees; any other as it is."""
+    height, width = picture.shape[:2]
+    factor = min(_DETECTOR_SIDE / max(height, width), _MOST_ENLARGED)
+    if factor <= 1:
+        return picture
+    size = (round(width * factor), round(height * factor))
+    return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
 def _padded(picture: RGB) -> RGB:
