@@ -73,6 +73,8 @@ class Provider:
         key_variable: Environment variable with the key; None: it needs no key.
         secret_variable: Environment variable with a second secret, where a key is a pair.
         extra: The extra of this package that its adapter needs; None: none.
+        option_variables: Option of the adapter to the environment variable that sets it, where that is not empty.
+        key_option: Option that takes the place of the key, such as the file of a service account; None: none does.
     """
 
     name: str
@@ -84,6 +86,8 @@ class Provider:
     key_variable: str | None = None
     secret_variable: str | None = None
     extra: str | None = None
+    option_variables: Mapping[str, str] = field(default_factory=dict)
+    key_option: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,5 +117,5 @@ class ProviderSettings:
     concurrency: int = DEFAULT_CONCURRENCY
     timeout_s: float = DEFAULT_TIMEOUT_S
     max_attempts: int = DEFAULT_ATTEMPTS
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     metrics: ProviderMetrics = NO_METRICS
