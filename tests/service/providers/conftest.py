@@ -28,7 +28,6 @@ from lightmeter.tables.unpacked import tables_of
 
 WIDTH, HEIGHT = 200, 100
 KEY, SECRET = "key-0123456789abcdef", "secret-0123456789abcdef"
-ROWS = {row.name: row for row in VISION_PROVIDERS}
 
 
 @dataclass
@@ -182,7 +181,7 @@ def adapter_of(counted):
     made = []
 
     def make(name: str, base_url: str, **more):
-        row = ROWS[name]
+        row = VISION_PROVIDERS[name]
         defaults = {
             "model": row.model,
             "api_key": SecretStr(KEY),
@@ -190,6 +189,7 @@ def adapter_of(counted):
             "features": row.features,
             "timeout_s": 5.0,
             "max_attempts": 2,
+            "deadline_s": 10.0,
             "metrics": counted,
         }
         module, _, attribute = row.adapter.partition(":")

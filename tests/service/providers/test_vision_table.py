@@ -17,7 +17,7 @@ from lightmeter.service.backends.providers.vision_table import VISION_PROVIDERS
 HEAVY = ("botocore", "grpc", "clarifai_grpc", "google.auth", "google.protobuf", "httpx2")
 
 
-@pytest.mark.parametrize("row", VISION_PROVIDERS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", VISION_PROVIDERS.values(), ids=lambda row: row.name)
 def test_a_row_says_what_its_adapter_is(row):
     """The adapter exists, offers the features of its row, and its address is encrypted."""
     module, _, attribute = row.adapter.partition(":")
@@ -32,13 +32,13 @@ def test_a_row_says_what_its_adapter_is(row):
 
 def test_rows_are_sorted_and_their_names_differ():
     """A reader finds a provider by its name."""
-    names = [row.name for row in VISION_PROVIDERS]
-    assert names == sorted(set(names))
+    names = [row.name for row in VISION_PROVIDERS.values()]
+    assert names == list(VISION_PROVIDERS) == sorted(set(names))
 
 
 def test_heavy_packages_are_loaded_when_an_adapter_is_made():
     """The table loads none of them; the modules of adapters load none of an extra."""
-    modules = [row.adapter.partition(":")[0] for row in VISION_PROVIDERS]
+    modules = [row.adapter.partition(":")[0] for row in VISION_PROVIDERS.values()]
     code = f"""
 import json, sys
 import lightmeter.service.backends.providers.vision_table

@@ -20,6 +20,12 @@ DEFAULT_TIMEOUT_S: Final = 60.0
 DEFAULT_ATTEMPTS: Final = 4
 """Calls for one picture at most: the first, and three more after throttling or a passing error."""
 
+DEFAULT_DEADLINE_S: Final = 180.0
+"""Longest time for one picture with all calls and pauses."""
+
+DEFAULT_MAX_PAUSE_S: Final = 60.0
+"""Longest pause before another call; the limits of most providers are renewed each minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -72,9 +78,10 @@ class Provider:
         base_url_variable: Environment variable with another address; None: only the settings can name one.
         key_variable: Environment variable with the key; None: it needs no key.
         secret_variable: Environment variable with a second secret, where a key is a pair.
-        extra: The extra of this package that its adapter needs; None: none.
         option_variables: Option of the adapter to the environment variable that sets it, where that is not empty.
         key_option: Option that takes the place of the key, such as the file of a service account; None: none does.
+        extra: The extra of this package that its adapter needs; None: none.
+        options: Default `options` of its adapter. What the operator sets is laid over them, key by key.
     """
 
     name: str
@@ -85,9 +92,10 @@ class Provider:
     base_url_variable: str | None = None
     key_variable: str | None = None
     secret_variable: str | None = None
-    extra: str | None = None
     option_variables: Mapping[str, str] = field(default_factory=dict)
     key_option: str | None = None
+    extra: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,8 @@ class ProviderSettings:
         concurrency: Calls at the same time, 1 or more.
         timeout_s: Longest wait for one answer, in seconds.
         max_attempts: Calls for one picture at most, 1 or more.
+        deadline_s: Longest time for one picture with all calls and pauses, in seconds.
+        max_pause_s: Longest pause before another call, in seconds; who is told to wait longer gives up.
         options: Further settings of this adapter alone, such as the region of an AWS account.
         metrics: Counts calls, tokens and errors.
     """
@@ -117,5 +127,7 @@ class ProviderSettings:
     concurrency: int = DEFAULT_CONCURRENCY
     timeout_s: float = DEFAULT_TIMEOUT_S
     max_attempts: int = DEFAULT_ATTEMPTS
+    deadline_s: float = DEFAULT_DEADLINE_S
+    max_pause_s: float = DEFAULT_MAX_PAUSE_S
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     metrics: ProviderMetrics = NO_METRICS

@@ -15,7 +15,6 @@ from lightmeter.service.backends.providers.provider import ProviderSettings, Usa
 
 __all__ = [
     "BACKOFF_S",
-    "DEADLINE_TIMEOUTS",
     "MAX_BACKOFF_S",
     "CallFailed",
     "FailureKind",
@@ -32,9 +31,6 @@ BACKOFF_S: Final = 0.5
 
 MAX_BACKOFF_S: Final = 8.0
 """Bound of the random wait, in seconds."""
-
-DEADLINE_TIMEOUTS: Final = 2
-"""No call for a picture starts later than this many timeouts after the first one."""
 
 MAX_MESSAGE_CHARS: Final = 200
 """Length to which a provider's own text is shortened."""
@@ -121,11 +117,11 @@ class Retries:
 
     Before call n + 1 it waits for as long as the provider asks, plus a random time between 0 and
     min(`MAX_BACKOFF_S`, `BACKOFF_S` * 2^(n-1)) seconds, so that callers that were throttled together do not come back
-    together. It gives up when a failure does not pass, after `max_attempts` calls, or where the wait would end after
-    the deadline of the picture.
+    together. It gives up when a failure does not pass, after `max_attempts` calls, and where the wait would be longer
+    than `max_pause_s` or end after the deadline of the picture.
 
     Args:
-        settings: Name, number of attempts, timeout, metrics and keys.
+        settings: Name, limits, metrics and keys.
         secrets: Further strings that no message may show, beside the keys.
         sleep: Waits so many seconds.
         monotonic: Seconds on a clock that never steps.
@@ -143,7 +139,8 @@ class Retries:
     ) -> None:
         self._name = settings.name
         self._max_attempts = settings.max_attempts
-        self._deadline_s = DEADLINE_TIMEOUTS * settings.timeout_s
+        self._deadline_s = settings.deadline_s
+        self._max_pause_s = settings.max_pause_s
         self._metrics = settings.metrics
         keys = (settings.api_key, settings.api_secret)
         self._secrets = [*secrets, *(key.get_secret_value() for key in keys if key is not None)]
@@ -175,7 +172,7 @@ class Retries:
             except CallFailed as failure:
                 self._metrics.provider_error(self._name, failure.kind)
                 wait = (failure.retry_after_s or 0.0) + self._backoff(attempt)
-                last = not failure.passing or attempt >= self._max_attempts
+                last = not failure.passing or attempt >= self._max_attempts or wait > self._max_pause_s
                 if last or self._monotonic() + wait > deadline:
                     raise BackendError(self._sentence(failure, attempt)) from None
                 self._sleep(wait)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from lightmeter.service.backends.providers.provider import Provider
@@ -10,7 +12,7 @@ __all__ = ["VISION_PROVIDERS"]
 
 _PACKAGE: Final = "lightmeter.service.backends.providers"
 
-VISION_PROVIDERS: Final = (
+_ROWS: Final = (
     Provider(
         name="clarifai",
         adapter=f"{_PACKAGE}.clarifai:Clarifai",
@@ -51,4 +53,6 @@ VISION_PROVIDERS: Final = (
         option_variables={"region": "AWS_REGION", "session_token": "AWS_SESSION_TOKEN"},
     ),
 )
-"""Sorted by name. An empty `model` means that the provider has no choice of models."""
+
+VISION_PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType({row.name: row for row in _ROWS})
+"""Name → row, sorted. An empty `model` means that the provider has no choice of models."""
