@@ -43,7 +43,7 @@ AMAZON = objects(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(result=GOOGLE)
 def test_any_result_of_google_is_read(result):
     """A result of any shape becomes entries that can be written as JSON, or is malformed."""
@@ -57,7 +57,7 @@ def test_any_result_of_google_is_read(result):
         assert Entries.model_validate_json(entries.model_dump_json())
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(answer=AMAZON)
 def test_any_answer_of_amazon_is_read(answer):
     """An answer of any shape becomes entries, or is malformed."""
@@ -79,6 +79,7 @@ def test_a_face_stands_at_finite_numbers(side, number):
         faces_of({"FaceDetails": [{"BoundingBox": box}]}, PICTURE, "rekognition")
 
 
+@settings(deadline=None)
 @given(value=st.floats(), scale=st.sampled_from([1.0, 100.0]))
 def test_a_score_is_a_share(value, scale):
     """Scores are 0 to 1, keep their order, and what is no number is 0."""

@@ -53,6 +53,7 @@ def run(retries, call, deadline) -> str:
         return str(error)
 
 
+@settings(deadline=None)
 @given(failures=st.lists(FAILURES, max_size=6), luck=st.floats(0, 1), lasts=st.floats(0, 90))
 def test_retries_are_bounded(failures, luck, lasts):
     """Calls stop at the first success, at what does not pass, at the limit or the deadline; waits keep to the hints."""
@@ -95,6 +96,7 @@ def test_no_call_starts_after_the_deadline():
         retries.run("DetectLabels", pytest.fail, deadline)
 
 
+@settings(deadline=None)
 @given(seconds=st.floats(0, 1e6))
 def test_seconds_are_read_as_they_are(seconds):
     """A number of seconds is that number."""
@@ -122,7 +124,7 @@ def test_the_header_is_read_in_both_forms(value, seconds):
     assert retry_after_seconds(value, NOW) == seconds
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(value=st.text(max_size=20))
 def test_any_header_is_read(value):
     """No text breaks the reader, and what it says is a finite wait."""
@@ -130,6 +132,7 @@ def test_any_header_is_read(value):
     assert seconds is None or (seconds >= 0 and math.isfinite(seconds))
 
 
+@settings(deadline=None)
 @given(before=st.text(max_size=300), after=st.text(max_size=300))
 def test_a_message_is_short_printable_and_without_secrets(before, after):
     """Keys are taken out before the text is cut, so that no half of one is left."""

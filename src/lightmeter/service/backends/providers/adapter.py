@@ -21,7 +21,7 @@ from lightmeter.service.backends.providers.retries import Retries
 __all__ = ["JPEG_QUALITY", "MAX_TAGS", "Picture", "PictureAdapter", "import_extra", "key_pair", "score_of", "tags_of"]
 
 JPEG_QUALITY: Final = 90
-"""Of the pictures that are sent: at 1024 pixels a side, about 200 to 400 kB each."""
+"""Of the pictures that are sent: at 1024 pixels a side, 90 to 250 kB and 4 ms of CPU each (the sample data)."""
 
 MAX_TAGS: Final = 50
 """Most tags for one picture, the likeliest first."""
