@@ -15,7 +15,7 @@ import pytest
 
 from lightmeter.cli.demo import serve_folder
 from lightmeter.pricing.rates import default_rates
-from lightmeter.service.backends.providers.table import PROVIDERS
+from lightmeter.service.backends.catalog import ALL_PROVIDERS
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data"
@@ -54,8 +54,13 @@ def state(tmp_path_factory):
 def _no_provider_keys():
     """No test can reach a provider: keys and addresses of the user's environment are out of sight."""
     with pytest.MonkeyPatch.context() as patch:
-        for row in PROVIDERS.values():
-            for variable in (row.key_variable, row.secret_variable, row.base_url_variable):
+        for row in ALL_PROVIDERS.values():
+            for variable in (
+                row.key_variable,
+                row.secret_variable,
+                row.base_url_variable,
+                *row.option_variables.values(),
+            ):
                 if variable:
                     patch.delenv(variable, raising=False)
         yield

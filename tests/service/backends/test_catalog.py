@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.base import Backend, ComposingBackend
-from lightmeter.service.backends.catalog import read_catalog
+from lightmeter.service.backends.catalog import ALL_PROVIDERS, read_catalog
 from lightmeter.service.backends.configured import millicredits
-from lightmeter.service.backends.providers.table import PROVIDERS
 from lightmeter.service.backends.registry import BUILTIN, import_target
 from lightmeter.settings import Settings
 
@@ -19,8 +18,8 @@ from lightmeter.settings import Settings
 @pytest.fixture
 def catalog(monkeypatch):
     """Read the catalog of a machine with no key but those given, and with these tables in its settings."""
-    for row in PROVIDERS.values():
-        for variable in (row.key_variable, row.secret_variable, row.base_url_variable):
+    for row in ALL_PROVIDERS.values():
+        for variable in (row.key_variable, row.secret_variable, row.base_url_variable, *row.option_variables.values()):
             if variable:
                 monkeypatch.delenv(variable, raising=False)
 
@@ -56,16 +55,16 @@ def test_every_local_back_end_has_a_price_for_each_feature(catalog, name):
 
 def test_providers_are_never_a_default(catalog):
     """A key in the environment makes a provider available, and never sends it a picture that nobody asked it about."""
-    variables = {row.key_variable: "k" for row in PROVIDERS.values() if row.key_variable}
+    variables = {row.key_variable: "k" for row in ALL_PROVIDERS.values() if row.key_variable}
     known = catalog(**variables)
     assert set(known.available) > set(known.defaults)
     assert set(known.defaults) <= set(BUILTIN)
 
 
-@pytest.mark.parametrize("name", sorted(PROVIDERS))
+@pytest.mark.parametrize("name", sorted(ALL_PROVIDERS))
 def test_a_provider_that_cannot_be_called_says_what_is_missing(catalog, name):
     """Without its key, or its address, a provider is listed, and its reason names what to set."""
-    row = PROVIDERS[name]
+    row = ALL_PROVIDERS[name]
     reason = catalog().entries[name].reason
     assert reason is not None
     missing = row.key_variable if row.base_url else row.base_url_variable

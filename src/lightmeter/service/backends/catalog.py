@@ -24,15 +24,19 @@ from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.own_prices import prices_of
 from lightmeter.service.backends.providers.provider import NO_METRICS, Provider, ProviderMetrics, ProviderSettings
 from lightmeter.service.backends.providers.table import COMPATIBLE, PROVIDERS
+from lightmeter.service.backends.providers.vision_table import VISION_PROVIDERS
 from lightmeter.service.backends.registry import BUILTIN, GROUP, Builtin, import_target
 from lightmeter.settings import Settings, read_settings, settings_file
 
-__all__ = ["AnyBackend", "Catalog", "CatalogEntry", "read_catalog"]
+__all__ = ["ALL_PROVIDERS", "AnyBackend", "Catalog", "CatalogEntry", "read_catalog"]
 
 AnyBackend: TypeAlias = Backend | ComposingBackend
 
+ALL_PROVIDERS: Final[Mapping[str, Provider]] = {**PROVIDERS, **VISION_PROVIDERS}
+"""Every provider that has an adapter, by name."""
+
 KINDS: Final[Mapping[str, Provider]] = {
-    **PROVIDERS,
+    **ALL_PROVIDERS,
     "openai-compatible": Provider(
         "openai-compatible", COMPATIBLE, frozenset({"descriptions"}), model=None, base_url=None
     ),
@@ -156,7 +160,7 @@ def read_catalog(settings: Settings | None = None) -> Catalog:
         entries[point.name.lower()] = _installed(point.name.lower(), point.value)
     for name, builtin in BUILTIN.items():
         entries[name] = _builtin(name, builtin, settings)
-    for name, row in PROVIDERS.items():
+    for name, row in ALL_PROVIDERS.items():
         entries[name] = _provider(name, row, ProviderTable())
     for name, table in tables.items():
         if isinstance(table, OnnxModelSettings):
@@ -255,7 +259,7 @@ def _provider(name: str, row: Provider, table: ProviderTable) -> CatalogEntry:
         concurrency=table.concurrency,
         timeout_s=table.timeout_s,
         max_attempts=table.max_attempts,
-        options={**row.options, **table.options},
+        options={**row.options, **_option_variables(row), **table.options},
     )
     return CatalogEntry(
         name=name,
@@ -283,6 +287,12 @@ def _secret(variable: str | None) -> SecretStr | None:
     return SecretStr(value) if value else None
 
 
+def _option_variables(row: Provider) -> dict[str, str]:
+    """The options that the environment sets."""
+    found = {option: os.environ.get(variable, "").strip() for option, variable in row.option_variables.items()}
+    return {option: value for option, value in found.items() if value}
+
+
 def _missing(name: str, row: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
     """What the operator must still do before this provider can be called, as a sentence; None if nothing."""
     if row.extra is not None and not row.is_installed:
@@ -293,8 +303,9 @@ def _missing(name: str, row: Provider, table: ProviderTable, settings: ProviderS
     if not settings.model and row.model is None:
         return f"Its model is not set: set model in [backends.{name}]."
     key_variable, secret_variable = table.key_variable or row.key_variable, table.secret_variable or row.secret_variable
-    if key_variable and settings.api_key is None:
-        return f"Its key is not set: set {key_variable}."
+    if key_variable and settings.api_key is None and row.key_option not in settings.options:
+        instead = row.option_variables.get(row.key_option or "")
+        return f"Its key is not set: set {key_variable}{f' or {instead}' if instead else ''}."
     if secret_variable and settings.api_secret is None:
         return f"Its key is not set: set {secret_variable}."
     return None

@@ -79,6 +79,8 @@ class Provider:
         base_url_variable: Environment variable with another address; None: only the settings can name one.
         key_variable: Environment variable with the key; None: it needs no key.
         secret_variable: Environment variable with a second secret, where a key is a pair.
+        option_variables: Option of the adapter to the environment variable that sets it, where that is not empty.
+        key_option: Option that takes the place of the key, such as the file of a service account; None: none does.
         extra: The extra of this package that its adapter needs; None: none.
         package: The module that the extra installs.
         options: Default `options` of its adapter. What the operator sets is laid over them, key by key.
@@ -92,6 +94,8 @@ class Provider:
     base_url_variable: str | None = None
     key_variable: str | None = None
     secret_variable: str | None = None
+    option_variables: Mapping[str, str] = field(default_factory=dict)
+    key_option: str | None = None
     extra: str | None = None
     package: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -133,5 +137,5 @@ class ProviderSettings:
     max_attempts: int = DEFAULT_ATTEMPTS
     deadline_s: float = DEFAULT_DEADLINE_S
     max_pause_s: float = DEFAULT_MAX_PAUSE_S
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     metrics: ProviderMetrics = NO_METRICS

@@ -1,0 +1,125 @@
+"""The answer of `images:annotate` as typed values: the fields that are read, named as in the interface's reference.
+
+Source: https://cloud.google.com/vision/docs/reference/rest/v1/AnnotateImageResponse. The interface leaves out what is
+zero or empty, so nearly everything has a default; other fields are ignored.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Answer", "ErrorAnswer", "FaceAnnotation", "Outline", "Result", "Status"]
+
+
+class _Camel(msgspec.Struct, rename="camel", frozen=True):
+    """Fields in camelCase."""
+
+
+class Vertex(_Camel, frozen=True):
+    """A corner, in pixels of the picture."""
+
+    x: float = 0.0
+    y: float = 0.0
+
+
+class Outline(_Camel, frozen=True):
+    """Corners around something (`BoundingPoly`)."""
+
+    vertices: tuple[Vertex, ...] = ()
+
+
+class Annotation(_Camel, frozen=True):
+    """A label, a logo or a text (`EntityAnnotation`); `score` is 0 to 1."""
+
+    description: str = ""
+    locale: str | None = None
+    score: float = 0.0
+    bounding_poly: Outline = Outline()
+
+
+class FaceAnnotation(_Camel, frozen=True):
+    """A face; angles in degrees, confidences 0 to 1."""
+
+    bounding_poly: Outline = Outline()
+    roll_angle: float = 0.0
+    pan_angle: float = 0.0
+    tilt_angle: float = 0.0
+    detection_confidence: float = 0.0
+    landmarking_confidence: float = 0.0
+    joy_likelihood: str = "UNKNOWN"
+    sorrow_likelihood: str = "UNKNOWN"
+    anger_likelihood: str = "UNKNOWN"
+    surprise_likelihood: str = "UNKNOWN"
+    under_exposed_likelihood: str = "UNKNOWN"
+    blurred_likelihood: str = "UNKNOWN"
+    headwear_likelihood: str = "UNKNOWN"
+
+
+class SafeSearch(_Camel, frozen=True):
+    """Likelihood of each kind of unsafe content."""
+
+    adult: str = "UNKNOWN"
+    violence: str = "UNKNOWN"
+    racy: str = "UNKNOWN"
+    medical: str = "UNKNOWN"
+    spoof: str = "UNKNOWN"
+
+
+class Channels(_Camel, frozen=True):
+    """A colour: channels 0 to 255, as numbers with a fraction."""
+
+    red: float = 0.0
+    green: float = 0.0
+    blue: float = 0.0
+
+
+class DominantColor(_Camel, frozen=True):
+    """A colour, its prominence and its share of the picture, both 0 to 1."""
+
+    color: Channels = Channels()
+    score: float = 0.0
+    pixel_fraction: float = 0.0
+
+
+class DominantColors(_Camel, frozen=True):
+    """All colours."""
+
+    colors: tuple[DominantColor, ...] = ()
+
+
+class ImageProperties(_Camel, frozen=True):
+    """Properties of the picture."""
+
+    dominant_colors: DominantColors = DominantColors()
+
+
+class Status(_Camel, frozen=True):
+    """An error (`google.rpc.Status`): `code` is one of gRPC's in a result, an HTTP status in the answer of an error."""
+
+    code: int = 0
+    message: str = ""
+    details: tuple[dict[str, object], ...] = ()
+
+
+class Result(_Camel, frozen=True):
+    """What was found in one picture."""
+
+    label_annotations: tuple[Annotation, ...] = ()
+    logo_annotations: tuple[Annotation, ...] = ()
+    text_annotations: tuple[Annotation, ...] = ()
+    face_annotations: tuple[FaceAnnotation, ...] = ()
+    safe_search_annotation: SafeSearch | None = None
+    image_properties_annotation: ImageProperties = ImageProperties()
+    error: Status | None = None
+
+
+class Answer(_Camel, frozen=True):
+    """The answer: a result for each picture that was sent."""
+
+    responses: tuple[Result, ...]
+
+
+class ErrorAnswer(_Camel, frozen=True):
+    """The body of an HTTP error."""
+
+    error: Status = Status()

@@ -1,0 +1,89 @@
+"""Whatever a provider answers becomes entries or one failure of the kind `malformed`, never another exception."""
+
+from __future__ import annotations
+
+import math
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightmeter.models.response import Entries
+from lightmeter.service.backends.providers.adapter import Picture, score_of
+from lightmeter.service.backends.providers.googlevision import read_result
+from lightmeter.service.backends.providers.googlevision_answer import Answer
+from lightmeter.service.backends.providers.rekognition_answer import faces_of, labels_of, moderation_labels_of
+from lightmeter.service.backends.providers.rest import HttpAnswer
+from lightmeter.service.backends.providers.retries import CallFailed
+
+PICTURE = Picture(b"", 200, 100, 0.0)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)
+
+
+def objects(*keys):
+    """Objects with some of these keys, which may hold anything."""
+    inner = SCALARS | st.floats(allow_nan=False, allow_infinity=False)
+    anything = st.recursive(
+        inner,
+        lambda more: st.lists(more, max_size=2) | st.dictionaries(st.sampled_from(keys), more, max_size=4),
+        max_leaves=12,
+    )
+    return st.dictionaries(st.sampled_from(keys), anything, max_size=4)
+
+
+GOOGLE = objects(
+    *("labelAnnotations", "logoAnnotations", "textAnnotations", "faceAnnotations", "safeSearchAnnotation", "error"),
+    *("imagePropertiesAnnotation", "dominantColors", "colors", "color", "red", "score", "pixelFraction", "adult"),
+    *("description", "boundingPoly", "vertices", "x", "y", "joyLikelihood", "rollAngle", "code", "message"),
+)
+AMAZON = objects(
+    *("Labels", "ModerationLabels", "FaceDetails", "Name", "Confidence", "ParentName", "BoundingBox", "Left", "Top"),
+    *("Width", "Height", "AgeRange", "Low", "High", "Gender", "Value", "Emotions", "Type", "Smile"),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(result=GOOGLE)
+def test_any_result_of_google_is_read(result):
+    """A result of any shape becomes entries that can be written as JSON, or is malformed."""
+    answer = HttpAnswer(200, None, orjson.dumps({"responses": [result]}))
+    features = frozenset({"brands", "colors", "faces", "nsfw", "tags", "texts"})
+    try:
+        entries = read_result(answer.decoded(Answer).responses[0], features, "googlevision")
+    except CallFailed as failure:
+        assert failure.kind == "malformed"  # noqa: PT017 (it need not fail)
+    else:
+        assert Entries.model_validate_json(entries.model_dump_json())
+
+
+@settings(max_examples=60, deadline=None)
+@given(answer=AMAZON)
+def test_any_answer_of_amazon_is_read(answer):
+    """An answer of any shape becomes entries, or is malformed."""
+    for read in (faces_of, labels_of, moderation_labels_of):
+        try:
+            found = read(answer, PICTURE, "rekognition")
+        except CallFailed as failure:
+            assert failure.kind == "malformed"  # noqa: PT017 (it need not fail)
+        else:
+            assert len(found) <= 12
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e308])
+@pytest.mark.parametrize("side", ["Left", "Top", "Width", "Height"])
+def test_a_face_stands_at_finite_numbers(side, number):
+    """Python's JSON knows NaN and infinity; no face is placed there."""
+    box = {"Left": 0.0, "Top": 0.0, "Width": 0.5, "Height": 0.5, side: number}
+    with pytest.raises(CallFailed, match="finite"):
+        faces_of({"FaceDetails": [{"BoundingBox": box}]}, PICTURE, "rekognition")
+
+
+@settings(deadline=None)
+@given(value=st.floats(), scale=st.sampled_from([1.0, 100.0]))
+def test_a_score_is_a_share(value, scale):
+    """Scores are 0 to 1, keep their order, and what is no number is 0."""
+    score = score_of(value, scale)
+    assert 0 <= score <= 1
+    if 0 <= value <= scale:
+        assert score == pytest.approx(value / scale, abs=1e-6)

@@ -1,0 +1,265 @@
+"""Amazon Rekognition on loopback: signed calls of its JSON protocol, and its documented answers as entries."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+
+import pytest
+from pydantic import SecretStr
+
+from lightmeter.errors import BackendError, SettingsError
+from lightmeter.service.backends.base import Backend
+
+KEY, SECRET = "key-0123456789abcdef", "secret-0123456789abcdef"
+LABELS = {
+    "LabelModelVersion": "3.0",
+    "Labels": [
+        {
+            "Name": "Dog",
+            "Confidence": 98.5,
+            "Parents": [{"Name": "Pet"}],
+            "Aliases": [],
+            "Categories": [],
+            "Instances": [{"BoundingBox": {"Left": 0.1, "Top": 0.1, "Width": 0.5, "Height": 0.5}, "Confidence": 98.5}],
+        },
+        {"Name": "Pet", "Confidence": 61.25, "Instances": [], "Parents": []},
+    ],
+}
+MODERATION = {
+    "ModerationModelVersion": "7.0",
+    "ModerationLabels": [
+        {"Confidence": 93.0, "Name": "Weapons", "ParentName": "Violence", "TaxonomyLevel": 2},
+        {"Confidence": 93.0, "Name": "Violence", "ParentName": "", "TaxonomyLevel": 1},
+    ],
+    "ContentTypes": [],
+}
+FACES = {
+    "FaceDetails": [
+        {
+            "BoundingBox": {"Left": 0.25, "Top": -0.05, "Width": 0.5, "Height": 0.75},
+            "AgeRange": {"Low": 24, "High": 32},
+            "Smile": {"Value": True, "Confidence": 97.5},
+            "Gender": {"Value": "Female", "Confidence": 99.5},
+            "Emotions": [{"Type": "HAPPY", "Confidence": 91.0}, {"Type": "CALM", "Confidence": 0.5}],
+            "Landmarks": [{"Type": "eyeLeft", "X": 0.4, "Y": 0.3}],
+            "Pose": {"Roll": 1.0, "Yaw": 2.0, "Pitch": 3.0},
+            "Quality": {"Brightness": 80.0, "Sharpness": 90.0},
+            "Confidence": 99.9,
+        }
+    ]
+}
+ANSWERS = {
+    "tags": ("RekognitionService.DetectLabels", LABELS, {"MaxLabels": 50}),
+    "nsfw": ("RekognitionService.DetectModerationLabels", MODERATION, {}),
+    "faces": ("RekognitionService.DetectFaces", FACES, {"Attributes": ["ALL"]}),
+}
+
+
+@pytest.fixture
+def answers(http_provider):
+    """A server that answers each operation by its target."""
+    by_target = {target: http_provider.reply(200, answer) for target, answer, _ in ANSWERS.values()}
+    unknown = http_provider.reply(400, {"__type": "UnknownOperationException"})
+
+    def act(handler, released):
+        return by_target.get(handler.headers["X-Amz-Target"], unknown)(handler, released)
+
+    http_provider.otherwise = act
+    return http_provider
+
+
+@pytest.fixture
+def backend(adapter_of, answers):
+    return adapter_of("rekognition", answers.url, options={"region": "eu-west-1"})
+
+
+def signature_of(sent, secret: str) -> str:
+    """The signature that a request should have: AWS Signature Version 4, as its reference describes it."""
+    told = dict(re.findall(r"(\w+)=([^,]+)", sent.headers["authorization"]))
+    _, day, region, service, kind = told["Credential"].split("/")
+    names = told["SignedHeaders"].split(";")
+    headers = "".join(f"{name}:{' '.join(sent.headers[name].split())}\n" for name in names)
+    body = hashlib.sha256(sent.body).hexdigest()
+    canonical = "\n".join((sent.method, sent.path, "", headers, ";".join(names), body))
+    scope = f"{day}/{region}/{service}/{kind}"
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    text = "\n".join(("AWS4-HMAC-SHA256", sent.headers["x-amz-date"], scope, digest))
+    key = f"AWS4{secret}".encode()
+    for part in (day, region, service, kind):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return hmac.new(key, text.encode(), "sha256").hexdigest()
+
+
+@pytest.mark.parametrize("feature", ANSWERS)
+def test_each_feature_is_one_signed_call(feature, backend, analyze, http_provider, is_the_picture):
+    """A call is the documented JSON for its operation, signed with the account's keys for its region."""
+    entries = analyze(backend, feature, "descriptions")
+    (sent,) = http_provider.sent
+    target, _, arguments = ANSWERS[feature]
+    assert (sent.headers["x-amz-target"], sent.headers["content-type"]) == (target, "application/x-amz-json-1.1")
+    body = json.loads(sent.body)
+    assert is_the_picture(base64.b64decode(body.pop("Image")["Bytes"], validate=True))
+    assert body == arguments
+    authorization = sent.headers["authorization"]
+    assert authorization.startswith(f"AWS4-HMAC-SHA256 Credential={KEY}/")
+    assert "/eu-west-1/rekognition/aws4_request" in authorization
+    assert {"host", "x-amz-date", "x-amz-target"} <= set(re.findall(r"[a-z0-9-]+", authorization.split("Headers=")[1]))
+    assert authorization.endswith(f"Signature={signature_of(sent, SECRET)}")
+    assert not authorization.endswith(f"Signature={signature_of(sent, 'another secret')}")
+    assert {name for name, value in entries.model_dump().items() if value} == {feature}
+
+
+def test_it_is_a_back_end_with_the_features_of_the_price_table(backend, analyze, counted):
+    """The adapter satisfies the protocol; all features are three calls, each counted by its operation."""
+    assert isinstance(backend, Backend)
+    assert backend.features == set(ANSWERS)
+    assert backend.model == "DetectFaces, DetectModerationLabels, DetectLabels"
+    analyze(backend)
+    operations = {operation for _, operation in counted.usages}
+    assert operations == {"DetectFaces", "DetectModerationLabels", "DetectLabels"}
+    assert len(counted.usages) == 3
+
+
+def test_the_toolkit_reads_every_feature(backend, analyze, tables):
+    """Entries become rows: boxes in pixels of the picture, per cent as shares of 1, ages, gender, emotions."""
+    rows = tables(analyze(backend))
+    assert [(row["name"], row["score"], row["source"]) for row in rows["tags"]] == [
+        ("Dog", 0.985, "rekognition"),
+        ("Pet", 0.6125, "rekognition"),
+    ]
+    assert [(row["label"], row["score"], row["severity"]) for row in rows["nsfw"]] == [
+        ("Weapons", 0.93, 0.93),
+        ("Violence", 0.93, 0.93),
+    ]
+    (face,) = rows["faces"]
+    assert [face[side] for side in ("left", "top", "width", "height")] == [50, -5, 100, 75]
+    assert (face["age_low"], face["age_high"]) == (24, 32)
+    assert (face["gender"], face["gender_score"]) == ("Female", 0.995)
+    assert dict(face["emotions"]) == {"HAPPY": 0.91, "CALM": 0.005}
+    assert json.loads(face["raw"])["smile"] == {"value": True, "confidence": 0.975}
+
+
+def test_nothing_found_is_empty_entries(adapter_of, http_provider, analyze):
+    """A harmless picture without faces has empty lists."""
+    reply = http_provider.reply
+    http_provider.script.extend([reply(200, {"FaceDetails": []}), reply(200, {"ModerationLabels": []})])
+    entries = analyze(adapter_of("rekognition", http_provider.url), "faces", "nsfw")
+    assert (entries.faces, entries.nsfw) == ([], [])
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
+def test_throttling_of_one_call_is_retried(code, backend, analyze, http_provider, counted):
+    """AWS says throttling with a code and HTTP 400; only that call is made again."""
+    reply = http_provider.reply
+    http_provider.script.extend([reply(200, FACES), reply(400, {"__type": code, "message": "Rate exceeded"})])
+    entries = analyze(backend, "faces", "tags")
+    assert (len(entries.faces), len(entries.tags)) == (1, 2)
+    assert counted.errors == [("rekognition", "throttled")]
+    assert counted.usages == [("rekognition", "DetectFaces"), ("rekognition", "DetectLabels")]
+
+
+def test_one_call_that_fails_fails_the_picture(backend, analyze, http_provider):
+    """Where one of several calls is throttled to the end, the picture fails, whatever the others found."""
+    throttled = http_provider.reply(
+        400, {"__type": "com.amazonaws.rekognition#ThrottlingException", "message": "Slow down"}
+    )
+    http_provider.script.extend([http_provider.reply(200, FACES), throttled, throttled])
+    with pytest.raises(BackendError, match=r"limits the rate of calls \(2 calls\): ThrottlingException: Slow down"):
+        analyze(backend, "faces", "tags")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"Labels": {"Name": "Dog"}},
+        {"Labels": [{"Name": "Dog", "Confidence": "high"}]},
+        {"Labels": [{"Name": 7, "Confidence": 1.0}]},
+        b"<html>",
+        b"",
+    ],
+)
+def test_what_is_no_answer_is_an_error(answer, backend, analyze, http_provider, counted):
+    """An answer of another shape is a sentence, counted as malformed, and is not retried."""
+    http_provider.script.append(http_provider.reply(200, answer))
+    with pytest.raises(BackendError, match="cannot be read"):
+        analyze(backend, "tags")
+    assert (counted.errors, len(http_provider.sent)) == ([("rekognition", "malformed")], 1)
+
+
+def test_a_box_without_finite_numbers_is_an_error(backend, analyze, http_provider):
+    """Python reads NaN from JSON; no face is placed there."""
+    face = b'{"FaceDetails": [{"BoundingBox": {"Left": NaN, "Top": 0, "Width": 1, "Height": 1}}]}'
+    http_provider.script.append(http_provider.reply(200, face))
+    with pytest.raises(BackendError, match="finite"):
+        analyze(backend, "faces")
+
+
+def test_nothing_of_the_environment_is_read(adapter_of, answers, analyze, monkeypatch, tmp_path, http_provider):
+    """Neither files of AWS nor its variables nor a proxy change where a call goes and how it is signed."""
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "config").write_text("this is no configuration file")
+    for name, value in {
+        "HOME": str(tmp_path),
+        "AWS_PROFILE": "nobody",
+        "AWS_CONFIG_FILE": str(tmp_path / ".aws" / "config"),
+        "AWS_ACCESS_KEY_ID": "another",
+        "AWS_SECRET_ACCESS_KEY": "another",
+        "AWS_SESSION_TOKEN": "another",
+        "AWS_REGION": "us-west-2",
+        "AWS_DEFAULT_REGION": "us-west-2",
+        "AWS_DEFAULTS_MODE": "auto",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_ENDPOINT_URL_REKOGNITION": "http://127.0.0.1:9",
+        "AWS_CA_BUNDLE": "/nowhere",
+        "AWS_USE_FIPS_ENDPOINT": "true",
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "http_proxy": "http://127.0.0.1:9",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert analyze(adapter_of("rekognition", answers.url), "tags").tags
+    (sent,) = http_provider.sent
+    assert f"Credential={KEY}/" in sent.headers["authorization"]
+    assert "/us-east-1/" in sent.headers["authorization"]
+    assert "x-amz-security-token" not in sent.headers
+
+
+def test_temporary_keys_come_with_their_token(adapter_of, answers, analyze, http_provider):
+    """The session token is sent and signed, and no message shows it."""
+    token = "session-token-0123456789"
+    backend = adapter_of("rekognition", answers.url, options={"session_token": token})
+    analyze(backend, "tags")
+    (sent,) = http_provider.sent
+    assert sent.headers["x-amz-security-token"] == token
+    assert sent.headers["authorization"].endswith(f"Signature={signature_of(sent, SECRET)}")
+    denied = {"__type": "ExpiredTokenException", "message": f"The token {token} of {KEY} ({SECRET}) has expired"}
+    http_provider.script.append(http_provider.reply(400, denied))
+    with pytest.raises(BackendError, match="ExpiredTokenException") as raised:
+        analyze(backend, "tags")
+    assert not {word for word in (token, KEY, SECRET) if word in str(raised.value)}
+
+
+def test_the_region_stands_in_the_address(adapter_of):
+    """The address of the table names the region that is set."""
+    backend = adapter_of("rekognition", "https://rekognition.{region}.amazonaws.com", options={"region": "ap-south-1"})
+    assert backend._client.meta.endpoint_url == "https://rekognition.ap-south-1.amazonaws.com"
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"api_secret": None}, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        ({"options": {"region": "no region!"}}, "region"),
+        ({"base_url": "no address"}, "address"),
+        ({"features": frozenset({"texts"})}, "not texts"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(more, sentence, adapter_of):
+    """What is missing or wrong is said when the adapter is made."""
+    address = more.pop("base_url", "http://127.0.0.1:9")
+    with pytest.raises(SettingsError, match=sentence):
+        adapter_of("rekognition", address, **{"api_key": SecretStr(KEY), **more})
