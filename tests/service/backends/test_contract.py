@@ -9,7 +9,7 @@ import pytest
 
 from lightmeter.errors import SettingsError
 from lightmeter.models.response import Entries
-from lightmeter.models.vocabulary import FEATURES
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.backends.registry import BUILTIN, load, names
 
@@ -41,7 +41,7 @@ def test_says_who_it_is(backend):
     assert backend.name == backend.name.lower()
     assert isinstance(backend.features, frozenset)
     assert backend.features
-    assert backend.features <= set(FEATURES)
+    assert backend.features <= {*FEATURES, *EXTRA_FEATURES}
 
 
 def test_every_odd_picture_is_answered(backend, odd_pictures, options):
