@@ -60,7 +60,11 @@ def test_published_prices():
 def test_local_back_ends_have_prices():
     """Back ends without a provider charge like one, and are no defaults of the hosted service."""
     local = {name: dict(RATES.rates[name]) for name in RATES.local}
-    assert local == {"palette": {"colors": 200}, "imagenet": {"embeddings": 100, "tags": 150}, "opennsfw": {"nsfw": 150}}
+    assert local == {
+        "palette": {"colors": 200},
+        "imagenet": {"embeddings": 100, "tags": 150},
+        "opennsfw": {"nsfw": 150},
+    }
     assert not set(RATES.local) & set(RATES.defaults)
 
 

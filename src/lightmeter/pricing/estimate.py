@@ -13,6 +13,7 @@ from typing import Final
 
 from lightmeter.media.facts import MediaKind
 from lightmeter.media.sampling import duration_of, frame_count
+from lightmeter.models.vocabulary import EXTRA_FEATURES
 from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, pairs, per_image, request_price
 
 __all__ = ["CreditRange", "FrameRange", "advice", "estimate_item", "frames_of", "price_range"]
@@ -188,7 +189,7 @@ def _savings(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Pairs that fit into the credit that rounding up already takes, in one sentence."""
+    """Pairs that fit into the credit that rounding up already takes, in one sentence; no extensions of the contract."""
     total = _price(rates, active)
     unused = _rounded(total) * MILLICREDITS - total
     kinds = {backend in rates.local for backend, _ in active}
@@ -197,6 +198,7 @@ def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
         for backend, prices in sorted(rates.rates.items())
         for feature, price in sorted(prices.items())
         if (backend in rates.local) in kinds and (backend, feature) not in active and price <= unused
+        if feature not in EXTRA_FEATURES
     ]
     if not fitting:
         return []
@@ -215,7 +217,8 @@ def _dearer(rates: RateTable, active: Sequence[tuple[str, str]], features: Seque
     kinds = {backend in rates.local for backend in chosen}
     added = []
     for backend, prices in rates.rates.items():
-        more = sum(price for feature, price in prices.items() if not features or feature in features)
+        asked = features or [feature for feature in prices if feature not in EXTRA_FEATURES]
+        more = sum(price for feature, price in prices.items() if feature in asked)
         if backend not in chosen and (backend in rates.local) in kinds and _rounded(total + more) > _rounded(total) > 0:
             added.append((more, backend))
     return [

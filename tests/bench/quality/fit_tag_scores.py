@@ -38,7 +38,7 @@ def logistic(features: NDArray[np.float64], right: NDArray[np.float64]) -> NDArr
         slope = features.T @ (guess - right) + RIDGE * weights
         bend = (features * (guess * (1 - guess))[:, None]).T @ features + RIDGE * np.eye(len(weights))
         step = np.linalg.solve(bend, slope)
-        while loss(weights - step) > loss(weights) and np.abs(step).max() > 1e-9:  # noqa: PLR2004
+        while loss(weights - step) > loss(weights) and np.abs(step).max() > 1e-9:
             step = step / 2
         weights = weights - step
     return weights

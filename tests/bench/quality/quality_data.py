@@ -88,5 +88,7 @@ def reliability(scores: NDArray[np.float64], right: NDArray[np.bool_], edges: Se
         band = (scores >= low) & ((scores < high) | ((high == edges[-1]) & (scores <= high)))
         if band.any():
             claimed, share = scores[band].mean(), right[band].mean()
-            rows.append([f"{low:.2f}-{high:.2f}", band.sum(), f"{claimed:.3f}", f"{share:.3f}", f"{share - claimed:+.3f}"])
+            rows.append(
+                [f"{low:.2f}-{high:.2f}", band.sum(), f"{claimed:.3f}", f"{share:.3f}", f"{share - claimed:+.3f}"]
+            )
     return rows

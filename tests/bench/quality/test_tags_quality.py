@@ -100,7 +100,13 @@ def test_scores_are_the_share_of_right_tags(measured):
     single = np.array([tag not in GROUPS for tag in found.names])
     head = ["band", "tags", "score", "right", "difference"]
     for title, which in (("all", single | ~single), ("single classes", single), ("general words", ~single)):
-        print(table(f"{name}: {title}", head, reliability(found.scores[:, which].ravel(), found.right[:, which].ravel(), BANDS)))
+        print(
+            table(
+                f"{name}: {title}",
+                head,
+                reliability(found.scores[:, which].ravel(), found.right[:, which].ravel(), BANDS),
+            )
+        )
     used = found.scores >= LEAST_SCORE
     assert found.scores[used].mean() == pytest.approx(found.right[used].mean(), abs=0.05)
 

@@ -132,7 +132,7 @@ def _add_layers(graph: _Graph, variant: Variant) -> None:
 
 
 def build_graph(weights: Mapping[str, NDArray[Any]], variant: Variant) -> bytes:
-    """Build the graph: uint8 pictures (n, side, side, 3) in, float32 probabilities (n, 1000) and features (n, 1280) out.
+    """Build the graph: uint8 pictures (n, side, side, 3) in; float32 probabilities (n, 1000), features (n, 1280) out.
 
     A caller that asks for one output does not pay for the other.
 
@@ -147,7 +147,7 @@ def build_graph(weights: Mapping[str, NDArray[Any]], variant: Variant) -> bytes:
         BackendError: a weight is missing or its shape does not fit.
     """
     graph = _Graph(weights)
-    pictures = ["n", variant.side, variant.side, 3]
+    pictures: list[str | int | None] = ["n", variant.side, variant.side, 3]
     try:
         _add_layers(graph, variant)
         model = helper.make_model(

@@ -84,9 +84,9 @@ class ImageNet:
     wrong top tags                        6 %        -
     ================================  =======  =======
 
-    Right were, by score: .05-.20 11 %, .20-.40 22 %, .40-.60 37 %, .60-.80 71 %, .80-.90 76 %, .90-.95 87 %, .95-.98 and
-    above 100 %; the bands hold 436, 122, 63, 66, 29, 23, 27 and 51 tags, so that a band may be off by .1 by chance. Of 53
-    photographs of things that it knows, the best class was right for 77 %, one of the five best for 87 %.
+    Right were, by score: .05-.20 11 %, .20-.40 22 %, .40-.60 37 %, .60-.80 71 %, .80-.90 76 %, .90-.95 87 %, .95-.98
+    and above 100 %; the bands hold 436, 122, 63, 66, 29, 23, 27 and 51 tags, so a band may be off by .1 by chance. Of
+    53 photographs of things that it knows, the best class was right for 77 %, one of the five best for 87 %.
 
     Embeddings are the 1280 averaged features of the last layer, scaled to unit length: pictures that look alike have
     vectors with a large dot product.

@@ -53,6 +53,7 @@ The 1000 classes have no person, so a picture of one is answered with the neares
 most pictures of people. Shoes, bags, helmets, jeans and sunglasses stay: they are seen for themselves.
 """
 
+
 def _indices(parts: Iterable[range | int]) -> frozenset[int]:
     return frozenset(chain.from_iterable([part] if isinstance(part, int) else part for part in parts))
 

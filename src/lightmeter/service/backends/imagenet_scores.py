@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["CLASS_CURVE", "GROUP_CURVE", "Curve", "TagTable"]
+
+Scores: TypeAlias = NDArray[np.float64]
 
 _LEAST: Final = 1e-6
 """Probabilities are kept this far from 0 and 1: the logarithm of the odds has no value there."""
@@ -39,7 +41,9 @@ class Curve:
     size: float
     intercept: float
 
-    def scores(self, probabilities: NDArray[np.floating[Any]], classes: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    def scores(
+        self, probabilities: NDArray[np.floating[Any]], classes: NDArray[np.integer[Any]]
+    ) -> NDArray[np.float64]:
         """Turn summed probabilities (0 to 1) into scores (0 to 1).
 
         Args:
@@ -48,7 +52,7 @@ class Curve:
         """
         kept = np.clip(probabilities.astype(np.float64), _LEAST, 1 - _LEAST)
         odds = self.slope * np.log(kept / (1 - kept)) + self.size * np.log(classes) + self.intercept
-        scores: NDArray[np.float64] = 1 / (1 + np.exp(-odds))
+        scores: Scores = 1 / (1 + np.exp(-odds))
         return scores
 
 
@@ -57,8 +61,8 @@ CLASS_CURVE: Final = Curve(slope=1.103, size=0.0, intercept=-0.021)
 GROUP_CURVE: Final = Curve(slope=1.627, size=-0.513, intercept=3.579)
 """For general words.
 
-Both were fitted by `tests/bench/quality/fit_tag_scores.py` on the 565 pictures of `tests/bench/quality/labels/tags_fit.csv`
-(243 photographs of the Debian package `gcompris-qt-data` 3.1-2, 322 cut-out photographs of `tuxpaint-stamps-default`
+Both were fitted by `tests/bench/quality/fit_tag_scores.py` on the 565 pictures of `labels/tags_fit.csv` beside it (243
+photographs of the Debian package `gcompris-qt-data` 3.1-2, 322 cut-out photographs of `tuxpaint-stamps-default`
 2022.06.04-1). `tests/bench/quality/test_tags_quality.py` measures them on 134 photographs of ten other packages.
 """
 
@@ -98,7 +102,7 @@ class TagTable:
         # Not a matrix product: BLAS would wake its own threads for it and take them from the models.
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 
-    def scores(self, classes: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    def scores(self, classes: NDArray[np.floating[Any]]) -> Scores:
         """Score each tag, 0 to 1; a more general tag never scores less than a more specific one.
 
         Args:
