@@ -1,4 +1,4 @@
-"""Pictures with known contents, for measuring what the back ends see: where they lie, and what was written down of them.
+"""Pictures with known contents, for measuring what the back ends see: where they lie, and what is known of them.
 
 The pictures come out of packages (`labels/packages.csv`) and are never kept in this repository; the labels are. One
 CSV file for each feature and use: `package`, `file` (path inside the unpacked package) and what is true of the picture.
@@ -11,6 +11,7 @@ import csv
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,11 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> 
     return "\n".join(["", title, lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
+def show(text: str) -> None:
+    """Print a table of results; pytest shows it with `-s`."""
+    print(text)  # noqa: T201 (the figures are what a benchmark is for)
+
+
 def reliability(scores: NDArray[np.float64], right: NDArray[np.bool_], edges: Sequence[float]) -> list[list[object]]:
     """Say for each band of scores how many there are, what they claim on average, and how many are right.
 
@@ -84,7 +90,7 @@ def reliability(scores: NDArray[np.float64], right: NDArray[np.bool_], edges: Se
         edges: Borders of the bands, rising; the last band takes in its upper border.
     """
     rows: list[list[object]] = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         band = (scores >= low) & ((scores < high) | ((high == edges[-1]) & (scores <= high)))
         if band.any():
             claimed, share = scores[band].mean(), right[band].mean()

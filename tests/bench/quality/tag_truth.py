@@ -1,7 +1,7 @@
 """What the tags of a picture are held against, for the benchmark of tags and for the fit of their scores.
 
-Labels name what is in a picture (`squirrel;fox squirrel`). A tag is right if it is one of these words, or a more general
-tag of one (`mammal`, `animal`). Words are strict for species and kinds: a near miss is wrong.
+Labels name what is in a picture (`squirrel;fox squirrel`). A tag is right if it is one of these words, or a more
+general tag of one (`mammal`, `animal`). Words are strict for species and kinds: a near miss is wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the tags of the back end `imagenet` are worth, on pictures that nothing was fitted on.
 
-Run as `make bench BENCH=tests/bench/quality`, after `python tests/bench/quality/fetch.py`. Prints, for 134 photographs of
-ten packages (`labels/tags_test.csv`, judged by eye) and for the 565 that the scores were fitted on:
+Run as `make bench BENCH=tests/bench/quality`, after `python tests/bench/quality/fetch.py`. Prints, for 134 photographs
+of eleven packages (`labels/tags_test.csv`, judged by eye) and for the 565 that the scores were fitted on:
 
 - how many pictures get no tag at the default `tag_score` of 0.9;
 - how often the top tag is wrong, of those pictures that get one;
@@ -10,8 +10,8 @@ ten packages (`labels/tags_test.csv`, judged by eye) and for the 565 that the sc
 - for how many of the pictures that show something the model knows the best or one of the five best classes is right;
 - how often tags of a score are right, by bands of scores.
 
-Beside them stand the figures of the model before (EfficientNet-Lite0, odds of a tag raised 27-fold), measured once on the
-same 134 pictures with the same labels.
+Beside them stand the figures of the model before (EfficientNet-Lite0, odds of a tag raised 27-fold), measured once on
+the same 134 pictures with the same labels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from quality_data import labelled, reliability, table
+from quality_data import labelled, reliability, show, table
 from tag_truth import class_probabilities, right_tags
 
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
@@ -89,8 +89,7 @@ def test_tags_of_090_are_right(measured):
         ["best class right, where the model knows one", f"{ranked[:, 0].mean():.3f} of {known.sum()}"],
         ["one of five best classes right", f"{ranked[:, :5].any(1).mean():.3f}"],
     ]
-    print(table(name, ["figure", "now"], rows))
-    print(BEFORE if name == "tags_test" else "")
+    show(table(name, ["figure", "now"], rows) + (BEFORE if name == "tags_test" else ""))
     assert top.mean() >= 0.9
 
 
@@ -100,13 +99,8 @@ def test_scores_are_the_share_of_right_tags(measured):
     single = np.array([tag not in GROUPS for tag in found.names])
     head = ["band", "tags", "score", "right", "difference"]
     for title, which in (("all", single | ~single), ("single classes", single), ("general words", ~single)):
-        print(
-            table(
-                f"{name}: {title}",
-                head,
-                reliability(found.scores[:, which].ravel(), found.right[:, which].ravel(), BANDS),
-            )
-        )
+        bands = reliability(found.scores[:, which].ravel(), found.right[:, which].ravel(), BANDS)
+        show(table(f"{name}: {title}", head, bands))
     used = found.scores >= LEAST_SCORE
     assert found.scores[used].mean() == pytest.approx(found.right[used].mean(), abs=0.05)
 

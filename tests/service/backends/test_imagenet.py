@@ -70,7 +70,7 @@ def test_what_is_called_a_group_is_a_tag(backend, options, photo):
 
 
 def test_embeddings_come_only_when_named(backend, options, photo):
-    """Named alone, embeddings come without tags: a unit vector, the same for the same picture, with its model's name."""
+    """Named alone, embeddings come without tags: a unit vector, alike for like pictures, with its model's name."""
     first, again, other = (
         entries
         for name in ("coffee.jpg", "coffee.jpg", "macaw.jpg")
