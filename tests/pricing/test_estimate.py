@@ -199,7 +199,7 @@ def test_advice_on_the_shipped_table():
     assert advice(default_rates(), ["palette"], []) == [
         (
             "Adding any one of imagenet tags (0.15), logos brands (0.2), opennsfw nsfw (0.15), rapidocr brands (0.2), "
-            "rapidocr texts (0.2) costs nothing more where each image is rounded up: 0.2 is charged as 1 credit."
+            "rapidocr texts (0.2), template descriptions (0.1) costs nothing more where each image is rounded up: 0.2 is charged as 1 credit."
         )
     ]
 
