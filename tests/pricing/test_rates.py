@@ -60,7 +60,13 @@ def test_published_prices():
 def test_local_back_ends_have_prices():
     """Back ends without a provider charge like one, and are no defaults of the hosted service."""
     local = {name: dict(RATES.rates[name]) for name in RATES.local}
-    assert local == {"palette": {"colors": 200}, "imagenet": {"tags": 150}, "opennsfw": {"nsfw": 150}}
+    assert local == {
+        "centerface": {"faces": 200, "tags": 100},
+        "imagenet": {"tags": 150},
+        "nsfwjs": {"nsfw": 150},
+        "opennsfw": {"nsfw": 150},
+        "palette": {"colors": 200},
+    }
     assert not set(RATES.local) & set(RATES.defaults)
 
 

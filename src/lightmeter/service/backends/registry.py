@@ -16,7 +16,9 @@ GROUP: Final = "lightmeter.backends"
 """Entry point group: `name = "package.module:Class"`, where Class() satisfies the `Backend` protocol."""
 
 BUILTIN: Final = {
+    "centerface": "lightmeter.service.backends.centerface:CenterFace",
     "imagenet": "lightmeter.service.backends.imagenet:ImageNet",
+    "nsfwjs": "lightmeter.service.backends.nsfwjs:NsfwJs",
     "opennsfw": "lightmeter.service.backends.opennsfw:OpenNsfw",
     "palette": "lightmeter.service.backends.palette:Palette",
 }
