@@ -198,7 +198,8 @@ def test_advice_on_the_shipped_table():
     """With one local back end chosen, a second one costs nothing more."""
     assert advice(default_rates(), ["palette"], []) == [
         (
-            "Adding any one of imagenet tags (0.15), opennsfw nsfw (0.15) costs nothing more "
+            "Adding any one of centerface faces (0.2), centerface tags (0.1), imagenet tags (0.15), "
+            "nsfwjs nsfw (0.15), opennsfw nsfw (0.15) costs nothing more "
             "where each image is rounded up: 0.2 is charged as 1 credit."
         )
     ]
