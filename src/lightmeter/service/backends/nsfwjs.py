@@ -23,7 +23,8 @@ POSSIBLE is no verdict but asks for somebody to look: on harmless pictures, most
 stays below .9.
 
 It knows nothing of violence, weapons, drugs or hate, and answers no label for them. How much of what is unsafe it
-finds was not measured here: only false alarms were (`tests/bench/quality/test_nsfw_quality.py`).
+finds was not measured here: only false alarms were (`tests/bench/quality/test_nsfw_quality.py`). Of 378 harmless
+pictures 2 were rated above .5 as adult and none as racy, where `opennsfw` had 4; both sources had 1 of them.
 """
 
 from __future__ import annotations

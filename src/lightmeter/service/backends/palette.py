@@ -8,7 +8,9 @@ union stays narrow; and a colour is said to cover only pixels that look like it.
 What it cannot do: name colours in words, tell an object from its background, or undo a colour cast. Smooth gradients
 have no dominant colour: what is answered stands for the steps of one.
 
-Measured by `tests/bench/quality/test_colors_quality.py`, which compares it with k-means in CIELAB and median cut.
+Measured by `tests/bench/quality/test_colors_quality.py` on 92 pictures: the pixels are 5.3 CIEDE2000 from the nearest
+colour on average (k-means in CIELAB 4.7, median cut 5.6); of the colours that claim 5 % or more, 8 % cover less than
+a third of that within 5 CIEDE2000 (24 and 35 %).
 """
 
 from __future__ import annotations
