@@ -60,9 +60,16 @@ def test_published_prices():
 def test_local_back_ends_have_prices():
     """Back ends without a provider charge like one, and are no defaults of the hosted service."""
     local = {name: dict(RATES.rates[name]) for name in RATES.local}
-    known = {"palette": {"colors": 200}, "imagenet": {"embeddings": 100, "tags": 150}, "opennsfw": {"nsfw": 150}}
-    assert local.items() >= known.items()
-    assert (local["rapidocr"], local["logos"]) == ({"brands": 200, "texts": 200}, {"brands": 200})
+    assert local == {
+        "centerface": {"faces": 200, "tags": 100},
+        "imagenet": {"embeddings": 100, "tags": 150},
+        "logos": {"brands": 200},
+        "nsfwjs": {"nsfw": 150},
+        "opennsfw": {"nsfw": 150},
+        "palette": {"colors": 200},
+        "rapidocr": {"brands": 200, "texts": 200},
+        "template": {"descriptions": 100},
+    }
     assert not set(RATES.local) & set(RATES.defaults)
 
 

@@ -210,16 +210,17 @@ async def test_very_long_queries_get_the_same_text(caller, length):
 
 
 async def test_all_local_back_ends_answer_together(calling, full_service, site):
-    """Tags, colours and moderation of one photo, each with its source; priced by the table."""
+    """Tags, colours, faces and moderation of one photo, each with its source; priced by the table."""
     caller = await calling(full_service)
-    body = (await caller.ask(url=site.url("media/chelsea.jpg"), tag_score=0.1)).body
+    body = (await caller.ask(url=site.url("media/astronaut.jpg"), tag_score=0.1)).body
     (asset,) = body["all"]["assets"]
-    assert {tag["source"] for tags in asset["tags"].values() for tag in tags} == {"imagenet"}
-    assert {entry["source"] for entry in asset["nsfw"]} == {"opennsfw"}
-    assert {entry["label"] for entry in asset["nsfw"]} >= {"sfw", "nsfw"}
+    assert {tag["source"] for tags in asset["tags"].values() for tag in tags} == {"centerface", "imagenet"}
+    assert {entry["source"] for entry in asset["nsfw"]} == {"nsfwjs", "opennsfw"}
+    assert {entry["label"] for entry in asset["nsfw"]} >= {"sfw", "nsfw", "adult", "racy"}
+    assert [face["source"] for face in asset["faces"]] == ["centerface"]
     assert asset["colors"]
     assert all(tag["name"] == name for name, tags in asset["tags"].items() for tag in tags)
-    assert body["credits_paid"] == 1  # 0.15 + 0.15 + 0.2, rounded up
+    assert body["credits_paid"] == 1  # 0.1 + 0.2 + 0.15 + 0.15 + 0.15 + 0.2, rounded up
 
 
 async def test_tags_below_the_score_are_left_out(calling, full_service, site):

@@ -96,7 +96,7 @@ async def test_back_ends_are_told_with_prices_and_reasons(caller):
         "local": True,
         "available": True,
         "reason": None,
-        "model": "clustering in Oklab, no model",
+        "model": "k-means in Oklab, medoids",
         "licence": "Apache-2.0",
         "alias_of": None,
     }
@@ -116,4 +116,6 @@ async def test_what_is_told_to_be_available_is_what_answers(calling, full_servic
     assert set(available) >= {"imagenet", "opennsfw", "palette", "template"}
     assert available == [offer["name"] for offer in offers[: len(available)]]
     body = (await caller.ask(file=encoded(), backend=available)).body
-    assert (body["all"]["errors"], body["credits_paid"]) == ([], 1)
+    listed = {offer["name"]: offer["features"] for offer in offers}
+    exact = sum(price for name in available for feature, price in listed[name].items() if feature in FEATURES)
+    assert (body["all"]["errors"], body["credits_paid"]) == ([], ceil(round(exact, 3)))

@@ -96,7 +96,7 @@ class TestInABrowser:
             hexes = await tab.value("document.querySelector('#palette').innerText")
             assert len(re.findall(r"#[0-9a-f]{6} \d+ %", hexes)) >= 3
             assert await tab.value("document.querySelectorAll('.strip i')[0].getBoundingClientRect().width") > 10
-            assert await tab.value("document.querySelectorAll('#nsfw [role=meter]').length") == 2
+            assert await tab.value("document.querySelectorAll('#nsfw [role=meter]').length") == 4
             assert await tab.value("document.querySelector('#credits_paid').innerText") == "1 credit paid"
             assert await tab.value("document.querySelector('#credits').innerText") == "99 credits left"
             assert json.loads(await tab.value("document.querySelector('#raw').textContent"))["credits_paid"] == 1

@@ -1,36 +1,53 @@
 """The dominant colours of a picture, from its pixels alone: no model, no randomness, a few milliseconds.
 
 A picture is sampled on a jittered grid (colours stay exact, regular patterns do not alias), binned, and
-clustered in Oklab, where a distance means about the same difference to the eye everywhere.
+clustered in Oklab, where a distance means about the same difference to the eye everywhere. A cluster is named by a
+colour that occurs in the picture, its medoid, never by a mean that may occur nowhere; clusters merge only while their
+union stays narrow; and a colour is said to cover only pixels that look like it.
+
+What it cannot do: name colours in words, tell an object from its background, or undo a colour cast. Smooth gradients
+have no dominant colour: what is answered stands for the steps of one.
+
+Measured by `tests/bench/quality/test_colors_quality.py` on 92 pictures: the pixels are 5.3 CIEDE2000 from the nearest
+colour on average (k-means in CIELAB 4.7, median cut 5.6); of the colours that claim 5 % or more, 8 % cover less than
+a third of that within 5 CIEDE2000 (24 and 35 %).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.media.oklab import oklab_to_srgb, srgb_to_oklab
+from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.models.response import Color, Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions
 
 __all__ = ["MAX_COLORS", "Palette", "dominant_colors"]
 
 Floats: TypeAlias = NDArray[np.float64]
+Members: TypeAlias = NDArray[np.intp]
 
 MAX_COLORS: Final = 8
 """Most entries for one picture."""
 
 _GRID: Final = 128
 """Samples along each side; 16,384 in all put the error of a share near 0.4 % (one standard deviation)."""
-_CLUSTERS: Final = 16
-"""Clusters before near ones are merged: twice the entries that may be left."""
+_CLUSTERS: Final = 12
+"""Clusters before near ones are merged: half as many again as the entries that may be left."""
 _ROUNDS: Final = 12
 """Lloyd rounds at most; shares move by less than a percent after about eight."""
-_NEAR: Final = 0.1
-"""Oklab distance below which two colours go by one name (a just noticeable difference is about 0.02)."""
+_NEAR: Final = 0.06
+"""Oklab distance up to which a colour may stand for another (a just noticeable difference is about 0.02)."""
+_WIDE: Final = 0.03
+"""Mean Oklab distance to its medoid beyond which no cluster grows by merging."""
+_FAR: Final = 0.05
+"""Oklab distance beyond which a member pulls at the medoid no harder."""
+_CANDIDATES: Final = 64
+"""Members tried as a medoid, the commonest of a cluster; all of them would be slow for noise."""
 _LEAST_SHARE: Final = 0.005
 """Smaller clusters are edges and noise, unless the picture has nothing else."""
 _CHROMA_WEIGHT: Final = 2.0
@@ -51,19 +68,34 @@ def _jittered(length: int, offset: float) -> NDArray[np.intp]:
     return np.minimum(((strata + jitter) * length / _GRID).astype(np.intp), length - 1)
 
 
-def _histogram(picture: RGB) -> tuple[Floats, Floats]:
-    """Bin the samples by the upper five bits of each channel.
+@dataclass(frozen=True, slots=True)
+class _Bins:
+    """The samples of a picture by the upper five bits of each channel, without the bins that are empty.
 
-    Returns:
-        The mean Oklab colour `(n, 3)` and the share `(n,)` of each bin that is not empty.
+    Attributes:
+        colors: Mean Oklab colour `(n, 3)`.
+        shares: Share of the samples `(n,)`.
+        members: For each bin the sample nearest to its mean, as sRGB `(n, 3)`.
     """
+
+    colors: Floats
+    shares: Floats
+    members: RGB
+
+
+def _binned(picture: RGB) -> _Bins:
     height, width = picture.shape[:2]
     sample = picture[np.ix_(_jittered(height, 0.0), _jittered(width, 0.5))].reshape(-1, 3)
     keys = (sample >> 3).astype(np.int64) @ np.array([1024, 32, 1])
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     sums = [np.bincount(inverse, weights=sample[:, channel], minlength=len(counts)) for channel in range(3)]
+    means = np.stack(sums, axis=1) / counts[:, None]
+    away = ((sample - means[inverse]) ** 2).sum(axis=1)
+    # By bin, then by distance: the first of each bin is its nearest sample.
+    order = np.lexsort((away, inverse))
+    nearest = order[np.cumsum(counts) - counts]
     # Averaged as sRGB: inside a bin, eight levels wide, the curve is straight enough.
-    return srgb_to_oklab(np.stack(sums, axis=1) / (counts[:, None] * 255.0)), counts / len(sample)
+    return _Bins(srgb_to_oklab(means / 255.0), counts / len(sample), sample[nearest])
 
 
 def _squared_distances(points: Floats, centers: Floats) -> Floats:
@@ -88,8 +120,8 @@ def _seeds(points: Floats, shares: Floats) -> Floats:
     return points[chosen]
 
 
-def _cluster(points: Floats, shares: Floats) -> tuple[Floats, Floats]:
-    """Weighted k-means: centres `(k, 3)` and their shares `(k,)`, empty clusters left out."""
+def _cluster(points: Floats, shares: Floats) -> list[Members]:
+    """Weighted k-means: for each cluster that is not empty, the indices of its points."""
     centers = _seeds(points, shares)
     owner = np.zeros(len(points), dtype=np.intp)
     for turn in range(_ROUNDS):
@@ -101,23 +133,52 @@ def _cluster(points: Floats, shares: Floats) -> tuple[Floats, Floats]:
         for axis in range(3):
             total = np.bincount(owner, weights=shares * points[:, axis], minlength=len(centers))
             centers[:, axis] = np.where(weight > 0, total / np.maximum(weight, 1e-12), centers[:, axis])
-    held: Floats = np.bincount(owner, weights=shares, minlength=len(centers)).astype(np.float64)
-    return centers[held > 0], held[held > 0]
+    clusters = [np.flatnonzero(owner == index) for index in range(len(centers))]
+    return [members for members in clusters if members.size]
 
 
-def _merge(centers: Floats, shares: Floats) -> tuple[Floats, Floats]:
-    """Join the nearest two centres, weighted, until all are at least `_NEAR` apart."""
-    while len(centers) > 1:
-        squared = _squared_distances(centers, centers)
-        np.fill_diagonal(squared, np.inf)
-        first, second = divmod(int(np.argmin(squared)), len(centers))
-        if squared[first, second] >= _NEAR**2:
+def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, float]:
+    """The member that stands for a cluster, and how wide the cluster is around it.
+
+    It is the one with the least sum of distances to the others, of which none counts for more than `_FAR`: colours
+    that it cannot stand for anyway do not pull at it. Only the `_CANDIDATES` commonest members are tried.
+
+    Returns:
+        Its index, and the mean of those distances.
+    """
+    common = members[np.argsort(-shares[members], kind="stable")[:_CANDIDATES]]
+    apart = np.minimum(np.sqrt(_squared_distances(points[common], points[members])), _FAR)
+    widths = apart @ shares[members] / shares[members].sum()
+    best = int(np.argmin(widths))
+    return int(common[best]), float(widths[best])
+
+
+def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
+    """Join the nearest two clusters, again and again, while they are near and their union is narrow.
+
+    Returns:
+        The medoid of each cluster that is left.
+    """
+    clusters = list(clusters)
+    medoids = np.array([_medoid(points, shares, members)[0] for members in clusters])
+    apart = _squared_distances(points[medoids], points[medoids])
+    np.fill_diagonal(apart, np.inf)
+    while len(clusters) > 1:
+        first, second = sorted(divmod(int(np.argmin(apart)), len(clusters)))
+        if apart[first, second] >= _NEAR**2:
             break
-        joint = shares[first] + shares[second]
-        centers[first] = (centers[first] * shares[first] + centers[second] * shares[second]) / joint
-        shares[first] = joint
-        centers, shares = np.delete(centers, second, axis=0), np.delete(shares, second)
-    return centers, shares
+        joint = np.concatenate([clusters[first], clusters[second]])
+        medoid, width = _medoid(points, shares, joint)
+        if width > _WIDE:
+            apart[first, second] = apart[second, first] = np.inf
+            continue
+        clusters[first], medoids[first] = joint, medoid
+        del clusters[second]
+        medoids = np.delete(medoids, second)
+        apart = np.delete(np.delete(apart, second, axis=0), second, axis=1)
+        apart[first] = apart[:, first] = _squared_distances(points[medoids], points[[medoid]])[:, 0]
+        apart[first, first] = np.inf
+    return medoids
 
 
 def _prominence(centers: Floats, shares: Floats) -> Floats:
@@ -128,7 +189,7 @@ def _prominence(centers: Floats, shares: Floats) -> Floats:
     area. The formula is our own.
     """
     chroma = np.hypot(centers[:, 1], centers[:, 2]) / _FULL_CHROMA
-    contrast = np.minimum(np.linalg.norm(centers - shares @ centers, axis=1), 1)
+    contrast = np.minimum(np.linalg.norm(centers - shares @ centers / shares.sum(), axis=1), 1)
     weighted = shares * (1 + _CHROMA_WEIGHT * chroma + _CONTRAST_WEIGHT * contrast)
     prominence: Floats = weighted / weighted.sum()
     return prominence
@@ -142,19 +203,23 @@ def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
         source: What the entries name as their source.
 
     Returns:
-        One to `MAX_COLORS` colours, no two nearer than an Oklab distance of about 0.1. `pixel_fraction` is
-        the share of the picture's pixels nearest to the colour, `score` its prominence; each adds up to at
-        most 1.
+        One to `MAX_COLORS` colours, each of which occurs in the picture. `pixel_fraction` is the share of the
+        picture's pixels that are nearest to the colour and within an Oklab distance of 0.06; `score` is its
+        prominence; each adds up to at most 1.
     """
-    centers, shares = _merge(*_cluster(*_histogram(picture)))
-    scores = _prominence(centers, shares)
+    bins = _binned(picture)
+    medoids = _merge(bins.colors, bins.shares, _cluster(bins.colors, bins.shares))
+    squared = _squared_distances(bins.colors, bins.colors[medoids])
+    owner = np.argmin(squared, axis=1)
+    alike = squared[np.arange(len(owner)), owner] <= _NEAR**2
+    shares: Floats = np.bincount(owner[alike], weights=bins.shares[alike], minlength=len(medoids)).astype(np.float64)
+    scores = _prominence(bins.colors[medoids], shares)
     large = (shares >= _LEAST_SHARE) | (shares == shares.max())
-    channels = np.rint(oklab_to_srgb(centers) * 255).astype(int)
     # A stable sort, ties by share: the same picture gives the same bytes everywhere.
     order = np.lexsort((-shares, -scores))
     colors = []
     for index in order[large[order]][:MAX_COLORS]:
-        red, green, blue = (int(channel) for channel in channels[index])
+        red, green, blue = (int(channel) for channel in bins.members[medoids[index]])
         colors.append(
             Color(
                 hex=f"#{red:02x}{green:02x}{blue:02x}",
@@ -175,7 +240,7 @@ class Palette:
 
     name = "palette"
     features = frozenset({"colors"})
-    model = "clustering in Oklab, no model"
+    model = "k-means in Oklab, medoids"
     licence = "Apache-2.0"
 
     def warm(self) -> None:

