@@ -128,6 +128,9 @@ async def test_a_second_question_that_fails_is_the_end_of_it(asking, fault, post
     run, service, _ = await asking(service, rows=2)
     assert (len(service.second), service.charged) == (posts, charged)
     assert set(by_number(run, "error").values()) == {f'the answer: "count" is a required property. {said}'}
+    doubted = [step for step in run.next_steps() if step.startswith("in doubt")]
+    assert all("--sole-spender, if nobody else spends" in step for step in doubted)
+    assert len(doubted) == (fault == "drop")
     summary = run.summary()
     assert (summary.counts["ok"], summary.paid + summary.held) == (2, charged)
 
