@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import apsw
@@ -15,6 +16,8 @@ from lightmeter.journal.items import Retry
 from lightmeter.journal.retries import RetryRow, add_retries
 from lightmeter.journal.schema import VERSION
 from lightmeter.journal.store import Journal, reading
+from lightmeter.pipeline.api import begin, resuming
+from lightmeter.pipeline.export import export
 
 BAD = '{"what": "x"}'
 
@@ -125,6 +128,9 @@ async def test_a_second_question_that_fails_is_the_end_of_it(asking, fault, post
     run, service, _ = await asking(service, rows=2)
     assert (len(service.second), service.charged) == (posts, charged)
     assert set(by_number(run, "error").values()) == {f'the answer: "count" is a required property. {said}'}
+    doubted = [step for step in run.next_steps() if step.startswith("in doubt")]
+    assert all("--sole-spender, if nobody else spends" in step for step in doubted)
+    assert len(doubted) == (fault == "drop")
     summary = run.summary()
     assert (summary.counts["ok"], summary.paid + summary.held) == (2, charged)
 
@@ -178,6 +184,24 @@ async def test_a_prompt_longer_than_a_block_is_in_the_price(asking):
     assert (plan.price_per_image_milli, plan.retry_per_image_milli) == (2000, 2000)
     assert (plan.credits.low, plan.credits.high) == (4, 8)
     assert agrees(run, service).paid == 8
+
+
+async def test_shards_of_a_flow_ask_again_about_their_own_rows(tmp_path):
+    """A flow hands the question on like any option; each shard asks again about its rows, and no other does."""
+    service, out = Describer(says([BAD], [good()])), tmp_path / "out"
+    (tmp_path / "urls.txt").write_text("".join(f"http://pictures.example/{row}.jpg\n" for row in range(4)))
+    (tmp_path / "product.json").write_text(json.dumps(QUESTION))
+    how = {"features": ["descriptions"], "backends": ["gemini"], "precheck": False}
+    async with serving(service) as base_url:
+        ask = str(tmp_path / "product.json")
+        await begin(str(tmp_path / "urls.txt"), str(out), **how, base_url=base_url, ask=ask)
+        for rows in ((0, 1), (2, 3)):
+            async for _ in resuming(out, rows=rows, tables=False):
+                pass
+            assert {number_of(post.urls[0]) for post in service.second} == set(range(rows[1] + 1))
+    export(out)
+    assert set(by_number(lm.open(out), "what").values()) == {"a cup"}
+    assert agrees(lm.open(out), service).paid == 8
 
 
 def test_the_journal_itself_refuses_a_second_retry(tmp_path):

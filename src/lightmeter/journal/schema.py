@@ -59,8 +59,8 @@ CREATE TABLE IF NOT EXISTS answer_retries (
     submission_id INTEGER REFERENCES submissions,
     reason TEXT                        -- why it was not asked about again, as far as is known
 ) STRICT;
-CREATE INDEX IF NOT EXISTS answer_retries_by_submission ON answer_retries (submission_id)
-    WHERE submission_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS answer_retries_by_submission
+    ON answer_retries (submission_id) WHERE submission_id IS NOT NULL;
 """
 
 _TO: Final = {

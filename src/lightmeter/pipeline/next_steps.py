@@ -44,7 +44,7 @@ def next_steps(folder: Path) -> list[str]:
         return [f"a process is running it now; to see how far it is: lightmeter status {_quoted(folder)}"]
     with reading(folder) as db:
         counts = count_by_status(db)
-        steps = [*_open_requests(db, folder), *_waiting_rows(counts, folder), *_over_budget(db, header, folder)]
+        steps = [*_open_requests(db, header, folder), *_waiting_rows(counts, folder), *_over_budget(db, header, folder)]
         steps += [*_failed_rows(counts, folder), *_waiting_retries(db, folder)]
     if not Dataset(folder).parts("assets") and not counts["pending"]:
         steps.append(f"the tables are not written: lightmeter rebuild {_quoted(folder)}")
@@ -69,7 +69,13 @@ def _is_running(folder: Path) -> bool:
     return False
 
 
-def _open_requests(db: apsw.Connection, folder: Path) -> Iterator[str]:
+def _trust(db: apsw.Connection, header: Header) -> str:
+    """What the balance needs to tell of requests that it left ambiguous: that nobody else spends."""
+    ((ambiguous,),) = db.execute("SELECT count(*) FROM submissions WHERE state = 'ambiguous'")
+    return " --sole-spender, if nobody else spends" if ambiguous and not header.options.sole_spender else ""
+
+
+def _open_requests(db: apsw.Connection, header: Header, folder: Path) -> Iterator[str]:
     """Requests that were acknowledged and not collected, that are in doubt, or whose answers are lost."""
     resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt(db)
     waiting, since = waiting_at_service(db)
@@ -81,7 +87,7 @@ def _open_requests(db: apsw.Connection, folder: Path) -> Iterator[str]:
         if doubt.again:
             yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
         else:
-            yield f"{held}; to find out what became of them: {resume}"
+            yield f"{held}; to find out what became of them: {resume}{_trust(db, header)}"
     if doubt.failed_requests:
         failed = f"{doubt.failed_requests} requests failed and named no charge: {doubt.failed_credits} credits held"
         yield f"{failed}; to let the balance tell: {resume}"
