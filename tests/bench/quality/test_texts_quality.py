@@ -2,14 +2,16 @@
 
     make bench BENCH=tests/bench/quality
 
-Pictures lie in the folder `LIGHTMETER_QUALITY_DIR` (none: `quality` in the user's cache), one folder for each package of
-`labels/texts.LICENSE.txt`, unpacked; they are not kept here. What stands in them was written down by eye before anything
-was measured, in `labels/texts.csv`: words that a person can read without guessing, and names of brands among them.
+Pictures lie in the folder `LIGHTMETER_QUALITY_DIR` (none: `quality` in the user's cache), one folder for each package
+of `labels/texts.LICENSE.txt`, unpacked; they are not kept here. What stands in them was written down by eye before
+anything was measured, in `labels/texts.csv`: words that a person can read without guessing, and brands among them.
 Pages are drawn here as well, so that something is measured where no package is.
 
 A word is right when it is answered with the same letters, case aside, and without the signs at its ends; each answered
 word counts once. Times are processor times of one thread.
 """
+
+# ruff: noqa: T201 (a benchmark is run to be read)
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ def test_words_of_photographs_and_scans(read):
 
 
 def test_words_of_drawn_pages(read):
-    """Clean print is read all but without mistake, from 14 pixels on."""
+    """Of clean print, 95 of a hundred words are exact from 14 pixels on."""
     for height in (14, 20, 32):
         right = total = 0
         for font in ("DejaVuSans.ttf", "DejaVuSerif.ttf", "DejaVuSans-Bold.ttf"):
@@ -209,7 +211,7 @@ def with_logo(photo, logo, width, chance):
 
 
 def test_logos_that_were_pasted(logos):
-    """Nine of ten logos of 120 pixels and more are found, and no other one is."""
+    """Four of five logos of 120 pixels and more are found, and no other one is."""
     backend, path = logos
     chance = random.Random(11)  # noqa: S311 (to be the same each time)
     brands = frozenset({"brands"})
@@ -228,7 +230,7 @@ def test_logos_that_were_pasted(logos):
         print(f"\nlogos of {width} pixels found: {hits[width]} of {len(photos)}")
     print(f"false: {false}; median {statistics.median(seconds):.2f} s")
     assert false == 0
-    assert hits[120] + hits[200] >= 0.9 * 2 * len(photos)
+    assert hits[120] + hits[200] >= 0.8 * 2 * len(photos)
 
 
 def test_logos_that_are_not_there(logos):

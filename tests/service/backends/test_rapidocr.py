@@ -96,6 +96,18 @@ def test_turned_text_is_read(read, angle):
     assert (bottom - top > right - left) == (angle == 90)
 
 
+@pytest.mark.parametrize("turned", [0, 180])
+def test_long_lines_stand_as_the_others_do(read, turned):
+    """A line is not turned for its length: the classifier alone took the third of these for upside down."""
+    lines = (
+        "black quartz syrup. Opening hours are Monday to Friday from 9:00 to 18:30, and",
+        "Saturday until noon; the museum is closed on public holidays. Please keep your",
+        "ticket until the end of the journey, because an inspector may ask for it at any",
+    )
+    texts = read(sign(*lines, size=(900, 200), height=20).rotate(turned)).texts
+    assert {entry.text for entry in texts[1:]} == set(lines)
+
+
 @pytest.mark.parametrize("size", [(1800, 80), (2000, 60), (90, 60)], ids=str)
 def test_long_and_small_pictures_are_read(read, size):
     """A strip is read as well as a page, and so is a picture not much larger than its text."""
