@@ -66,9 +66,9 @@ def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
     problem, cards, is_there = json.loads(notebook.cells[-1].outputs[0].text)
     assert (problem, is_there) == ("", True), "the last cell leaves the widgets what they need"
     assert cards > 0
-    assert (whole["rows"], whole["ok"], whole["failed"]) == (19, 19, 0)
+    assert (whole["rows"], whole["ok"], whole["failed"]) == (20, 20, 0)
     assert 12 <= whole["credits"]["paid"] <= 24
-    assert (resumed["ok"], resumed["over_budget"]) == (19, 0)
+    assert (resumed["ok"], resumed["over_budget"]) == (20, 0)
     assert resumed["credits"]["paid"] <= 24
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     texts = [output.data["text/plain"] for output in shown if "text/plain" in output.get("data", {})]
@@ -86,12 +86,12 @@ def test_tables_runs_from_top_to_bottom(tmp_path, monkeypatch):
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     asked = [cell for cell in notebook.cells if cell.cell_type == "code" and "run" in cell.source]
     shown = [output.data for cell in asked for output in cell.outputs if "data" in output]
-    assert "19 ok" in shown[0]["text/plain"]
+    assert "20 ok" in shown[0]["text/plain"]
     tables = [
         data["text/html"] for data in shown if "<table" in data.get("text/html", "") and "srcdoc" not in str(data)
     ]
     assert len(tables) == 7
     assert all("<td>" in table for table in tables)
     assert sum("image/png" in data for data in shown) == 1
-    assert "All 19 rows are answered." in shown[-1]["text/html"]
+    assert "All 20 rows are answered." in shown[-1]["text/html"]
     assert list(tmp_path.iterdir()) == []

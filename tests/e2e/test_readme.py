@@ -37,7 +37,7 @@ def test_the_python_example_runs(checkout, environment):
         [sys.executable, "-c", example], cwd=checkout, env=environment, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert "19 rows" in ended.stdout
+    assert "20 rows" in ended.stdout
 
 
 def test_the_command_line_example_runs(checkout, environment):
