@@ -20,8 +20,9 @@ $(STAMP): pyproject.toml
 demo: install
 	$(BIN)/lightmeter demo
 
+# Test files run beside each other, a process for each core, four at most.
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .

@@ -115,10 +115,10 @@ def _subject(found: Sequence[Entries]) -> str:
     tags = [name for name in _tags(found) if not (people and name.lower() in {"person", "people"})]
     things = _listed(tags[:MOST_TAGS])
     if people and things:
-        return f"A picture of {people}; it shows {things}"
-    if people or things:
-        return f"A picture of {people or things}"
-    return ""
+        return f"A picture of {people}, tagged {things}"
+    if people:
+        return f"A picture of {people}"
+    return f"A picture tagged {things}" if things else ""
 
 
 def _people(found: Sequence[Entries]) -> str:
@@ -149,7 +149,7 @@ def _colors(found: Sequence[Entries]) -> list[str]:
 
 def _text(found: Sequence[Entries]) -> str:
     texts = [text for each in found for text in each.texts or [] if text.text]
-    whole = [text for text in texts if (text.model_extra or {}).get("is_full_text")]
+    whole = [text for text in texts if getattr(text, "is_full_text", False)]
     words = " ".join(text.text or "" for text in whole or texts)
     shown = " ".join(words.split())
     return shown if len(shown) <= MOST_TEXT_CHARS else shown[:MOST_TEXT_CHARS].rsplit(" ", 1)[0] + "…"
