@@ -95,6 +95,9 @@ class Logos:
     stripes): they have too few features, and loading them logs a warning. It does not find a logo whose light and dark
     are exchanged, nor one that is redrawn.
 
+    Measured (`tests/bench/quality`): of four logos pasted into 16 photographs, 14 of 16 found at 120 and at 200 pixels,
+    10 at 80, 4 at 60; none invented there nor on 139 photographs without logos.
+
     Args:
         folder: With the logos; read once, when the back end is loaded.
     """
