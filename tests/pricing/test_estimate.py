@@ -198,8 +198,9 @@ def test_advice_on_the_shipped_table():
     """With one local back end chosen, a second one costs nothing more."""
     assert advice(default_rates(), ["palette"], []) == [
         (
-            "Adding any one of centerface faces (0.2), centerface tags (0.1), imagenet tags (0.15), logos brands (0.2), "
-            "nsfwjs nsfw (0.15), opennsfw nsfw (0.15), rapidocr brands (0.2), rapidocr texts (0.2), "
+            "Adding any one of centerface faces (0.2), centerface tags (0.1), imagenet tags (0.15), "
+            "logos brands (0.2), nsfwjs nsfw (0.15), opennsfw nsfw (0.15), "
+            "rapidocr brands (0.2), rapidocr texts (0.2), "
             "template descriptions (0.1) costs nothing more where each image is rounded up: 0.2 is charged as 1 credit."
         )
     ]

@@ -1,0 +1,64 @@
+"""The embedded service has every back end that this machine can use, and calls a provider only when it is named."""
+
+from __future__ import annotations
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.errors import SettingsError
+from lightmeter.testing import openai_stub, tiny_jpeg
+
+
+@pytest.fixture
+def picture(tmp_path):
+    """A small picture in a file."""
+    path = tmp_path / "a.jpg"
+    path.write_bytes(tiny_jpeg())
+    return path
+
+
+async def test_a_provider_is_asked_by_name(picture, tmp_path, monkeypatch):
+    """With its key set, a provider describes through the embedded service, and the plan names its bill."""
+    monkeypatch.setenv("GEMINI_API_KEY", "of-the-stub")
+    with openai_stub(lambda _: "A small picture.") as stub:
+        monkeypatch.setenv("GEMINI_BASE_URL", stub.base_url)
+        plan = await lm.plan([picture], backends=["gemini"], features=["descriptions"])
+        assert any("gemini is a provider" in each for each in plan.advice)
+        run = await lm.run(plan, tmp_path / "out")
+        asked = len(stub.requests)
+    assert run.descriptions[["description", "source"]].values.tolist() == [["A small picture.", "gemini"]]
+    assert asked == 1
+
+
+async def test_a_key_alone_sends_nothing(picture, tmp_path, monkeypatch):
+    """Where no back end is named, local ones answer, whatever keys there are."""
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-stub")
+    with openai_stub() as stub:
+        monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
+        plan = await lm.plan([picture], features=["descriptions"])
+        run = await lm.run(plan, tmp_path / "out")
+        asked = len(stub.requests)
+    assert set(run.descriptions["source"]) == {"template"}
+    assert asked == 0
+
+
+async def test_a_provider_without_its_key_ends_the_plan(picture):
+    """A named back end that cannot be used is an error before anything is done, and it says what is missing."""
+    with pytest.raises(SettingsError, match="OPENAI_API_KEY"):
+        await lm.plan([picture], backends=["openai"], features=["descriptions"])
+
+
+async def test_the_settings_file_adds_a_back_end(picture, tmp_path, monkeypatch):
+    """A table of the settings file is a back end of the embedded service, for its price, also under an alias."""
+    with openai_stub(lambda _: "My own model says so.") as stub:
+        settings = tmp_path / "settings.toml"
+        settings.write_text(
+            '[backends]\nclaude = "mine"\n[backends.mine]\nkind = "openai-compatible"\n'
+            f'base_url = "{stub.base_url}"\nmodel = "m"\nprices = {{ descriptions = 1.5 }}\n'
+        )
+        monkeypatch.setenv("LIGHTMETER_SETTINGS", str(settings))
+        plan = await lm.plan([picture], backends=["claude"], features=["descriptions"])
+        assert (plan.credits.low, plan.credits.high) == (2, 2)
+        run = await lm.run(plan, tmp_path / "out")
+    assert run.descriptions["source"].tolist() == ["mine"]
+    assert run.statement().paid == 2
