@@ -22,7 +22,7 @@ demo: install
 
 # Test files run beside each other, a process for each core, four at most.
 test: install
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: install
 	$(BIN)/ruff check .

@@ -7,14 +7,16 @@ from an argument.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -76,7 +78,7 @@ class Settings(BaseSettings):
     prices: Path | None = Field(
         default=None, description="A file of your own prices, JSON or TOML, over those that lightmeter ships."
     )
-    backends: dict[str, Any] = Field(
+    backends: Annotated[dict[str, Any], NoDecode] = Field(
         default_factory=dict,
         description=(
             "Back ends of the service, by name: a table for each one that is added or changed, or the name of the back "
@@ -102,7 +104,10 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _drop_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if not (isinstance(value, str) and not value.strip())}
+        kept = {name: value for name, value in values.items() if not (isinstance(value, str) and not value.strip())}
+        if isinstance(kept.get("backends"), str):  # the variable holds JSON
+            kept["backends"] = json.loads(kept["backends"])
+        return kept
 
     @classmethod
     def settings_customise_sources(  # noqa: D102 (pydantic's own hook)

@@ -18,6 +18,7 @@ from lightmeter.testing import tiny_jpeg
 
 pytestmark = pytest.mark.slow
 
+FEATURES = ("--features", "tags,colors,nsfw")
 ROWS = 120
 
 
@@ -65,7 +66,7 @@ def answered(out) -> dict[str, int]:
 
 def test_a_killed_run_resumes_without_asking_again(command, environment, manifest, tmp_path):
     """After kill -9 `resume` ends well: answered rows keep their answer, and the account paid for each row once."""
-    process = start(environment, "run", manifest, "--out", tmp_path / "out", "--yes")
+    process = start(environment, "run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes")
     wait_for_rows(tmp_path / "out", ROWS // 4, process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -88,7 +89,9 @@ def test_a_killed_run_resumes_without_asking_again(command, environment, manifes
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
 def test_a_polite_stop_drains_and_says_how_to_go_on(command, environment, manifest, tmp_path, name):
     """Ctrl-C and SIGTERM send nothing more, wait for what is in flight, write the tables, and exit 130."""
-    process = start(environment, "run", manifest, "--out", tmp_path / "out", "--yes", "--json", "--max-concurrency", 2)
+    process = start(
+        environment, "run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes", "--json", "--max-concurrency", 2
+    )
     wait_for_rows(tmp_path / "out", 5, process)
     process.send_signal(name)
     said, err = process.communicate(timeout=60)
@@ -105,12 +108,12 @@ def test_a_polite_stop_drains_and_says_how_to_go_on(command, environment, manife
 
 def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, tmp_path):
     """The cap is used up and never passed; a raised one goes on where it stopped."""
-    capped = command("run", manifest, "--out", tmp_path / "out", "--budget", 50, "--json")
+    capped = command("run", manifest, *FEATURES, "--out", tmp_path / "out", "--budget", 50, "--json")
     assert capped.code == 3, capped.err
     assert (capped.json["ok"], capped.json["over_budget"]) == (50, ROWS - 50)
     assert capped.json["credits"]["paid"] == 50
     assert "--budget" in capped.err
-    same = command("run", manifest, "--out", tmp_path / "out", "--yes", "--json")
+    same = command("run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes", "--json")
     assert (same.code, same.json["requests"]) == (3, capped.json["requests"])
     raised = command("resume", tmp_path / "out", "--budget", ROWS, "--json")
     assert raised.code == 0, raised.err
@@ -119,7 +122,7 @@ def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, tmp_path):
 
 def test_two_runs_cannot_share_a_folder(command, environment, manifest, tmp_path):
     """While one process runs a folder, another is turned away and nothing is sent."""
-    process = start(environment, "run", manifest, "--out", tmp_path / "out", "--yes", "--max-concurrency", 1)
+    process = start(environment, "run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes", "--max-concurrency", 1)
     wait_for_rows(tmp_path / "out", 1, process)
     second = command("resume", tmp_path / "out")
     process.terminate()

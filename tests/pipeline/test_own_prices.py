@@ -106,4 +106,4 @@ async def test_the_embedded_service_is_never_priced_below_what_it_charges(prices
     asked = {"features": ["tags"], "precheck": False}
     cheap = {"backends": {"imagenet": {"prices": {"tags": 1}}}}
     dear = {"backends": {"imagenet": {"prices": {"tags": 900}}}}
-    assert [(await lm.plan(URLS, prices=own, **asked)).price_per_image_milli for own in (cheap, dear)] == [150, 900]
+    assert [(await lm.plan(URLS, prices=own, **asked)).price_per_image_milli for own in (cheap, dear)] == [250, 1000]

@@ -109,7 +109,7 @@ async def test_another_manifest_is_refused_while_a_run_is_not_finished(folder):
 async def test_what_the_embedded_service_lacks_is_said_before_anything_is_read():
     """Asking for what no local model offers is an error, not an empty table."""
     with pytest.raises(SettingsError, match="offers none of: faces"):
-        await lm.plan(["http://x.example/a.jpg"], features=["faces"])
+        await lm.plan(["http://x.example/a.jpg"], backends=["palette"], features=["faces"])
 
 
 def test_a_run_reads_as_a_sentence_and_lists_its_tables(folder):

@@ -145,7 +145,7 @@ async def test_another_service_or_price_is_refused(manifest, tmp_path, monkeypat
     monkeypatch.delenv("LIGHTMETER_BASE_URL")
     told = json.loads(path.read_text())
     path.write_text(json.dumps({**told, "options": {**told["options"], "features": ["tags"]}}))
-    with pytest.raises(PlanChanged, match=r"planned at 350 millicredits.* now says 150"):
+    with pytest.raises(PlanChanged, match=r"planned at 450 millicredits.* now says 250"):
         lm.load_plan(path)
 
 
@@ -195,7 +195,7 @@ async def test_another_question_is_priced_without_another_look(manifest, tmp_pat
     manifest.unlink()
     (tmp_path / "c.avi").unlink()
     fewer = plan.with_options(features=["tags", "colors", "nsfw"], max_frames=1)
-    assert (fewer.price_per_image_milli, fewer.credits.high) == (500, 3)
+    assert (fewer.price_per_image_milli, fewer.credits.high) == (750, 3)
     assert plan.with_options(capture_interval=2).credits.high == 4
     assert [row.frames_high for row, _ in rows_of(fewer)] == [1, 1, 0, 1, 0, 0, 0]
     assert fewer.with_options(features=plan.options.features, max_frames=3).credits == plan.credits

@@ -356,10 +356,15 @@ async def test_other_options_for_the_same_rows_are_checked_too(serving):
 
 async def test_the_embedded_service_has_its_own_back_ends():
     """What it lacks is known without asking, and is no plan."""
-    with pytest.raises(SettingsError, match="embedded service has no back end 'clarifai'") as caught:
+    with pytest.raises(SettingsError, match="embedded service has no back end 'oracle'") as caught:
+        await lm.plan(["http://x.example/a.jpg"], backends=["palette", "oracle"])
+    assert "imagenet" in caught.value.hint
+    with pytest.raises(
+        SettingsError, match="'clarifai' is not available: Its key is not set: set CLARIFAI_PAT"
+    ) as caught:
         await lm.plan(["http://x.example/a.jpg"], backends=["palette", "clarifai"])
     assert "imagenet" in caught.value.hint
     assert "--base-url" in caught.value.hint
     with pytest.raises(SettingsError, match="palette of the embedded service offers none of: tags") as caught:
         await lm.plan(["http://x.example/a.jpg"], backends=["palette"], features=["tags"])
-    assert "tags: imagenet." in caught.value.hint
+    assert "tags: centerface, imagenet" in caught.value.hint

@@ -220,7 +220,7 @@ async def test_all_local_back_ends_answer_together(calling, full_service, site):
     assert [face["source"] for face in asset["faces"]] == ["centerface"]
     assert asset["colors"]
     assert all(tag["name"] == name for name, tags in asset["tags"].items() for tag in tags)
-    assert body["credits_paid"] == 1  # 0.1 + 0.2 + 0.15 + 0.15 + 0.15 + 0.2, rounded up
+    assert body["credits_paid"] == 2  # 1.65, rounded up
 
 
 async def test_tags_below_the_score_are_left_out(calling, full_service, site):

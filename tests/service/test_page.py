@@ -92,14 +92,14 @@ class TestInABrowser:
             await tab.value("document.querySelector('#go').click()")
             await tab.until("document.querySelector('#raw')")
             tags = await tab.value("[...document.querySelectorAll('#tags li')].map((row) => row.innerText)")
-            assert any("espresso" in tag for tag in tags)
+            assert any("coffee" in tag for tag in tags)
             hexes = await tab.value("document.querySelector('#palette').innerText")
             assert len(re.findall(r"#[0-9a-f]{6} \d+ %", hexes)) >= 3
             assert await tab.value("document.querySelectorAll('.strip i')[0].getBoundingClientRect().width") > 10
             assert await tab.value("document.querySelectorAll('#nsfw [role=meter]').length") == 4
-            assert await tab.value("document.querySelector('#credits_paid').innerText") == "1 credit paid"
-            assert await tab.value("document.querySelector('#credits').innerText") == "99 credits left"
-            assert json.loads(await tab.value("document.querySelector('#raw').textContent"))["credits_paid"] == 1
+            assert await tab.value("document.querySelector('#credits_paid').innerText") == "2 credits paid"
+            assert await tab.value("document.querySelector('#credits').innerText") == "98 credits left"
+            assert json.loads(await tab.value("document.querySelector('#raw').textContent"))["credits_paid"] == 2
             await tab.until(
                 "document.querySelector('.stage img').naturalWidth > 100"
             )  # it is decoded when it is decoded

@@ -42,5 +42,5 @@ def test_writing_them_again_replaces_them(out):
     with duckdb.connect(out / CATALOG, read_only=True) as reader:
         write_catalog(out)
         assert len(reader.execute("SHOW TABLES").fetchall()) == len(TABLES)
-    assert (out / VIEWS).read_text(encoding="utf-8") == views_sql(out)
+    assert (out / VIEWS).read_text(encoding="utf-8") == views_sql()
     assert {path.name for path in out.iterdir()} == {VIEWS, CATALOG, "tables", ".tables.lock"}

@@ -73,7 +73,7 @@ def test_prices_follow_the_form_without_the_manifest(tmp_path):
         (tmp_path / f"{seed}.jpg").write_bytes(tiny_jpeg(seed))
     manifest = tmp_path / "three.csv"
     manifest.write_text("path\n0.jpg\n1.jpg\n2.jpg\n", encoding="utf-8")
-    planner = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors", budget=3)
+    planner = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors", budget=6)
     assert "Plan to learn" in planner.panel.price.value
     planner.plan().result()
     manifest.unlink()
@@ -81,8 +81,8 @@ def test_prices_follow_the_form_without_the_manifest(tmp_path):
     assert "will not be reached" in planner.panel.price.value
     for box in planner.form.features.values():
         box.value = True
-    assert "2 to 3 credits" in planner.panel.price.value
-    planner.form.budget.value = 1
+    assert "5 to 6 credits" in planner.panel.price.value
+    planner.form.budget.value = 4
     assert "will be reached" in planner.panel.price.value
     planner.form.capped.value = False
     assert "No budget" in planner.panel.price.value
@@ -93,7 +93,7 @@ def test_a_changed_form_runs_the_planned_rows(tmp_path):
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     manifest = tmp_path / "one.csv"
     manifest.write_text("path\na.jpg\n", encoding="utf-8")
-    planner = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors", budget=3)
+    planner = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors", budget=6)
     planner.plan().result()
     manifest.unlink()
     planner.form.features["nsfw"].value = True

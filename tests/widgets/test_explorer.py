@@ -63,7 +63,7 @@ def test_tags_filter_with_their_counts(explorer):
     assert "cat (2)" in explorer.filters.tag.options
     explorer.filters.tag.value = "cat (2)"
     assert names(explorer) == ["chelsea", "again"]
-    explorer.filters.tag.value = "espres"
+    explorer.filters.tag.value = "coff"
     assert names(explorer) == ["coffee"]
     assert "of 5" in explorer.where.value
 

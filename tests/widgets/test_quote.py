@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pipeline.options import make_options
+from lightmeter.pipeline.price_table import rates_for
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frames_of
 from lightmeter.pricing.rates import default_rates
+from lightmeter.settings import read_settings
 from lightmeter.widgets.planned import groups_of
 from lightmeter.widgets.view.quote import Cap, Group, cap_of, frames_in, quote
 
@@ -90,5 +92,5 @@ def test_what_a_budget_is_sure_to_pay_for(budget, fitting):
 def test_quote_of_a_plan_is_the_plans_own_price(planner):
     """With the options it was planned with, the quote is what the plan says, to the credit."""
     plan = planner.planned
-    priced = quote(RATES, plan.options, groups_of(plan).to_pay(otherwise=False))
+    priced = quote(rates_for(plan.options, read_settings()), plan.options, groups_of(plan).to_pay(otherwise=False))
     assert (priced.credits, priced.rows) == (plan.credits, plan.counts["pending"])

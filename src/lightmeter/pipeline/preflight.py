@@ -205,7 +205,7 @@ def must_be_offered(options: Options, settings: Settings, service: ServiceInfo) 
         if not known[name].available:
             why = (known[name].reason or "the service does not say why").rstrip(".")
             raise SettingsError(
-                f"{who}: the back end {name!r} is not available: {why}.", hint=f"Available back ends: {able}."
+                f"{who}: the back end {name!r} is not available: {why}.", hint=f"Available back ends: {able}.{more}"
             )
 
 

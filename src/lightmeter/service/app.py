@@ -19,6 +19,7 @@ from lightmeter.errors import LightmeterError, SettingsError
 from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import RESULT_LIFETIME_S
 from lightmeter.pricing.rates import RateTable, Rounding
+from lightmeter.service import logs
 from lightmeter.service.assets.fetch import Fetcher, FetchLimits
 from lightmeter.service.backends.catalog import AnyBackend, Catalog, read_catalog
 from lightmeter.service.backends.offering import Offering
@@ -210,6 +211,7 @@ class _Engine:
 
 
 async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
+    logs.enable()
     metrics = Metrics()
     loaded = _load(config, metrics)
     tariff = Tariff(loaded.rates, config.rounding, config.faults.price_factor)

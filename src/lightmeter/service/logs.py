@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-__all__ = ["LogFormat", "access", "configure", "request_id", "taken_id"]
+__all__ = ["LogFormat", "access", "configure", "enable", "request_id", "taken_id"]
 
 LogFormat = Literal["text", "json"]
 
@@ -96,6 +96,14 @@ class _Json(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)  # in ASCII: lone surrogates and line ends are escaped
+
+
+def enable() -> None:
+    """Let the service log: what another library sets up may have turned off all loggers that were there before.
+
+    `logging.config.dictConfig` does so by default, and Prefect calls it when it is imported.
+    """
+    logging.getLogger("lightmeter.service").disabled = False
 
 
 def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> None:

@@ -36,7 +36,7 @@ from lightmeter import atomic
 from lightmeter.errors import UsageError
 from lightmeter.tables.exchange import exchange
 from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWriter, describe, reading_part
-from lightmeter.tables.schema import SCHEMA_VERSION, TABLES
+from lightmeter.tables.schema import ALL_TABLES, SCHEMA_VERSION, TABLES
 from lightmeter.tables.schema import schema as schema_of
 
 __all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
@@ -203,7 +203,7 @@ class Dataset:
             UsageError: There is no such table.
             TablesError: A part of it cannot be read.
         """
-        if table not in TABLES and table not in self.tables():
+        if table not in ALL_TABLES and table not in self.tables():
             raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(self.tables())}.")
         # All are opened before any is read: an open file stays what it was, whatever happens to its name.
         files = _as_listed(lambda: [(part, _opened(part)) for part in self.parts(table)])

@@ -156,12 +156,12 @@ def read_catalog(settings: Settings | None = None) -> Catalog:
     settings = settings or read_settings()
     tables = read_tables(settings.backends)
     entries: dict[str, CatalogEntry] = {}
-    for point in entry_points(group=GROUP):
+    for name, row in ALL_PROVIDERS.items():
+        entries[name] = _provider(name, row, ProviderTable())
+    for point in entry_points(group=GROUP):  # what somebody has installed under a provider's name takes its place
         entries[point.name.lower()] = _installed(point.name.lower(), point.value)
     for name, builtin in BUILTIN.items():
         entries[name] = _builtin(name, builtin, settings)
-    for name, row in ALL_PROVIDERS.items():
-        entries[name] = _provider(name, row, ProviderTable())
     for name, table in tables.items():
         if isinstance(table, OnnxModelSettings):
             entries[name] = _onnx(name, table, settings_file().parent)
@@ -209,7 +209,9 @@ def _installed(name: str, target: str) -> CatalogEntry:
                          make=lambda _: _checked(name, target, import_target(name, target)()))  # fmt: skip
     try:
         cls = import_target(name, target)
-        prices, features = prices_of(cls), frozenset(cls.features)
+        features = frozenset(cls.features)
+        shipped = _shipped(name, features) if name in default_rates().rates else {}
+        prices = prices_of(cls) or shipped
     except (LightmeterError, AttributeError, TypeError) as error:
         return replace(entry, reason=f"{str(error).rstrip('.')}.")
     return replace(
