@@ -1,0 +1,63 @@
+"""All seven features on the sample pictures: the README's commands print the README's table."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXACT = ("sample", "texts", "brands")
+"""Columns that do not hang on the last digits of a network's output."""
+
+
+def cells(table: str) -> list[dict[str, str]]:
+    """The rows of a Markdown table, by column."""
+    head, _, *rows = [
+        [cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.strip().splitlines() if line
+    ]
+    return [dict(zip(head, [*row, *[""] * len(head)], strict=False)) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory, environment):
+    """What the README's commands print, run where the sample data are."""
+    folder = tmp_path_factory.mktemp("features")
+    (folder / "data").symlink_to(ROOT / "data")
+    (block,) = re.findall(
+        r"^```sh\n(lightmeter run data/manifest\.csv --out out/all.*?)^```", README, re.MULTILINE | re.DOTALL
+    )
+    said = ""
+    for command in re.split(r"\n(?=lightmeter )", block.strip()):
+        ended = subprocess.run(
+            [sys.executable, "-m", *shlex.split(command)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        said = ended.stdout
+    return said
+
+
+def test_the_table_is_what_the_commands_print(printed):
+    """The README shows the same pictures, with the same texts and brands, and as many faces."""
+    shown = cells(README.split("<!-- all-features:start -->")[1].split("<!-- all-features:end -->")[0])
+    found = cells(printed)
+    assert [[row[name] for name in EXACT] for row in found] == [[row[name] for name in EXACT] for row in shown]
+    assert [row["faces"].count("male") for row in found] == [row["faces"].count("male") for row in shown]
+
+
+@pytest.mark.parametrize("feature", ["tags", "colors", "nsfw", "faces", "texts", "brands", "description"])
+def test_every_feature_answers_something(printed, feature):
+    """No feature is empty on all the sample pictures."""
+    assert any(row[feature] for row in cells(printed))
