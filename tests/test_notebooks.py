@@ -67,12 +67,12 @@ def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert (problem, is_there) == ("", True), "the last cell leaves the widgets what they need"
     assert cards > 0
     assert (whole["rows"], whole["ok"], whole["failed"]) == (20, 20, 0)
-    assert 12 <= whole["credits"]["paid"] <= 24
+    assert 12 <= whole["credits"]["paid"] <= 25
     assert (resumed["ok"], resumed["over_budget"]) == (20, 0)
-    assert resumed["credits"]["paid"] <= 24
+    assert resumed["credits"]["paid"] <= 25
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     texts = [output.data["text/plain"] for output in shown if "text/plain" in output.get("data", {})]
-    assert sum("5 ok, 14 over_budget, 5 credits paid" in text for text in texts) == 1
+    assert sum("5 ok, 15 over_budget, 5 credits paid" in text for text in texts) == 1
     views = [output.data for output in shown if "application/vnd.jupyter.widget-view+json" in output.get("data", {})]
     assert [view["text/plain"].split("(")[0] for view in views] == ["BudgetPlanner", "Explorer"]
     assert list(tmp_path.iterdir()) == []
