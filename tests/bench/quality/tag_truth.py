@@ -23,7 +23,7 @@ from lightmeter.service.backends.session import open_session
 
 @cache
 def outputs(labels: str) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
-    """Run the model on each picture of `labels/LABELS.csv`: probabilities (1000), features (1280), whether it is grey."""
+    """Run the model on each picture of `labels/LABELS.csv`: 1000 probabilities, 1280 features, whether it is grey."""
     backend = ImageNet()
     session = open_session(backend._model())
     view = backend.traits.view

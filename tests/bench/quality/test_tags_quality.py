@@ -56,13 +56,14 @@ class Tagged:
 
 
 def tagged(labels: str) -> Tagged:
-    """Of the pictures of `tags_fit` the words for scenes are not new: they were fitted on them."""
+    """Score the pictures; those of `tags_fit` without the words for scenes, which their labels often leave open."""
     pictures, tags = labelled(labels), tag_table()
-    scores = np.stack(
-        [tags.scores(classes, scene_words().scores(*rest)) for classes, *rest in zip(*outputs(labels), strict=True)]
-    )
-    scenes = {(scene.package, scene.file): scene for scene in labelled(labels.replace("tags", "scenes"))}
     right = right_tags(pictures, tags)
+    rows = zip(*outputs(labels), strict=True)
+    if labels == "tags_fit":
+        return Tagged(tags.names, np.stack([tags.scores(classes) for classes, _, _ in rows]), right)
+    scores = np.stack([tags.scores(classes, scene_words().scores(pooled, grey=grey)) for classes, pooled, grey in rows])
+    scenes = {(scene.package, scene.file): scene for scene in labelled("scenes_test")}
     return Tagged(tags.names, scores, add_scenes(right, [scenes[one.package, one.file] for one in pictures], tags))
 
 

@@ -22,8 +22,8 @@ BLACK_AND_WHITE: Final = "black and white"
 _GREY_SPREAD: Final = 4
 """Most difference between red, green and blue, of 255, in a picture without colour: what JPEG may add to none."""
 _GREY_SHARE: Final = 0.99
-_GREY_SCORES: Final = (0.01, 0.99)
-"""Of pictures with colour and without; measured in pixels, not guessed."""
+_GREY_SCORE: Final = 0.99
+"""Of a picture without colour; one with colour scores nothing. Measured in pixels, not guessed."""
 
 
 def unit(pooled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -53,7 +53,7 @@ class SceneWords:
         self._weights = weights[:, :-1].astype(np.float64)
         self._intercepts = weights[:, -1].astype(np.float64)
 
-    def scores(self, pooled: NDArray[np.floating[Any]], grey: bool) -> NDArray[np.float64]:
+    def scores(self, pooled: NDArray[np.floating[Any]], *, grey: bool) -> NDArray[np.float64]:
         """Score each word, 0 to 1.
 
         Args:
@@ -62,7 +62,7 @@ class SceneWords:
         """
         # Not a matrix product: BLAS would wake its own threads for it and take them from the models.
         odds = (self._weights * unit(pooled)).sum(1) + self._intercepts
-        return np.append(1 / (1 + np.exp(-np.clip(odds, -30, 30))), _GREY_SCORES[grey])
+        return np.append(1 / (1 + np.exp(-np.clip(odds, -30, 30))), _GREY_SCORE * grey)
 
 
 @cache
