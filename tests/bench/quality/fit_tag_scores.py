@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent))
 from quality_data import labelled
-from tag_truth import class_probabilities, right_tags
+from tag_truth import outputs, right_tags
 
 from lightmeter.service.backends.imagenet import tag_table
 from lightmeter.service.backends.imagenet_groups import GROUPS
@@ -47,12 +47,12 @@ def logistic(features: NDArray[np.float64], right: NDArray[np.float64]) -> NDArr
 def fitted() -> tuple[Curve, Curve]:
     """Fit both curves: of single classes, and of general words."""
     pictures, table = labelled("tags_fit"), tag_table()
-    classes = class_probabilities("tags_fit")
+    classes = outputs("tags_fit")[0]
     summed = np.stack([table.probabilities(row) for row in classes]).astype(float)
-    right = right_tags(pictures, table)
-    is_group = np.array([name in GROUPS for name in table.names])
+    right = right_tags(pictures, table)[:, : summed.shape[1]]
+    is_group = np.array([name in GROUPS for name in table.names[: summed.shape[1]]])
     odds = np.log(np.clip(summed, 1e-6, 1) / np.clip(1 - summed, 1e-6, 1))
-    sizes = np.broadcast_to(np.log(table.sizes), summed.shape)
+    sizes = np.broadcast_to(np.log(table.sizes[: summed.shape[1]]), summed.shape)
     used = summed >= LEAST
     one, many = used & ~is_group, used & is_group
     single = logistic(np.stack([odds[one], np.ones(one.sum())], 1), right[one].astype(float))

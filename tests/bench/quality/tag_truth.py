@@ -14,19 +14,23 @@ from numpy.typing import NDArray
 from quality_data import Picture, labelled, open_rgb
 
 from lightmeter.media.views import view_of
-from lightmeter.service.backends.efficientnet_lite import INPUT, PROBABILITIES
+from lightmeter.service.backends.efficientnet_lite import INPUT, POOLED, PROBABILITIES
 from lightmeter.service.backends.imagenet import ImageNet
 from lightmeter.service.backends.imagenet_scores import TagTable
+from lightmeter.service.backends.scene_words import is_grey
+from lightmeter.service.backends.session import open_session
 
 
 @cache
-def class_probabilities(labels: str) -> NDArray[np.float32]:
-    """Run the model on each picture of `labels/LABELS.csv`: probabilities, pictures by 1000."""
+def outputs(labels: str) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+    """Run the model on each picture of `labels/LABELS.csv`: 1000 probabilities, 1280 features, whether it is grey."""
     backend = ImageNet()
-    session, _ = backend._load()
+    session = open_session(backend._model())
     view = backend.traits.view
-    inputs = (view_of(open_rgb(picture), view)[None] for picture in labelled(labels))
-    return np.stack([session.run([PROBABILITIES], {INPUT: one})[0][0] for one in inputs])
+    views = [view_of(open_rgb(picture), view) for picture in labelled(labels)]
+    rows = [session.run([PROBABILITIES, POOLED], {INPUT: one[None]}) for one in views]
+    first, second = (np.concatenate([row[output] for row in rows]) for output in range(2))
+    return first, second, np.array([is_grey(one) for one in views])
 
 
 def right_tags(pictures: Sequence[Picture], table: TagTable) -> NDArray[np.bool_]:
@@ -38,3 +42,12 @@ def right_tags(pictures: Sequence[Picture], table: TagTable) -> NDArray[np.bool_
         accepted = words.union(*(generals.get(word, frozenset()) for word in words))
         right[row] = [name in accepted for name in table.names]
     return right
+
+
+def add_scenes(right: NDArray[np.bool_], scenes: Sequence[Picture], table: TagTable) -> NDArray[np.bool_]:
+    """Add the words for scenes that are true of the same pictures. One that the labels leave open counts as wrong."""
+    added = right.copy()
+    for row, picture in enumerate(scenes):
+        words = set(picture.labels["words"].split(";"))
+        added[row] |= [name in words for name in table.names]
+    return added

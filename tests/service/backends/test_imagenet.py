@@ -36,7 +36,10 @@ def shown(backend):
     [
         ("chelsea.jpg", {"cat", "mammal", "animal"}),
         ("coffee.jpg", {"coffee", "drink", "food"}),
-        ("castle.jpg", {"building", "architecture"}),
+        ("castle.jpg", {"building", "architecture", "outdoor"}),
+        ("astronaut.jpg", {"person"}),
+        ("mountains.jpg", {"mountain", "landscape", "nature", "outdoor"}),
+        ("camera.jpg", {"black and white", "person"}),
         ("koala.jpg", {"mammal", "animal"}),
         ("viaduct.jpg", {"bridge", "architecture"}),
     ],
@@ -46,15 +49,28 @@ def test_photos_are_tagged_right(shown, options, photo, name, expected):
     assert expected <= shown(photo(name), options)
 
 
+def test_scenes_are_not_seen_where_they_are_not(shown, options, photo):
+    """Neither a cup on a table nor a cat's face is a landscape, a person or out of doors."""
+    for name in ("coffee.jpg", "chelsea.jpg"):
+        assert not shown(photo(name), options) & {"landscape", "outdoor", "nature", "person", "black and white"}
+
+
+def test_neighbours_change_no_tags(backend, options, photo):
+    """A picture gets the same tags alone and among others."""
+    pictures = [photo(name) for name in ("castle.jpg", "camera.jpg", "coffee.jpg")]
+    together = backend.analyze(pictures, TAGS, options)
+    assert together == [entries for picture in pictures for entries in backend.analyze([picture], TAGS, options)]
+
+
 def test_people_get_no_garments(shown, options, photo):
-    """A person is answered with no single garment, and with no sure tag but that of clothing."""
-    assert shown(photo("astronaut.jpg"), options) <= {"clothing"}
+    """A person is answered with no single garment, and with no sure tag but those of person and clothing."""
+    assert shown(photo("astronaut.jpg"), options) <= {"person", "clothing"}
 
 
 def test_tags_are_few_and_ordered(backend, options, photo):
-    """At most `MAX_TAGS`, the surest first, each under its own name and above the floor."""
+    """At most `MAX_TAGS`, the surest first by hundredths, each under its own name and above the floor."""
     (entries,) = backend.analyze([photo("squirrel.jpg")], TAGS, options)
-    scores = [entry.score for (entry,) in entries.tags.values()]
+    scores = [round(entry.score, 2) for (entry,) in entries.tags.values()]
     assert 0 < len(scores) <= MAX_TAGS
     assert scores == sorted(scores, reverse=True)
     assert scores[-1] >= LEAST_SCORE

@@ -13,6 +13,7 @@ from lightmeter.service.backends.imagenet import tag_table
 from lightmeter.service.backends.imagenet_groups import GROUPS
 from lightmeter.service.backends.imagenet_names import RENAMED, WORN, tag_members
 from lightmeter.service.backends.imagenet_scores import CLASS_CURVE, GROUP_CURVE, Curve, TagTable
+from lightmeter.service.backends.scene_words import BLACK_AND_WHITE, is_grey, scene_words
 
 TABLE = tag_table()
 SMALL = TagTable(
@@ -32,21 +33,52 @@ def class_probabilities(draw):
     return (raw / raw.sum()).astype(np.float32)
 
 
-@given(class_probabilities())
-def test_a_general_word_scores_no_less_than_what_is_below_it(classes):
-    """Whoever filters for animals gets each dog."""
-    scores = dict(zip(TABLE.names, TABLE.scores(classes), strict=True))
+SCENES = scene_words().names
+scene_scores = arrays(np.float64, len(SCENES), elements=st.floats(0, 1))
+
+
+@given(class_probabilities(), scene_scores)
+def test_a_general_word_scores_no_less_than_what_is_below_it(classes, scenes):
+    """Whoever filters for animals gets each dog, and who filters for architecture each building."""
+    scores = dict(zip(TABLE.names, TABLE.scores(classes, scenes), strict=True))
+    assert scores["architecture"] >= scores["building"]
     for name in ("beagle", "dog", "macaw", "sports car", "castle", "espresso", "orange"):
         assert all(scores[general] >= scores[name] for general in TABLE.generals(name))
 
 
-@given(class_probabilities())
-def test_scores_and_sums_stay_between_0_and_1(classes):
+@given(class_probabilities(), scene_scores)
+def test_scores_and_sums_stay_between_0_and_1(classes, scenes):
     """Rounding errors of a sum do not make a score above 1."""
-    for values in (TABLE.scores(classes), TABLE.probabilities(classes)):
-        assert values.shape == (len(TABLE.names),)
+    assert TABLE.scores(classes, scenes).shape == (len(TABLE.names),)
+    for values in (TABLE.scores(classes, scenes), TABLE.probabilities(classes)):
         assert values.min() >= 0
         assert values.max() <= 1
+
+
+@given(class_probabilities(), scene_scores)
+def test_a_word_of_two_sources_has_one_score(classes, scenes):
+    """A word that is a sum of classes and a word for a scene gets the higher score; the other tags keep theirs."""
+    assert len(set(TABLE.names)) == len(TABLE.names)
+    before, after = (dict(zip(TABLE.names, TABLE.scores(classes, more), strict=True)) for more in (None, scenes))
+    assert all(after[word] >= score for word, score in zip(SCENES, scenes, strict=True))
+    assert after["building"] == max(before["building"], scenes[SCENES.index("building")])
+    assert {name for name in TABLE.names if before[name] != after[name]} <= {*SCENES, "architecture"}
+
+
+@given(arrays(np.float32, 1280, elements=st.floats(0, 6, width=32)), st.booleans())
+def test_scores_of_scenes_are_probabilities(pooled, grey):
+    """Whatever the network may answer, each word scores between 0 and 1; without colour, black and white is sure."""
+    scores = dict(zip(SCENES, scene_words().scores(pooled, grey=grey), strict=True))
+    assert all(0 <= score <= 1 for score in scores.values())
+    assert (scores[BLACK_AND_WHITE] > 0.9) == grey
+
+
+@given(st.integers(0, 255), st.integers(0, 255))
+def test_only_pictures_without_colour_are_grey(grey, blue):
+    """A few levels of difference between the channels are not colour; more are."""
+    picture = np.full((4, 4, 3), grey, np.uint8)
+    picture[..., 2] = blue
+    assert is_grey(picture) == (abs(grey - blue) <= 4)
 
 
 @given(arrays(np.float64, 3, elements=st.floats(0, 0.3)))

@@ -25,6 +25,8 @@ Scores: TypeAlias = NDArray[np.float64]
 
 _LEAST: Final = 1e-6
 """Probabilities are kept this far from 0 and 1: the logarithm of the odds has no value there."""
+_SCENE_SIZE: Final = 1000
+"""A word for a scene says less than a word for a thing: it counts as more general than all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class TagTable:
         members: Tag to the indices of its classes.
         groups: Which tags are general words rather than single classes.
         curves: Of the single classes, and of the general words.
+        scenes: Words that are scored from elsewhere; one that is a tag already gets the higher of its two scores.
     """
 
     def __init__(
@@ -81,12 +84,16 @@ class TagTable:
         members: Mapping[str, frozenset[int]],
         groups: frozenset[str],
         curves: tuple[Curve, Curve] = (CLASS_CURVE, GROUP_CURVE),
+        scenes: tuple[str, ...] = (),
     ) -> None:
-        self.names = tuple(members)
-        self.sizes = np.array([len(indices) for indices in members.values()])
+        self.names = (*members, *(word for word in scenes if word not in members))
+        own_sizes = np.array([len(indices) for indices in members.values()])
+        self.sizes = np.append(own_sizes, np.full(len(self.names) - len(members), _SCENE_SIZE))
+        self._own = len(members)
+        self._scenes = np.array([self.names.index(word) for word in scenes], np.intp)
         self._classes = np.concatenate([sorted(indices) for indices in members.values()]).astype(np.intp)
-        self._starts = np.cumsum(self.sizes) - self.sizes
-        self._is_group = np.array([name in groups for name in self.names])
+        self._starts = np.cumsum(own_sizes) - own_sizes
+        self._is_group = np.array([name in groups for name in members])
         self._curves = curves
         above = [
             (specific, general)
@@ -98,19 +105,23 @@ class TagTable:
         self._specific, self._general = np.array(above, np.intp).reshape(-1, 2).T
 
     def probabilities(self, classes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Sum the probabilities of the classes (shape 1000) up to those of the tags, at most 1."""
+        """Sum the probabilities of the classes (shape 1000) up to those of the tags that have classes, at most 1."""
         # Not a matrix product: BLAS would wake its own threads for it and take them from the models.
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 
-    def scores(self, classes: NDArray[np.floating[Any]]) -> Scores:
+    def scores(self, classes: NDArray[np.floating[Any]], scenes: Scores | None = None) -> Scores:
         """Score each tag, 0 to 1; a more general tag never scores less than a more specific one.
 
         Args:
             classes: Probability of each of the 1000 classes.
+            scenes: Score of each word of `scenes`; none: 0 for all of them.
         """
         summed = self.probabilities(classes)
-        single, group = (curve.scores(summed, self.sizes) for curve in self._curves)
-        own = np.where(self._is_group, group, single)
+        single, group = (curve.scores(summed, self.sizes[: self._own]) for curve in self._curves)
+        own = np.zeros(len(self.names))
+        own[: self._own] = np.where(self._is_group, group, single)
+        if scenes is not None:
+            own[self._scenes] = np.maximum(own[self._scenes], scenes)
         scores = own.copy()
         np.maximum.at(scores, self._general, own[self._specific])
         return scores
