@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from lightmeter.service.backends.imagenet import tag_table
 from lightmeter.service.backends.imagenet_groups import GROUPS
 from lightmeter.service.backends.imagenet_names import RENAMED, WORN, tag_members
-from lightmeter.service.backends.imagenet_scores import CLASS_CURVE, GROUP_CURVE, Curve, TagTable
+from lightmeter.service.backends.imagenet_scores import CLASS_CURVE, GROUP_CURVE, STEP, Curve, TagTable
 from lightmeter.service.backends.scene_words import BLACK_AND_WHITE, is_grey, scene_words
 
 TABLE = tag_table()
@@ -38,12 +38,12 @@ scene_scores = arrays(np.float64, len(SCENES), elements=st.floats(0, 1))
 
 
 @given(class_probabilities(), scene_scores)
-def test_a_general_word_scores_no_less_than_what_is_below_it(classes, scenes):
+def test_a_general_word_scores_a_step_less_than_what_is_below_it_at_most(classes, scenes):
     """Whoever filters for animals gets each dog, and who filters for architecture each building."""
     scores = dict(zip(TABLE.names, TABLE.scores(classes, scenes), strict=True))
-    assert scores["architecture"] >= scores["building"]
+    assert scores["architecture"] >= scores["building"] - STEP - 1e-12
     for name in ("beagle", "dog", "macaw", "sports car", "castle", "espresso", "orange"):
-        assert all(scores[general] >= scores[name] for general in TABLE.generals(name))
+        assert all(scores[general] >= scores[name] - STEP - 1e-12 for general in TABLE.generals(name))
 
 
 @given(class_probabilities(), scene_scores)

@@ -19,9 +19,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CLASS_CURVE", "GROUP_CURVE", "Curve", "TagTable"]
+__all__ = ["CLASS_CURVE", "GROUP_CURVE", "STEP", "Curve", "TagTable"]
 
 Scores: TypeAlias = NDArray[np.float64]
+
+STEP: Final = 1e-4
+"""A general word that would score less than a specific one gets its score less this, the last digit that is answered:
+the best tag of a picture is then the specific one, also for readers who sort by the score alone."""
 
 _LEAST: Final = 1e-6
 """Probabilities are kept this far from 0 and 1: the logarithm of the odds has no value there."""
@@ -110,7 +114,7 @@ class TagTable:
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 
     def scores(self, classes: NDArray[np.floating[Any]], scenes: Scores | None = None) -> Scores:
-        """Score each tag, 0 to 1; a more general tag never scores less than a more specific one.
+        """Score each tag, 0 to 1; a more general tag scores at most `STEP` less than a more specific one.
 
         Args:
             classes: Probability of each of the 1000 classes.
@@ -123,7 +127,7 @@ class TagTable:
         if scenes is not None:
             own[self._scenes] = np.maximum(own[self._scenes], scenes)
         scores = own.copy()
-        np.maximum.at(scores, self._general, own[self._specific])
+        np.maximum.at(scores, self._general, own[self._specific] - STEP)
         return scores
 
     def generals(self, name: str) -> frozenset[str]:
