@@ -1,4 +1,4 @@
-"""The pure parts of ONNX back ends: boxes, fitting, calibration."""
+"""The pure parts of ONNX back ends: boxes, fitting, rescaling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightmeter.service.backends.onnx_models.boxes import (
     on_picture,
 )
 from lightmeter.service.backends.onnx_models.model_input import ModelInput
-from lightmeter.service.backends.onnx_models.scores import activated, calibrated
+from lightmeter.service.backends.onnx_models.scores import activated, rescaled
 
 SIDES = st.integers(1, 120)
 PIXELS = st.floats(0, 100, width=32)
@@ -157,12 +157,12 @@ def test_the_middle_is_cut_out():
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0.01, 0.99))
-def test_calibration_keeps_the_order(one, other, threshold):
+def test_rescaling_keeps_the_order(one, other, threshold):
     """Scores stay within 0 and 1 and in their order; the decision threshold becomes 0.9."""
     first, second = sorted((one, other))
-    assert 0 <= calibrated(first, threshold) <= calibrated(second, threshold) + 1e-12 <= 1 + 1e-9
-    assert calibrated(threshold, threshold) == pytest.approx(0.9)
-    assert (calibrated(0.0, threshold), calibrated(1.0, threshold)) == (0, pytest.approx(1))
+    assert 0 <= rescaled(first, threshold) <= rescaled(second, threshold) + 1e-12 <= 1 + 1e-9
+    assert rescaled(threshold, threshold) == pytest.approx(0.9)
+    assert (rescaled(0.0, threshold), rescaled(1.0, threshold)) == (0, pytest.approx(1))
 
 
 @given(

@@ -17,7 +17,7 @@ from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, Back
 from lightmeter.service.backends.onnx_models.boxes import Floats, non_maximum_suppression, on_picture
 from lightmeter.service.backends.onnx_models.detections import Candidates, decoder_for, detect_format
 from lightmeter.service.backends.onnx_models.model import OnnxModel
-from lightmeter.service.backends.onnx_models.scores import Activation, activated, are_scores, calibrated
+from lightmeter.service.backends.onnx_models.scores import Activation, activated, are_scores, rescaled
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.session import PICTURES_A_CALL
 
@@ -109,7 +109,7 @@ class _OnnxBackend(ABC):
         """What the model finds in one picture."""
 
     def _tag(self, label: str, score: float, **more: Any) -> Tag:
-        shown = round(calibrated(score, self._settings.decision_threshold), DIGITS)
+        shown = round(rescaled(score, self._settings.decision_threshold), DIGITS)
         return Tag(name=label, score=shown, source=self.name, **more)
 
 
@@ -213,7 +213,7 @@ class OnnxDetector(_OnnxBackend):
                 "top": round(top, DIGITS),
                 "width": round(right - left, DIGITS),
                 "height": round(bottom - top, DIGITS),
-                "score": round(calibrated(score, self._settings.decision_threshold), DIGITS),
+                "score": round(rescaled(score, self._settings.decision_threshold), DIGITS),
             }
             for score, (left, top, right, bottom) in best_first
         ]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
 from lightmeter.service.backends.onnx_models.boxes import Floats
 
-__all__ = ["Activation", "activated", "are_scores", "calibrated"]
+__all__ = ["Activation", "activated", "are_scores", "rescaled"]
 
 Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
 
@@ -37,7 +37,7 @@ def activated(outputs: Floats, activation: Activation) -> Floats:
     return scores
 
 
-def calibrated(score: float, decision_threshold: float) -> float:
+def rescaled(score: float, decision_threshold: float) -> float:
     """Move a score, 0 to 1, so that `decision_threshold` becomes the API's default `tag_score` of 0.9.
 
     The odds score / (1 - score) are multiplied by a constant, which keeps 0, 1 and the order.
