@@ -162,26 +162,27 @@ class _Loaded:
     rates: RateTable
 
 
-def _usable(catalog: Catalog, metrics: Metrics) -> Catalog:
-    """The catalog without back ends that cannot be made: nobody named them, so the others go on without them."""
+def _load_usable(catalog: Catalog, metrics: Metrics) -> tuple[Catalog, dict[str, AnyBackend]]:
+    """Load every available back end; one that cannot be loaded is left out of the catalog, because nobody named it."""
+    backends = {}
     for name in catalog.available:
         try:
-            catalog.load(name, metrics)
+            backends[name] = catalog.load(name, metrics)
         except LightmeterError as error:
             log.warning("back end %s is not available: %s", name, error)
             catalog = catalog.without(name, str(error))
-    return catalog
+    return catalog, backends
 
 
 def _load(config: ServiceConfig, metrics: Metrics) -> _Loaded:
     catalog = config.catalog or read_catalog()
     if config.backends is None:
-        catalog = _usable(catalog, metrics)
+        catalog, backends = _load_usable(catalog, metrics)
+    else:  # what is named for others is loaded under its own name
+        named = dict.fromkeys(catalog.aliases.get(name, name) for name in config.backends)
+        backends = {name: catalog.load(name, metrics) for name in named}
+    names = tuple(backends)
     rates = catalog.rates() if config.rates is None else config.rates
-    named = catalog.available if config.backends is None else config.backends
-    # What is named for others is loaded under its own name.
-    names = tuple(dict.fromkeys(catalog.aliases.get(name, name) for name in named))
-    backends = {name: catalog.load(name, metrics) for name in names}
     unpriced = [name for name in backends if name not in rates.rates]
     if unpriced:
         raise SettingsError(f"No price is known for: {', '.join(unpriced)}.", hint="Give the service a price table.")
@@ -214,6 +215,9 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
     logs.enable()
     metrics = Metrics()
     loaded = _load(config, metrics)
+    for backend in loaded.backends.values():
+        if (close := getattr(backend, "close", None)) is not None:  # adapters hold connections
+            stack.callback(close)
     tariff = Tariff(loaded.rates, config.rounding, config.faults.price_factor)
     terms = Terms(tariff, loaded.offering, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s)
     store = await asyncio.to_thread(Store, config.database, exclusive=True)
