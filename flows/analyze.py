@@ -29,11 +29,11 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 
 import lightmeter as lm
-from lightmeter.pipeline.api import begin, begin_plan, resuming
-from lightmeter.pipeline.export import export
-from lightmeter.pipeline.planfile import is_plan_file
-from lightmeter.pipeline.progress import Progress
-from lightmeter.pipeline.result import Run
+from lightmeter.api.run_result import Run
+from lightmeter.api.runs import begin, begin_plan, resuming
+from lightmeter.export.rebuild import export
+from lightmeter.planning.plan_file import is_plan_file
+from lightmeter.planning.progress import Progress
 
 __all__ = ["analyze"]
 
@@ -83,7 +83,7 @@ async def analyze(
         manifest: A path or `s3://` address of a manifest, a folder or a glob; or a plan file (`….json`), which is done
             exactly.
         out: The output folder; one that already holds this run goes on.
-        options: Fields of `lightmeter.pipeline.options.Options`: features, backends, budget, base_url, …
+        options: Fields of `lightmeter.options.Options`: features, backends, budget, base_url, …
         shard_rows: Rows of one task.
 
     Returns:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lightmeter.cli.demo import serve_folder
+from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.catalog import ALL_PROVIDERS
 

@@ -23,8 +23,8 @@ from aiohttp import web
 from numpy.typing import NDArray
 
 from lightmeter import atomic
+from lightmeter.background_loop import Portal
 from lightmeter.media.image import encode_jpeg
-from lightmeter.portal import Portal
 
 __all__ = [
     "OpenAIStub",

@@ -14,8 +14,8 @@ import lightmeter as lm
 from lightmeter.ask.question import MOST_ERROR_CHARS, RESERVED, ask_of
 from lightmeter.errors import SettingsError
 from lightmeter.facts.columns import KEYS
-from lightmeter.pipeline.options import make_options
-from lightmeter.tables.answers import ANSWER_COLUMNS, answers_schema, table_name
+from lightmeter.options import make_options
+from lightmeter.tables.answer_schema import ANSWER_COLUMNS, answers_schema, table_name
 
 TOML = """
 prompt = "What is it?"

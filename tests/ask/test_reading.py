@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lightmeter.ask.question import MOST_ERROR_CHARS, ask_of
 from lightmeter.ask.reading import read_answer
-from lightmeter.tables.answers import arrow_type
+from lightmeter.tables.answer_schema import arrow_type
 
 ASK = ask_of(QUESTION)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -10,14 +10,14 @@ import pytest
 from describer import AGAIN, QUESTION, Describer, good, serving
 
 import lightmeter as lm
+from lightmeter.api.runs import begin, resuming
 from lightmeter.errors import InvalidTransition
-from lightmeter.journal.changes import hold_and_send
+from lightmeter.export.rebuild import export
+from lightmeter.journal.answer_retries import RetryRow, add_retries
+from lightmeter.journal.commands import hold_and_send
 from lightmeter.journal.items import Retry
-from lightmeter.journal.retries import RetryRow, add_retries
 from lightmeter.journal.schema import VERSION
 from lightmeter.journal.store import Journal, reading
-from lightmeter.pipeline.api import begin, resuming
-from lightmeter.pipeline.export import export
 
 BAD = '{"what": "x"}'
 

@@ -9,10 +9,10 @@ from describer import QUESTION, Describer, good, serving
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
-from lightmeter.pipeline.export import export
+from lightmeter.export.rebuild import export
 from lightmeter.tables import Dataset
 from lightmeter.tables.compaction import compact
-from lightmeter.tables.publishing import publish
+from lightmeter.tables.remote_write import publish
 from lightmeter.testing import tiny_jpeg
 
 BASE = "http://pictures.example/"

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from lightmeter.cli.answers import MOST_ROWS, as_csv, as_json, as_markdown, lay_out
+from lightmeter.cli.table_format import MOST_ROWS, as_csv, as_json, as_markdown, lay_out
 
 WIDE = pa.table({f"column_{at}": [f"value {at} of some length"] * 3 for at in range(20)})
 NESTED = pa.table(

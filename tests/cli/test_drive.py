@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
-from lightmeter.cli.drive import drive
+from lightmeter.api.background_generator import in_background
+from lightmeter.cli.signals import drive
 from lightmeter.errors import Interrupted
-from lightmeter.pipeline.background import in_background
-from lightmeter.pipeline.progress import Progress
+from lightmeter.planning.progress import Progress
 
 PLANNING = Progress("planning", 1, {})
 

@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from lightmeter.cli.engine import configured, engine_options
-from lightmeter.cores import cores
+from lightmeter.cli.serve_options import configured, engine_options
+from lightmeter.cpu_count import cores
 
 
 @pytest.fixture

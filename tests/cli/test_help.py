@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lightmeter.cli import VERBS
-from lightmeter.client.pace import Pace
-from lightmeter.pipeline.options import Options
+from lightmeter.client.rate_limit import Pace
+from lightmeter.options import Options
 
 RUN_OPTIONS = (
     *("--base-url", "--features", "--backends", "--role", "--language", "--prompt", "--tag-score"),

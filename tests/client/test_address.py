@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.address import normal_base_url, same_address, spellings_of
-from lightmeter.client.sharing import key_share
+from lightmeter.client.base_url import normal_base_url, same_address, spellings_of
+from lightmeter.client.shared_limit import key_share
 from lightmeter.errors import SettingsError
-from lightmeter.manifest.canonical import canonical_url
+from lightmeter.manifest.canonical_url import canonical_url
 
 ONE = [
     ["http://localhost:8080", "HTTP://LOCALHOST:8080/", "http://127.0.0.1:8080", "http://[::1]:8080//"],

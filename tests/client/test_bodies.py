@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.bodies import Bodies
+from lightmeter.client.request_body import Bodies
 from lightmeter.errors import UsageError
 from lightmeter.models.request import AnalyzeRequest
 

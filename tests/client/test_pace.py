@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.pace import Pace, Quota, quota_of
+from lightmeter.client.rate_limit import Pace, Quota, quota_of
 
 EVENTS = st.lists(
     st.tuples(

@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench" / "pace"))  # the ben
 from pace_scenarios import Ours
 from pace_world import REJECTED, Bucket, Cap, Window, recent_rate, simulate
 
-from lightmeter.client.pace import Ticket
-from lightmeter.client.pace.ceiling import Ceiling
-from lightmeter.client.pace.spacing import Spacing
+from lightmeter.client.rate_limit import Ticket
+from lightmeter.client.rate_limit.interval import Spacing
+from lightmeter.client.rate_limit.rate_estimator import Ceiling
 
 
 @settings(max_examples=10, deadline=None)

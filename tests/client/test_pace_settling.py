@@ -19,9 +19,9 @@ from pace_draws import Draw, draw, judge, opening_of, service_of
 from pace_scenarios import Ours
 from pace_world import simulate
 
-from lightmeter.client.pace import Pace, Ticket
-from lightmeter.client.pace.search import RateSearch
-from lightmeter.client.pace.window import QuotaWindow
+from lightmeter.client.rate_limit import Pace, Ticket
+from lightmeter.client.rate_limit.quota_window import QuotaWindow
+from lightmeter.client.rate_limit.rate_search import RateSearch
 
 
 def played(drawn, seed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lightmeter.client.reading import read_answer, text_of
+from lightmeter.client.decode import read_answer, text_of
 from lightmeter.facts.json_object import read_object
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.raw import RawAnswer
-from lightmeter.client.retry import Judgement, Verdict, judge_poll, judge_submission, retry_after_s
+from lightmeter.client.classify import Judgement, Verdict, judge_poll, judge_submission, retry_after_s
+from lightmeter.client.http_answer import RawAnswer
 from lightmeter.clock import utc_from_timestamp
 
 ASSET = {"name": "a.jpg", "tags": {"Sand": [{"name": "Sand", "score": 0.9}]}}

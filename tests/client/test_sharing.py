@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.pace import Pace
-from lightmeter.client.sharing import KEPT_S, key_share
+from lightmeter.client.rate_limit import Pace
+from lightmeter.client.shared_limit import KEPT_S, key_share
 
 HOLDER = textwrap.dedent("""
     import sys
     from pathlib import Path
-    from lightmeter.client.sharing import key_share
+    from lightmeter.client.shared_limit import key_share
     with key_share(Path(sys.argv[1]), "http://x", "key") as share:
         share.look({"rate": 4.0, "sharers": 1.0})
         print("here", flush=True)

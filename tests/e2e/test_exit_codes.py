@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lightmeter.portal import Portal
+from lightmeter.background_loop import Portal
 from lightmeter.service.app import ServiceConfig, start
 
 

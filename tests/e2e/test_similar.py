@@ -10,8 +10,8 @@ import pytest
 from PIL import Image, ImageEnhance
 
 import lightmeter as lm
-from lightmeter.pipeline.export import export
-from lightmeter.portal import Portal
+from lightmeter.background_loop import Portal
+from lightmeter.export.rebuild import export
 from lightmeter.service.app import ServiceConfig, start
 from lightmeter.tables import Dataset
 from lightmeter.tables.delta import write_delta

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lightmeter.facts.assets import listed_assets
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.tables.unpacked import tables_of
+from lightmeter.tables.arrow_decode import tables_of
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role=None, language=None)
 JSON = st.recursive(

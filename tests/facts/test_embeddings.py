@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import schema
-from lightmeter.tables.unpacked import tables_of
+from lightmeter.tables.arrow_decode import tables_of
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role=None, language=None)
 SINGLES = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.facts.faces import FACE_COLUMNS, read_faces
-from lightmeter.facts.usual import decode_entries
+from lightmeter.facts.fast_decode import decode_entries
 
 BY_SHARES = {
     "BoundingBox": {"Left": 0.25, "Top": 0.5, "Width": 0.125, "Height": 0.25},

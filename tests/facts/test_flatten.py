@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import TABLES, schema
-from lightmeter.tables.unpacked import tables_of
+from lightmeter.tables.arrow_decode import tables_of
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role="general", language=None)
 ITEM = ItemRef("item", "https://example.com/a.jpg", 0)

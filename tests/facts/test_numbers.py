@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from lightmeter.facts.clean import whole_number
 from lightmeter.facts.columns import COLUMNS, FACTS
+from lightmeter.facts.fast_decode import decode
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.facts.shapes import number
-from lightmeter.facts.usual import decode
-from lightmeter.tables.unpacked import tables_of
+from lightmeter.facts.lenient_decode import number
+from lightmeter.tables.arrow_decode import tables_of
 
 ENTRIES = {
     "tags": {"t": [{"name": "t", "score": 0.93}]},

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.facts import flatten
+from lightmeter.facts.fast_decode import decode, decode_entries
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.facts.json_object import loads
-from lightmeter.facts.usual import decode, decode_entries
-from lightmeter.tables.collector import collector_paused
-from lightmeter.tables.unpacked import tables_of
+from lightmeter.tables.arrow_decode import tables_of
+from lightmeter.tables.gc_control import collector_paused
 
 CONTEXT = AnswerContext(run_id="run", request_id=None, role=None, language=None)
 ITEMS = (ItemRef("1", "u", 0), ItemRef("2", "v", 1), ItemRef("3", "u", 0))

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import lightmeter as lm
-from lightmeter.portal import Portal
+from lightmeter.background_loop import Portal
 
 
 async def double(number: int) -> int:

@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from lightmeter.scratch import Scratch
+from lightmeter.tempdirs import Scratch
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_folder_goes_with_its_block_or_its_owner(place):
 
 
 HOLDER = """
-from lightmeter.scratch import Scratch
+from lightmeter.tempdirs import Scratch
 scratch = Scratch()
 (scratch.path / "file").touch()
 print(scratch.path.name, flush=True)
@@ -61,7 +61,7 @@ def test_what_the_dead_left_is_removed_and_what_the_living_have_is_not(place):
 
 STORM = """
 import sys
-from lightmeter.scratch import Scratch
+from lightmeter.tempdirs import Scratch
 for _ in range(200):
     with Scratch() as scratch:
         (scratch.path / "file").write_text("mine")

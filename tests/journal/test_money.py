@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from lightmeter.errors import BudgetReached
-from lightmeter.journal.answer import Outcome, Placed, Received, Refusal
-from lightmeter.journal.changes import acknowledge, hold_and_send, lose, receive, resend, settle, take_back, void
+from lightmeter.journal.balance_proofs import Ruling, act_on, read_balance, release
+from lightmeter.journal.commands import acknowledge, hold_and_send, lose, receive, resend, settle, take_back, void
 from lightmeter.journal.items import count_by_status, pending_rows, totals
-from lightmeter.journal.planned import PlannedRow, add_rows
-from lightmeter.journal.proofs import Ruling, act_on, read_balance, release
+from lightmeter.journal.outcome import Outcome, Placed, Received, Refusal
+from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import HOLDING, IN_DOUBT, Event
 from lightmeter.journal.store import Journal, reading
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.journal.changes import hold_and_send, place, take_back
-from lightmeter.journal.planned import PlannedRow, add_rows
-from lightmeter.journal.proofs import seen_between, throttled_since
+from lightmeter.journal.balance_proofs import seen_between, throttled_since
+from lightmeter.journal.commands import hold_and_send, place, take_back
+from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal, reading
 

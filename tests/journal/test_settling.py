@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import BudgetReached, InvalidTransition
-from lightmeter.journal.answer import Outcome, Placed, Received
-from lightmeter.journal.changes import acknowledge, hold_and_send, receive, settle
-from lightmeter.journal.planned import PlannedRow, add_rows
-from lightmeter.journal.raw import unpack
-from lightmeter.journal.settling import receive_and_settle
+from lightmeter.journal.commands import acknowledge, hold_and_send, receive, settle
+from lightmeter.journal.compression import unpack
+from lightmeter.journal.outcome import Outcome, Placed, Received
+from lightmeter.journal.plan_rows import PlannedRow, add_rows
+from lightmeter.journal.settle import receive_and_settle
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal, reading
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.manifest import canonical_url, stable_id
-from lightmeter.manifest.canonical import _respelled
+from lightmeter.manifest.canonical_url import _respelled
 
 EQUIVALENT = [
     ("HTTP://Example.COM/a.jpg", "http://example.com/a.jpg"),

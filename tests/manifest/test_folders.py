@@ -15,8 +15,8 @@ import pytest
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest import ManifestReader, ReadOptions, stable_id
+from lightmeter.manifest.byte_sources import Location, remote_file_system
 from lightmeter.manifest.readers import digest_of
-from lightmeter.manifest.sources import Location, remote_file_system
 
 NAMES = ["B.JPG", "a.jpg", "a/deep/er.mp4", "a/x.png", "ab.webm", "é ü.gif"]
 

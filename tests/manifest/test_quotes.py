@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest import ManifestReader, ReadOptions
-from lightmeter.manifest.records import MAX_RECORD_CHARS, opening_line
+from lightmeter.manifest.csv_records import MAX_RECORD_CHARS, opening_line
 
 LENIENT = ReadOptions(lenient=True)
 

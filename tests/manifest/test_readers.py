@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest import ManifestReader, canonical_url, stable_id
-from lightmeter.manifest.formats import MAX_JSON_BYTES
+from lightmeter.manifest.text_formats import MAX_JSON_BYTES
 
 URLS = ["https://example.com/a.jpg", "https://example.com/b.mp4"]
 CSV = "URL,id,Kind,note\nhttps://example.com/a.jpg,one,image,first\nhttps://example.com/b.mp4,,VIDEO,\n"

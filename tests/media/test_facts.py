@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightmeter.media.facts import SNIFF_BYTES, kind_from_name, sniff
+from lightmeter.media.media_info import SNIFF_BYTES, kind_from_name, sniff
 from lightmeter.testing import tiny_picture, tiny_video
 
 

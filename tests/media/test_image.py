@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.facts import IMAGE_FORMATS
 from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
 from lightmeter.media.image import encode_jpeg, is_blank, load_rgb, read_facts, thumbnail
+from lightmeter.media.media_info import IMAGE_FORMATS
 from lightmeter.testing import blank_picture, tiny_jpeg, tiny_picture, tiny_png, tiny_video
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import BrokenMedia, MediaTimeout, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.facts import VideoFacts
+from lightmeter.media.media_info import VideoFacts
 from lightmeter.media.video import DecoderLimits, iter_video, probe_video, sample_video
 from lightmeter.testing import stamped_video, tiny_jpeg, tiny_picture, tiny_video
 

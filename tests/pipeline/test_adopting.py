@@ -7,9 +7,10 @@ import sqlite3
 import pytest
 
 import lightmeter as lm
+from lightmeter.engine.session import adopt
 from lightmeter.errors import JournalLocked
 from lightmeter.journal.files import journal_path, run_lock
-from lightmeter.pipeline.session import adopt, read_header
+from lightmeter.journal.header import read_header
 
 
 async def made(url: str, **options: object):

@@ -9,9 +9,9 @@ import apsw
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.journal.planned import PlannedRow, add_rows
+from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.schema import SCHEMA
-from lightmeter.pipeline.affordable import RowRange, affordable_rows, payment_sentence
+from lightmeter.planning.affordable_rows import RowRange, affordable_rows, payment_sentence
 from lightmeter.pricing.rates import Rounding, request_price
 
 PICTURES = st.lists(

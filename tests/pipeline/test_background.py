@@ -13,8 +13,8 @@ from aiohttp import web
 from hostile import Hostile, listening
 
 import lightmeter as lm
-from lightmeter.pipeline.api import running
-from lightmeter.pipeline.background import cancel_all_work, in_background
+from lightmeter.api.background_generator import cancel_all_work, in_background
+from lightmeter.api.runs import running
 
 ROWS = 12
 pytestmark = pytest.mark.usefixtures("charges_at_once")

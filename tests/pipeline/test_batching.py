@@ -7,8 +7,8 @@ from math import ceil, log2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightmeter.engine.batching import MOST_IN_A_BATCH, Batch, Bisection, Terms, auto_size, cut, grouped
 from lightmeter.journal.items import Pending
-from lightmeter.pipeline.batching import MOST_IN_A_BATCH, Batch, Bisection, Terms, auto_size, cut, grouped
 from lightmeter.pricing.rates import Rounding, request_price
 
 rows = st.lists(

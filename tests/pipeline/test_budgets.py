@@ -10,9 +10,9 @@ from aiohttp import web
 import lightmeter as lm
 from lightmeter.pricing.rates import Rounding
 from lightmeter.service.app import ServiceConfig, start
-from lightmeter.service.books.credits import balances
-from lightmeter.service.books.store import Store
 from lightmeter.service.faults.grammar import Faults
+from lightmeter.service.store.credits import balances
+from lightmeter.service.store.store import Store
 from lightmeter.testing import tiny_jpeg
 
 GRANTED = 1000

@@ -9,11 +9,12 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.clock import SystemClock
-from lightmeter.journal.changes import get_meta
+from lightmeter.engine.engine import open_engine
+from lightmeter.engine.session import adopt, open_session
+from lightmeter.export.rebuild import export
+from lightmeter.journal.commands import get_meta
+from lightmeter.journal.header import read_header
 from lightmeter.journal.store import reading
-from lightmeter.pipeline.export import export
-from lightmeter.pipeline.run import open_engine
-from lightmeter.pipeline.session import adopt, open_session, read_header
 from lightmeter.settings import read_settings
 
 HOUR_S = 3600.0

@@ -6,8 +6,8 @@ import pytest
 from hostile import Hostile
 
 from lightmeter.journal.store import reading
-from lightmeter.pipeline.prices import MOST_PROBES
-from lightmeter.pipeline.statement import state_account
+from lightmeter.money.request_prices import MOST_PROBES
+from lightmeter.money.statement import state_account
 from lightmeter.pricing.rates import Rounding
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import AccessDenied
-from lightmeter.journal.proofs import proofs_of
+from lightmeter.journal.balance_proofs import proofs_of
 from lightmeter.journal.store import reading
 
 

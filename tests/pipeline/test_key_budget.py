@@ -18,11 +18,11 @@ from pydantic import SecretStr
 
 import lightmeter as lm
 from lightmeter.clock import SystemClock
-from lightmeter.journal.changes import put_meta
+from lightmeter.embedded_service import Endpoint
+from lightmeter.journal.commands import put_meta
 from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of
 from lightmeter.journal.store import Journal
-from lightmeter.pipeline.embedded import Endpoint
-from lightmeter.pipeline.keybudget import FILE_NAME, key_budget
+from lightmeter.money.key_budget import FILE_NAME, key_budget
 from lightmeter.settings import read_settings
 
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import lightmeter as lm
+from lightmeter.api.runs import begin
+from lightmeter.engine.session import holds_run_of
 from lightmeter.errors import ManifestError, PlanChanged, SettingsError
-from lightmeter.pipeline.api import begin
-from lightmeter.pipeline.options import make_options
-from lightmeter.pipeline.planfile import is_plan_file
-from lightmeter.pipeline.session import holds_run_of
+from lightmeter.options import make_options
+from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.testing import tiny_jpeg
 
 ASKED = {"features": ["colors"], "budget": 9}

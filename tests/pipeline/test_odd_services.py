@@ -9,11 +9,11 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.errors import SettingsError
-from lightmeter.journal.changes import get_meta
-from lightmeter.journal.raw import pack
+from lightmeter.journal.commands import get_meta
+from lightmeter.journal.compression import pack
 from lightmeter.journal.store import Journal, reading
 from lightmeter.journal.submissions import answer_of
-from lightmeter.pipeline.statement import state_account
+from lightmeter.money.statement import state_account
 
 
 def once(*words: str):

@@ -6,7 +6,7 @@ import pytest
 
 from lightmeter.errors import SettingsError
 from lightmeter.manifest import ReadOptions
-from lightmeter.pipeline.options import make_options
+from lightmeter.options import make_options
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hostile import Hostile, listening
 
 import lightmeter as lm
+from lightmeter.api.runs import begin
 from lightmeter.errors import PlanChanged, SettingsError
-from lightmeter.pipeline.api import begin
 
 MINE = 'unit = "credits"\n[backends.mine]\nprices = { tags = 1.0 }\n'
 ASKED = {"features": ["tags"], "backends": ["mine"], "precheck": False}

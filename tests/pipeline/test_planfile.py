@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lightmeter as lm
+from lightmeter.api.runs import begin_plan
 from lightmeter.errors import LightmeterError, ManifestError, PlanChanged, SettingsError, UsageError
-from lightmeter.journal.planned import PlannedFinding, PlannedRow, planned_rows
+from lightmeter.journal.plan_rows import PlannedFinding, PlannedRow, planned_rows
 from lightmeter.journal.store import reading
-from lightmeter.pipeline.api import begin_plan
-from lightmeter.pipeline.planfile import MOST_INSIDE, is_plan_file, read_saved, write_saved
+from lightmeter.planning.plan_file import MOST_INSIDE, is_plan_file, read_saved, write_saved
 from lightmeter.testing import tiny_jpeg, tiny_video
 
 ASKED = {"features": ["tags", "colors"], "budget": 7}

@@ -13,12 +13,12 @@ from aiohttp import web
 from hostile import served
 
 import lightmeter as lm
+from lightmeter.api.runs import begin, begin_plan
 from lightmeter.client.transport import Timeouts
 from lightmeter.errors import AccessDenied, PlanChanged, SettingsError, Unreachable, UsageError
-from lightmeter.pipeline.affordable import RowRange
-from lightmeter.pipeline.api import begin, begin_plan
-from lightmeter.pipeline.options import make_options
-from lightmeter.pipeline.preflight import preflight
+from lightmeter.options import make_options
+from lightmeter.planning.affordable_rows import RowRange
+from lightmeter.planning.preflight import preflight
 from lightmeter.settings import read_settings
 from lightmeter.testing import tiny_jpeg
 

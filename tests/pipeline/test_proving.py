@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.journal.proofs import Reading, Seen
+from lightmeter.journal.balance_proofs import Reading, Seen
 from lightmeter.journal.state import Event, State
-from lightmeter.pipeline.proving import prove
+from lightmeter.money.balance_verdicts import prove
 
 OPENING = Reading(1, 0.0, 1000, 0)
 

@@ -8,12 +8,12 @@ import pytest
 from hostile import Hostile, listening
 
 import lightmeter as lm
+from lightmeter.api.runs import running
 from lightmeter.errors import OutcomeUnknown
-from lightmeter.journal.proofs import proofs_of
+from lightmeter.journal.balance_proofs import proofs_of
 from lightmeter.journal.store import reading
-from lightmeter.pipeline.api import running
-from lightmeter.pipeline.progress import Progress
-from lightmeter.pipeline.statement import state_account
+from lightmeter.money.statement import state_account
+from lightmeter.planning.progress import Progress
 
 
 def once(*words: str):

@@ -7,15 +7,15 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from lightmeter.cli.status import command
-from lightmeter.journal.changes import acknowledge, hold_and_send, lose, put_meta
+from lightmeter.cli.commands.status import command
+from lightmeter.journal.balance_proofs import Ruling, act_on, read_balance
+from lightmeter.journal.commands import acknowledge, hold_and_send, lose, put_meta
 from lightmeter.journal.files import run_lock
-from lightmeter.journal.planned import PlannedRow, add_rows
-from lightmeter.journal.proofs import Ruling, act_on, read_balance
+from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
-from lightmeter.pipeline.balances import balance_read
-from lightmeter.pipeline.options import Options
+from lightmeter.money.balance_reading import balance_read
+from lightmeter.options import Options
 
 
 @pytest.fixture

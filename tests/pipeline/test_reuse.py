@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is 
 from hostile import Hostile, listening, served
 
 import lightmeter as lm
+from lightmeter.cache.answer_cache import FILE_NAME, Answers, Asset, KeptAsset, is_same
 from lightmeter.errors import PlanChanged, SettingsError
-from lightmeter.journal.planned import EarlierAnswer
-from lightmeter.journal.raw import pack
-from lightmeter.pipeline.answers import FILE_NAME, Answers, Asset, KeptAsset, is_same
+from lightmeter.journal.compression import pack
+from lightmeter.journal.plan_rows import EarlierAnswer
 from lightmeter.testing import tiny_jpeg
 
 URLS = [f"http://pictures.example/{number}.jpg" for number in range(4)]
@@ -255,9 +255,9 @@ WRITER = """
 import sys
 from pathlib import Path
 from hashlib import sha256
-from lightmeter.journal.planned import EarlierAnswer
-from lightmeter.journal.raw import pack
-from lightmeter.pipeline.answers import Answers, Asset, KeptAsset
+from lightmeter.journal.plan_rows import EarlierAnswer
+from lightmeter.journal.compression import pack
+from lightmeter.cache.answer_cache import Answers, Asset, KeptAsset
 me = int(sys.argv[2])
 for n in range(40):
     with Answers.opened(Path(sys.argv[1])) as answers:
@@ -285,7 +285,7 @@ BEGINNER = """
 import multiprocessing
 import sys
 from pathlib import Path
-from lightmeter.pipeline.answers import Answers
+from lightmeter.cache.answer_cache import Answers
 
 def begin(folder, together):
     try:

@@ -18,12 +18,12 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.errors import JournalConflict
-from lightmeter.journal.changes import get_meta
+from lightmeter.journal.commands import get_meta
 from lightmeter.journal.files import journal_path
+from lightmeter.journal.header import read_header
 from lightmeter.journal.items import count_by_status
 from lightmeter.journal.store import reading
 from lightmeter.journal.watermark import watermark_path
-from lightmeter.pipeline.session import read_header
 from lightmeter.settings import read_settings
 
 ROWS = 60
@@ -349,7 +349,7 @@ async def test_the_mark_costs_no_flush_for_each_request(tmp_path, monkeypatch):
 
 def test_a_mark_is_never_ahead_of_its_journal(tmp_path):
     """What is written outside was committed before, so that no crash alone makes a run look older than it is."""
-    from lightmeter.journal.changes import hold_and_send, put_meta  # noqa: PLC0415 (only here)
+    from lightmeter.journal.commands import hold_and_send, put_meta  # noqa: PLC0415 (only here)
     from lightmeter.journal.store import Journal  # noqa: PLC0415 (likewise)
     from lightmeter.journal.watermark import Position, Watermark, position_of  # noqa: PLC0415 (likewise)
 

@@ -9,7 +9,7 @@ import pytest
 from hostile import Hostile, listening
 
 import lightmeter as lm
-from lightmeter.journal.changes import get_meta
+from lightmeter.journal.commands import get_meta
 from lightmeter.journal.store import reading
 
 

@@ -8,17 +8,17 @@ from fractions import Fraction
 import pytest
 from click.testing import CliRunner
 
-from lightmeter.cli.statement import command
+from lightmeter.cli.commands.statement import command
 from lightmeter.errors import JournalError
-from lightmeter.journal.answer import Outcome, Placed, Received
-from lightmeter.journal.changes import hold_and_send, lose, put_meta, receive, settle
-from lightmeter.journal.planned import EarlierAnswer, PlannedRow, Reused, add_rows, reuse
-from lightmeter.journal.proofs import Ruling, act_on, read_balance
+from lightmeter.journal.balance_proofs import Ruling, act_on, read_balance
+from lightmeter.journal.commands import hold_and_send, lose, put_meta, receive, settle
+from lightmeter.journal.outcome import Outcome, Placed, Received
+from lightmeter.journal.plan_rows import EarlierAnswer, PlannedRow, Reused, add_rows, reuse
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
-from lightmeter.pipeline.balances import balance_read
-from lightmeter.pipeline.options import Options
-from lightmeter.pipeline.statement import _lines_of_proof, requests_frame, state_account
+from lightmeter.money.balance_reading import balance_read
+from lightmeter.money.statement import _lines_of_proof, requests_frame, state_account
+from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange
 from lightmeter.pricing.rates import Rounding
 

@@ -12,7 +12,7 @@ import time
 from aiohttp import web
 from hostile import Hostile, listening
 
-from lightmeter.journal.changes import get_meta
+from lightmeter.journal.commands import get_meta
 from lightmeter.journal.store import reading
 
 LIMIT_RPS = 40.0

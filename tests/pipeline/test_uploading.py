@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import lightmeter as lm
-from lightmeter.cli.demo import serve_folder
+from lightmeter.cli.commands.demo import serve_folder
+from lightmeter.engine.uploads import LONGEST_SIDE_PX, Uploads, name_of, prepared, refusal_in
 from lightmeter.errors import MediaTooLarge
 from lightmeter.media.image import encode_jpeg, read_facts
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
-from lightmeter.pipeline.uploading import LONGEST_SIDE_PX, Uploads, name_of, prepared, refusal_in
 from lightmeter.service.app import ServiceConfig, start
 from lightmeter.testing import tiny_jpeg
 

@@ -9,9 +9,9 @@ import pytest
 from hostile import Hostile, listening
 
 import lightmeter as lm
-from lightmeter.cli.show import _facts
-from lightmeter.pipeline.api import running
-from lightmeter.pipeline.progress import Progress
+from lightmeter.api.runs import running
+from lightmeter.cli.render import _facts
+from lightmeter.planning.progress import Progress
 
 
 async def looks_at(tmp_path, service, *, stop_when_waiting, **options):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.prechecks.finding import CHECKS
-from lightmeter.prechecks.judge import Reached, is_conclusive, judge_answer
+from lightmeter.prechecks.url_verdict import Reached, is_conclusive, judge_answer
 from lightmeter.testing import tiny_jpeg
 
 JPEG = tiny_jpeg()[:64]

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from lightmeter.errors import FetchError, ForbiddenAddress
-from lightmeter.prechecks.reach import MAX_REDIRECTS, Reach
+from lightmeter.prechecks.url_probe import MAX_REDIRECTS, Reach
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from lightmeter.pricing.chain import Answered, Prices, Uncertain
+from lightmeter.pricing.balance_chain import Answered, Prices, Uncertain
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.reconcile import Proven, Reconciliation, Trust, Window
+from lightmeter.pricing.reconciliation import Proven, Reconciliation, Trust, Window
 
 KINDS = (
     "one at a time",

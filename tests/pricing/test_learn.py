@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.pricing.estimate import CreditRange, FrameRange
-from lightmeter.pricing.learn import AGREEING_AFTER_DRIFT, Charge, Drift, Kind, PriceLearner, cheapest_batch
+from lightmeter.pricing.price_learner import AGREEING_AFTER_DRIFT, Charge, Drift, Kind, PriceLearner, cheapest_batch
 from lightmeter.pricing.rates import RateTable, Rounding, default_rates, request_price, whole_credits
 
 PRIOR = default_rates()

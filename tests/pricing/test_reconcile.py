@@ -11,10 +11,10 @@ from account import KINDS, make_world
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.pricing.chain import Answered, Uncertain
+from lightmeter.pricing.balance_chain import Answered, Uncertain
 from lightmeter.pricing.estimate import CreditRange
 from lightmeter.pricing.packing import Item, most_filled, possibilities
-from lightmeter.pricing.reconcile import Proven, Trust, Window, reconcile
+from lightmeter.pricing.reconciliation import Proven, Trust, Window, reconcile
 
 ALONE = Trust(sole_spender=True, chained=True)
 SHARED = Trust(chained=True)

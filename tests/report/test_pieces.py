@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.pipeline.markup import seconds, share
-from lightmeter.pipeline.report import asked
-from lightmeter.pipeline.report.charts import credit_chart, severity_chart, tag_chart, tempo_chart
-from lightmeter.pipeline.report.facts import BINS, Severities, Tag, Tempo, short_name
-from lightmeter.pipeline.report.gathering import in_order
-from lightmeter.pipeline.report.markup import credits_, esc, linked, strip, table
-from lightmeter.pipeline.statement import Statement
+from lightmeter.html import seconds, share
+from lightmeter.money.statement import Statement
 from lightmeter.pricing.estimate import CreditRange
+from lightmeter.report import queries
+from lightmeter.report.charts import credit_chart, severity_chart, tag_chart, tempo_chart
+from lightmeter.report.load import in_order
+from lightmeter.report.markup import credits_, esc, linked, strip, table
+from lightmeter.report.model import BINS, Severities, Tag, Tempo, short_name
 
 CREDITS = st.integers(0, 10**9)
 COLORS = st.lists(st.tuples(st.from_regex(r"#[0-9a-f]{6}", fullmatch=True), st.floats(0, 1)), max_size=12)
@@ -97,8 +97,8 @@ def test_a_palette_is_put_in_order_and_nothing_else(colors):
 
 def test_palettes_are_asked_for_without_counting_every_item():
     """Memory does not grow with the items: the exact count is out, and all else is the question as it is named."""
-    assert "DISTINCT" not in asked.PALETTE
-    assert "approx_count_distinct" in asked.PALETTE
+    assert "DISTINCT" not in queries.PALETTE
+    assert "approx_count_distinct" in queries.PALETTE
 
 
 @given(COLORS)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import lightmeter as lm
-from lightmeter.cli.demo import serve_folder
+from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.errors import JournalError, UsageError
 from lightmeter.tables.queries import OpenTables
 from lightmeter.testing import tiny_jpeg
@@ -209,7 +209,7 @@ def test_all_questions_are_asked_through_one_connection_with_bounded_memory(told
         connections[0] += 1
         return connect(*args, **more)
 
-    monkeypatch.setattr("lightmeter.pipeline.report.gathering.OpenTables", Seen)
+    monkeypatch.setattr("lightmeter.report.load.OpenTables", Seen)
     monkeypatch.setattr(duckdb, "connect", counted)
     lm.sync(lm.report(told))
     assert (connections, limits) == ([1], ["256.0 MiB"])

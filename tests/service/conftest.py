@@ -21,10 +21,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from lightmeter.portal import Portal
+from lightmeter.background_loop import Portal
 from lightmeter.service.app import ServiceConfig, open_account, start
-from lightmeter.service.books.credits import balances
-from lightmeter.service.books.store import Store
+from lightmeter.service.store.credits import balances
+from lightmeter.service.store.store import Store
 from lightmeter.testing import tiny_jpeg, tiny_png, tiny_video
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"

@@ -11,13 +11,13 @@ from lightmeter.errors import BackendError
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries, Tag
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.assets.fetch import Fetcher
+from lightmeter.service.analysis.analyzer import Desk, Order, Worker, WorkerLimits
+from lightmeter.service.analysis.inference_queue import Question
+from lightmeter.service.analysis.result_cache import Answers, Content, Shape
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.palette import Palette
-from lightmeter.service.books.credits import Tariff
-from lightmeter.service.workshop.cache import Answers, Content, Shape
-from lightmeter.service.workshop.inference import Question
-from lightmeter.service.workshop.worker import Desk, Order, Worker, WorkerLimits
+from lightmeter.service.backends.local.palette import Palette
+from lightmeter.service.ingest.fetch import Fetcher
+from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import tiny_png, tiny_video
 
 TAGS = Question(frozenset({"tags"}), AnalysisOptions())

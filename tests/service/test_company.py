@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lightmeter.service.workshop.company import Company
+from lightmeter.service.jobs.quarantine import Company
 
 
 class Visits(RuleBasedStateMachine):

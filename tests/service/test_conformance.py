@@ -18,10 +18,10 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import FEATURES, ROLES
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.assets.fetch import Fetcher
+from lightmeter.service.analysis.analyzer import Desk, Order, Worker
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.books.credits import Tariff
-from lightmeter.service.workshop.worker import Desk, Order, Worker
+from lightmeter.service.ingest.fetch import Fetcher
+from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import tiny_png
 
 HERE = Path(__file__).parent

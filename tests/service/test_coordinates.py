@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightmeter.media.views import Placement, Square, Stretched, Whole, placement_of
+from lightmeter.media.model_input import Placement, Square, Stretched, Whole, placement_of
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Brand, Entries, Face, Text
 from lightmeter.pricing.rates import Rounding, default_rates
-from lightmeter.service.assets.fetch import Fetcher
+from lightmeter.service.analysis.analyzer import Desk, Order, Worker
+from lightmeter.service.analysis.coordinates import moved
 from lightmeter.service.backends.base import BackendTraits
-from lightmeter.service.books.credits import Tariff
-from lightmeter.service.workshop.coordinates import moved
-from lightmeter.service.workshop.worker import Desk, Order, Worker
+from lightmeter.service.ingest.fetch import Fetcher
+from lightmeter.service.store.credits import Tariff
 
 SIDES = st.integers(1, 5000)
 VIEWS = st.one_of(

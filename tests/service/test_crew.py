@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from lightmeter.service.crew import Crew
+from lightmeter.service.thread_pool import Crew
 
 
 @pytest.fixture

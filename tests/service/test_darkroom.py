@@ -15,11 +15,11 @@ import pytest
 from PIL import Image
 
 from lightmeter.errors import BrokenMedia, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.model_input import Square, Whole
 from lightmeter.media.video import DecoderLimits
-from lightmeter.media.views import Square, Whole
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
-from lightmeter.service.assets.darkroom import Darkroom, DecodingLimits
-from lightmeter.service.assets.film import Film
+from lightmeter.service.ingest.decode import Darkroom, DecodingLimits
+from lightmeter.service.ingest.payload import Film
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")

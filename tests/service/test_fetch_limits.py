@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lightmeter.errors import FetchError, MediaTooLarge
-from lightmeter.service.assets.fetch import Fetcher, FetchLimits
+from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
 from lightmeter.testing import tiny_png
 
 PNG = tiny_png()

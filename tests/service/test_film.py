@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import MediaTooLarge
-from lightmeter.media.facts import SNIFF_BYTES
+from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
-from lightmeter.service.assets.film import IN_MEMORY_BYTES, Exposure, Film
+from lightmeter.service.ingest.payload import IN_MEMORY_BYTES, Exposure, Film
 
 
 @given(st.lists(st.binary(max_size=100), max_size=20))

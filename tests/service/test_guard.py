@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.assets.guard import BLOCKED, PORTS, block_of, embedded_ipv4, is_public, refuse_url
+from lightmeter.service.ingest.ssrf import BLOCKED, PORTS, block_of, embedded_ipv4, is_public, refuse_url
 
 SPECIAL = {
     "169.254.169.254": "link local",  # AWS, Google, Azure, Oracle, DigitalOcean

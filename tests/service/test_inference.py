@@ -10,11 +10,11 @@ import pytest
 
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Description, Entries
+from lightmeter.service.analysis.inference_queue import Inference, Question
 from lightmeter.service.backends.base import AnalysisOptions, BackendTraits
 from lightmeter.service.backends.catalog import read_catalog
 from lightmeter.service.backends.registry import BUILTIN
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.workshop.inference import Inference, Question
 from lightmeter.testing import tiny_picture
 
 LOCAL = sorted(name for name, builtin in BUILTIN.items() if builtin.setting is None and name != "template")

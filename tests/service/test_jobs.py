@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import InvalidTransition
-from lightmeter.service.books.jobs import FINISHED, TRANSITIONS, JobEvent, JobState, step
+from lightmeter.service.store.request_states import FINISHED, TRANSITIONS, JobEvent, JobState, step
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(JobState, JobEvent)))

@@ -8,7 +8,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from lightmeter.cli.keys import command
+from lightmeter.cli.commands.keys import command
 from lightmeter.errors import UsageError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.service.backends.offering import Offering
+from lightmeter.service.backends.availability import Offering
 
 OFFERING = Offering(
     features={

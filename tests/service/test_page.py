@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lightmeter.service.app import open_account
-from lightmeter.service.http.page import page
+from lightmeter.service.http.index_page import page
 from lightmeter.testing import tiny_png
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"

@@ -12,9 +12,9 @@ import apsw
 import pytest
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.books.credits import balances
-from lightmeter.service.books.schema import MIGRATIONS, SCHEMA, VERSION
-from lightmeter.service.books.store import Store
+from lightmeter.service.store.credits import balances
+from lightmeter.service.store.schema import MIGRATIONS, SCHEMA, VERSION
+from lightmeter.service.store.store import Store
 
 OLD = Path(__file__).with_name("schemas")
 ECHO = '{"url":["http://127.0.0.1:9/a.png"],"file_name":[],"backend":[],"feature":["colors"]}'

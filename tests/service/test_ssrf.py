@@ -13,8 +13,8 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from lightmeter.errors import FetchError, ForbiddenAddress
-from lightmeter.service.assets.fetch import Fetcher, FetchLimits
-from lightmeter.service.assets.guard import PORTS, is_public, refuse_url
+from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
+from lightmeter.service.ingest.ssrf import PORTS, is_public, refuse_url
 
 CORPUS = json.loads(Path(__file__).with_name("ssrf_corpus.json").read_text(encoding="utf-8"))
 FORMS, NAMES, REDIRECTS = CORPUS["forms"], CORPUS["names"], CORPUS["redirects"]

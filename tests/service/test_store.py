@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.books.database import StoreError
-from lightmeter.service.books.store import Store
+from lightmeter.service.store.database import StoreError
+from lightmeter.service.store.store import Store
 
 
 @pytest.fixture

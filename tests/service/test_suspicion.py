@@ -9,8 +9,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.books import suspicion
-from lightmeter.service.books.suspicion import GIVEN_UP_AFTER, SUSPECT_AFTER, Record
+from lightmeter.service.store import poison
+from lightmeter.service.store.poison import GIVEN_UP_AFTER, SUSPECT_AFTER, Record
 
 
 @given(st.lists(st.booleans(), max_size=40))
@@ -44,7 +44,7 @@ def test_a_culprit_is_found():
 def test_the_odds_in_the_docstring_are_computed():
     """Each row: seconds alone, chance of one death, chance of being given up; checked by throwing dice as well."""
     between_s = [3600, 60, 0.5]
-    rows = re.findall(r" {2,}([\d.]+) s +([\d.]+) +([\d.e-]+)\n", suspicion.__doc__)
+    rows = re.findall(r" {2,}([\d.]+) s +([\d.]+) +([\d.e-]+)\n", poison.__doc__)
     assert len(rows) == len(between_s)
     for (alone_s, death, given_up), mean_s in zip(rows, between_s, strict=True):
         chance = 1 - math.exp(-float(alone_s) / mean_s)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.workshop.turns import FairRoom, Rota
+from lightmeter.service.analysis.fair_queue import FairRoom, Rota
 
 things = st.lists(st.tuples(st.integers(0, 4), st.integers()), max_size=40)
 

@@ -12,10 +12,10 @@ from lightmeter.errors import BackendError
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Description, Entries
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.assets.fetch import Fetcher
-from lightmeter.service.backends.palette import Palette
-from lightmeter.service.books.credits import Tariff
-from lightmeter.service.workshop.worker import Busy, Desk, Order, Worker, WorkerLimits
+from lightmeter.service.analysis.analyzer import Busy, Desk, Order, Worker, WorkerLimits
+from lightmeter.service.backends.local.palette import Palette
+from lightmeter.service.ingest.fetch import Fetcher
+from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import tiny_png
 
 RATES = RateTable(date(2026, 1, 1), {"palette": {"colors": 1000}, "teller": {"descriptions": 5000}}, ("palette",))

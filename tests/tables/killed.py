@@ -19,9 +19,9 @@ from importlib import import_module
 from pathlib import Path
 
 from lightmeter.cli import main as lightmeter_main
-from lightmeter.pipeline.export import export
+from lightmeter.export.rebuild import export
 
-for lazily in ("pandas", "duckdb", "lightmeter.cli.compact", "lightmeter.cli.rebuild"):
+for lazily in ("pandas", "duckdb", "lightmeter.cli.commands.compact", "lightmeter.cli.commands.rebuild"):
     import_module(lazily)
 
 CALLS = ("openat", "write", "pwrite64", "rename", "renameat2", "fsync", "fdatasync", "unlink", "unlinkat")

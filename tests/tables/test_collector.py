@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from lightmeter.tables.collector import collector_eased
+from lightmeter.tables.gc_control import collector_eased
 
 
 @pytest.mark.parametrize("own", [700, 50_000, 0])

@@ -20,10 +20,10 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
-from lightmeter.pipeline.export import export
+from lightmeter.export.rebuild import export
 from lightmeter.tables import Dataset, schema
 from lightmeter.tables.compaction import compact
-from lightmeter.tables.exchange import exchange
+from lightmeter.tables.swap_dirs import exchange
 
 TAGS = schema("tags")
 ROWS = 10

@@ -15,7 +15,7 @@ import lightmeter as lm
 from lightmeter.errors import UsageError
 from lightmeter.tables import TABLES, Dataset, schema
 from lightmeter.tables.delta import write_delta
-from lightmeter.tables.places import delta_place
+from lightmeter.tables.uris import delta_place
 
 deltalake = pytest.importorskip("deltalake")
 

@@ -16,7 +16,7 @@ from lightmeter.facts import second as module
 from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.facts.second import Second, has_room
 from lightmeter.tables import TABLES, Dataset, schema
-from lightmeter.tables.loading import ALONE_BYTES, BATCH_BYTES, Loader
+from lightmeter.tables.writer import ALONE_BYTES, BATCH_BYTES, Loader
 
 CONTEXT = AnswerContext("run", None, "general", "English")
 ODD = {"tags": {"sky": [{"name": "sky", "score": "high"}]}, "texts": ["bare"], "colors": "none"}

@@ -10,9 +10,9 @@ import pytest
 
 from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.tables import Dataset, questions
+from lightmeter.tables import Dataset, named_queries
+from lightmeter.tables.arrow_decode import tables_of
 from lightmeter.tables.records import Recorder, Same
-from lightmeter.tables.unpacked import tables_of
 
 TAGS = {
     "1": {"sea": ["a", "b"], "sky": ["a"], "dog": ["b"]},
@@ -70,26 +70,26 @@ def rows(answer: pa.Table) -> list[tuple]:
 
 def test_top_tags_count_an_item_once(out):
     """Two back ends that see the same thing in a picture make it one picture with that tag."""
-    assert rows(questions.top_tags(out, most=2)) == [("sea", 3, 2, 0.5), ("sky", 2, 2, 0.5)]
-    assert rows(questions.top_tags(out, least_score=0.6)) == []
+    assert rows(named_queries.top_tags(out, most=2)) == [("sea", 3, 2, 0.5), ("sky", 2, 2, 0.5)]
+    assert rows(named_queries.top_tags(out, least_score=0.6)) == []
 
 
 def test_tag_pairs_are_counted_in_one_order(out):
     """A pair stands once, with the items that have both and their share of those with either."""
-    assert rows(questions.tag_pairs(out)) == [("sea", "sky", 2, pytest.approx(2 / 3))]
-    assert len(rows(questions.tag_pairs(out, least_items=1))) == 3
+    assert rows(named_queries.tag_pairs(out)) == [("sea", "sky", 2, pytest.approx(2 / 3))]
+    assert len(rows(named_queries.tag_pairs(out, least_items=1))) == 3
 
 
 def test_the_palette_of_a_group_gathers_near_colours(out):
     """Two reds are one colour, weighted by their pixels; shares are of the group's own pixels."""
-    found = rows(questions.palette(out, by='te"am'))
+    found = rows(named_queries.palette(out, by='te"am'))
     assert found == [("green", "#00ff00", 1, 1.0), ("red team", "#fb0b0b", 1, 0.75), ("red team", "#0000ff", 1, 0.25)]
-    assert [row[:2] for row in rows(questions.palette(out, most=1))] == [("all", "#fb0b0b")]
+    assert [row[:2] for row in rows(named_queries.palette(out, most=1))] == [("all", "#fb0b0b")]
 
 
 def test_the_review_queue_starts_with_the_worst(out):
     """Each item stands once, with the entry that is worst and how far its back ends are apart."""
-    found = questions.nsfw_review(out, least_severity=0.5).to_pylist()
+    found = named_queries.nsfw_review(out, least_severity=0.5).to_pylist()
     assert [(row["item_id"], row["severity"], row["label"], row["source"]) for row in found] == [
         ("1", 0.9, "adult", "a"),
         ("2", pytest.approx(0.6), "sfw", "a"),
@@ -99,7 +99,7 @@ def test_the_review_queue_starts_with_the_worst(out):
 
 def test_agreement_is_counted_where_both_have_looked(out):
     """A picture that only one back end has tagged says nothing about the other."""
-    assert rows(questions.agreement(out)) == [
+    assert rows(named_queries.agreement(out)) == [
         ("a", "b", "sea", 2, 0, 1.0),
         ("a", "b", "sky", 1, 1, 0.5),
         ("a", "b", "dog", 0, 1, 0.0),
@@ -108,16 +108,16 @@ def test_agreement_is_counted_where_both_have_looked(out):
 
 def test_cost_by_group_adds_up(out):
     """Groups share out all credits; the price of an item that is ok is null where there is none."""
-    assert rows(questions.cost_by_group(out, by="status")) == [("failed", 1, 0, 3.0, None), ("ok", 2, 2, 3.0, 1.5)]
-    assert rows(questions.cost_by_group(out)) == [("all", 3, 2, 6.0, 3.0)]
+    assert rows(named_queries.cost_by_group(out, by="status")) == [("failed", 1, 0, 3.0, None), ("ok", 2, 2, 3.0, 1.5)]
+    assert rows(named_queries.cost_by_group(out)) == [("all", 3, 2, 6.0, 3.0)]
 
 
 def test_unmatched_errors_come_with_their_request(out):
     """What no row can be blamed for is counted by request, with what the request cost."""
-    assert rows(questions.unmatched_errors(out)) == [("r1", "b", "b: too slow", 2, 3, 6)]
+    assert rows(named_queries.unmatched_errors(out)) == [("r1", "b", "b: too slow", 2, 3, 6)]
 
 
-@pytest.mark.parametrize("question", [questions.palette, questions.cost_by_group])
+@pytest.mark.parametrize("question", [named_queries.palette, named_queries.cost_by_group])
 def test_a_column_that_is_not_there_is_named(out, question):
     """A slip in a column's name is a usage error that lists the columns; nothing of it reaches the SQL."""
     with pytest.raises(UsageError, match="no column") as raised:
@@ -125,9 +125,9 @@ def test_a_column_that_is_not_there_is_named(out, question):
     assert 'te"am' in raised.value.hint
 
 
-@pytest.mark.parametrize("question", sorted(questions.SQL))
+@pytest.mark.parametrize("question", sorted(named_queries.SQL))
 def test_every_question_answers_before_anything_is_written(tmp_path, question):
     """A run without tables has no answer rows, but the answer's columns."""
-    answer = getattr(questions, question)(tmp_path)
+    answer = getattr(named_queries, question)(tmp_path)
     assert answer.num_rows == 0
     assert answer.column_names

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.tables import TABLES, Dataset, schema
-from lightmeter.tables.loading import Loader
+from lightmeter.tables.writer import Loader
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 SHARES = st.floats(0, 1)

@@ -7,9 +7,9 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
-from lightmeter.tables import TABLES, queries, questions, schema
-from lightmeter.tables.publishing import publish
-from lightmeter.tables.shared import read_shared, shared_tables
+from lightmeter.tables import TABLES, named_queries, queries, schema
+from lightmeter.tables.remote_read import read_shared, shared_tables
+from lightmeter.tables.remote_write import publish
 
 
 def test_what_was_published_is_asked_in_sql_and_by_name(tmp_path, s3, add):
@@ -22,7 +22,7 @@ def test_what_was_published_is_asked_in_sql_and_by_name(tmp_path, s3, add):
     assert there.table("tags").equals(dataset.read("tags"))
     assert there.tags["name"].tolist() == ["a"] * 3
     assert there.sql("SELECT count(*) AS n FROM tags")["n"][0] == 3
-    assert there.ask("top_tags").equals(questions.top_tags(tmp_path))
+    assert there.ask("top_tags").equals(named_queries.top_tags(tmp_path))
     assert repr(there) == "Tables('s3://lake/asked')"
 
 

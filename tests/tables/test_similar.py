@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightmeter.api.run_result import Tables
 from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.pipeline.result import Tables
 from lightmeter.tables import Dataset, queries
+from lightmeter.tables.arrow_decode import tables_of
 from lightmeter.tables.records import Recorder, Same
 from lightmeter.tables.similar import similar
-from lightmeter.tables.unpacked import tables_of
 
 STATUSES = {"gone": ("failed", "unreachable", "HTTP 404."), "mute": ("ok", None, None)}
 

@@ -11,11 +11,11 @@ from lightmeter.facts.buffers import KEY_KINDS
 from lightmeter.facts.clean import cleaned
 from lightmeter.facts.columns import COLUMNS, CSS_NAME, FACTS
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
+from lightmeter.facts.lenient_decode import Corner
 from lightmeter.facts.packed import column_of
-from lightmeter.facts.shapes import Corner
 from lightmeter.tables import schema
+from lightmeter.tables.arrow_decode import array_of_packed, tables_of
 from lightmeter.tables.schema import ARROW_TYPES
-from lightmeter.tables.unpacked import array_of_packed, tables_of
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.pipeline.options import make_options
+from lightmeter.options import make_options
 from lightmeter.pricing.rates import default_rates
-from lightmeter.widgets.view.choice import Boxes, asks_otherwise, offer
+from lightmeter.widgets.view.checkboxes import Boxes, asks_otherwise, offer
 
 NAMES = ("a", "b", "c", "d")
 LOCAL = ("imagenet", "opennsfw", "palette")

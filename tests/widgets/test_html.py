@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightmeter.api.run_result import Summary
 from lightmeter.errors import BudgetReached, Interrupted
-from lightmeter.pipeline.options import make_options
-from lightmeter.pipeline.pictures import Picture
-from lightmeter.pipeline.plan import Reason
-from lightmeter.pipeline.progress import Progress
-from lightmeter.pipeline.result import Summary
+from lightmeter.options import make_options
+from lightmeter.planning.plan import Reason
+from lightmeter.planning.progress import Progress
 from lightmeter.pricing.rates import default_rates
+from lightmeter.report.thumbnails import Picture
 from lightmeter.widgets.view.cards import ENTRIES, MOST_ENTRIES, card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, Filters
 from lightmeter.widgets.view.markup import gauge, message, strip, table
 from lightmeter.widgets.view.planner import error_html, progress_html, quote_html, share_done, summary_html
-from lightmeter.widgets.view.quote import Group, quote
+from lightmeter.widgets.view.price_quote import Group, quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ANY = st.text(max_size=30) | st.sampled_from(["<script>x</script>", '"><b onload=1>', "' onerror='1", "&lt;", "</div>"])

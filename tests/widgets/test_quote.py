@@ -8,13 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
-from lightmeter.pipeline.options import make_options
-from lightmeter.pipeline.price_table import rates_for
+from lightmeter.options import make_options
+from lightmeter.planning.price_table import rates_for
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frames_of
 from lightmeter.pricing.rates import default_rates
 from lightmeter.settings import read_settings
-from lightmeter.widgets.planned import groups_of
-from lightmeter.widgets.view.quote import Cap, Group, cap_of, frames_in, quote
+from lightmeter.widgets.plan_totals import groups_of
+from lightmeter.widgets.view.price_quote import Cap, Group, cap_of, frames_in, quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ITEMS = st.lists(

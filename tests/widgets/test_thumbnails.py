@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lightmeter.cli.demo import serve_folder
+from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.media.image import read_facts
-from lightmeter.pipeline.pictures import SIDE_PX, VEIL_SIDE_PX, Source
+from lightmeter.report.thumbnails import SIDE_PX, VEIL_SIDE_PX, Source
 from lightmeter.testing import tiny_jpeg, tiny_video
 from lightmeter.widgets.thumbnails import Thumbnails
 

@@ -17,11 +17,11 @@ from urllib.parse import quote
 import orjson
 from pydantic import SecretStr, ValidationError
 
+from lightmeter.client.classify import Judgement, Verdict, judge_poll, judge_submission
+from lightmeter.client.file_upload import encode_files
+from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.polling import PollSchedule
-from lightmeter.client.raw import RawAnswer
-from lightmeter.client.retry import Judgement, Verdict, judge_poll, judge_submission
 from lightmeter.client.transport import Timeouts, Transport
-from lightmeter.client.uploads import encode_files
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import (
     AccessDenied,

@@ -17,9 +17,9 @@ from urllib.request import getproxies, proxy_bypass
 from pydantic import SecretStr
 from yarl import URL
 
-from lightmeter.client.address import normal_base_url
-from lightmeter.client.line import Exchange, Line, Timeouts
-from lightmeter.client.raw import RawAnswer
+from lightmeter.client.base_url import normal_base_url
+from lightmeter.client.connection import Exchange, Line, Timeouts
+from lightmeter.client.http_answer import RawAnswer
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.json_object import strict_object
 from lightmeter.models.vocabulary import AUTH_HEADER, MAX_QUERY_CHARS

@@ -11,10 +11,10 @@ from lightmeter.facts.bulk import lists_of
 from lightmeter.facts.clean import cleaned
 from lightmeter.facts.columns import COLUMNS
 from lightmeter.facts.extract import TOLD_ELSEWHERE, extract
+from lightmeter.facts.fast_decode import KEYED, WHOLE
 from lightmeter.facts.json_object import loads
+from lightmeter.facts.lenient_decode import entries as entries_of
 from lightmeter.facts.packed import Pieces, column_of
-from lightmeter.facts.shapes import entries as entries_of
-from lightmeter.facts.usual import KEYED, WHOLE
 
 __all__ = ["KEY_KINDS", "Buffer", "Key", "PackedTable", "packed_keys"]
 

@@ -8,8 +8,19 @@ from typing import Any, Final, TypeAlias
 
 from lightmeter.facts.extract import whole_texts
 from lightmeter.facts.faces import read_faces
+from lightmeter.facts.fast_decode import (
+    WHOLE,
+    Brand,
+    Color,
+    Description,
+    Embedding,
+    Face,
+    Nsfw,
+    Tag,
+    Text,
+    decode_entries,
+)
 from lightmeter.facts.severity import severities
-from lightmeter.facts.usual import WHOLE, Brand, Color, Description, Embedding, Face, Nsfw, Tag, Text, decode_entries
 
 __all__ = ["lists_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from lightmeter.facts.shapes import number
+from lightmeter.facts.lenient_decode import number
 
 __all__ = ["cleaned", "flag", "whole_number"]
 

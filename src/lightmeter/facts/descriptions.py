@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lightmeter.facts.assets import listed_assets
-from lightmeter.facts.shapes import entries, json_text
+from lightmeter.facts.lenient_decode import entries, json_text
 
 __all__ = ["Description", "descriptions_of"]
 

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 from lightmeter.facts.columns import COLUMNS, CSS_NAME, FACTS
 from lightmeter.facts.faces import read_faces
+from lightmeter.facts.lenient_decode import Corner, Found, corners, json_text
 from lightmeter.facts.severity import severity
-from lightmeter.facts.shapes import Corner, Found, corners, json_text
 
 __all__ = ["TOLD_ELSEWHERE", "extract", "whole_texts"]
 

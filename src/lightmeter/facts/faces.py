@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET, UnsetType
 
+from lightmeter.facts.fast_decode import Face
+from lightmeter.facts.lenient_decode import corners, number
 from lightmeter.facts.severity import likelihood_score
-from lightmeter.facts.shapes import corners, number
-from lightmeter.facts.usual import Face
 
 __all__ = ["FACE_COLUMNS", "read_faces"]
 

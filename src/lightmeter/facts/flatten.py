@@ -14,9 +14,9 @@ from lightmeter.facts.assets import listed_assets
 from lightmeter.facts.buffers import Buffer, Key, PackedTable, packed_keys
 from lightmeter.facts.columns import FACTS
 from lightmeter.facts.extract import extract
+from lightmeter.facts.fast_decode import Features, decode
+from lightmeter.facts.lenient_decode import entries, json_text, parse_answer
 from lightmeter.facts.packed import Pieces
-from lightmeter.facts.shapes import entries, json_text, parse_answer
-from lightmeter.facts.usual import Features, decode
 
 __all__ = ["Answer", "AnswerContext", "Flattener", "ItemRef", "Packed"]
 

@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from lightmeter.cores import cores
+from lightmeter.cpu_count import cores
 from lightmeter.facts.flatten import Answer, Flattener, Packed
 
 __all__ = ["Second", "begin_second", "has_room"]

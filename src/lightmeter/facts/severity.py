@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from lightmeter.facts.shapes import number
+from lightmeter.facts.lenient_decode import number
 from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
 
 __all__ = ["SAFE_LABEL", "likelihood_score", "severities", "severity"]

@@ -20,7 +20,7 @@ from typing import Final
 import apsw
 
 from lightmeter.errors import JournalError
-from lightmeter.journal.changes import get_meta
+from lightmeter.journal.commands import get_meta
 from lightmeter.journal.items import totals
 from lightmeter.journal.store import reading
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import apsw
 
+from lightmeter.journal.answer_retries import pending_retry
+from lightmeter.journal.compression import unpack
 from lightmeter.journal.items import Pending
-from lightmeter.journal.raw import unpack
-from lightmeter.journal.retries import pending_retry
 from lightmeter.journal.state import State
 
 __all__ = [

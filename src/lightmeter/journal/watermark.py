@@ -24,7 +24,7 @@ from typing import Final
 import apsw
 
 from lightmeter.atomic import fsync_folder
-from lightmeter.journal.changes import move
+from lightmeter.journal.commands import move
 from lightmeter.journal.state import Event, State
 
 __all__ = ["FLUSH_EVERY", "Known", "Position", "Watermark", "position_of", "watermark_path", "write_off"]

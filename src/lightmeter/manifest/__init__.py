@@ -1,9 +1,9 @@
 """What the user wants analysed: rows, their stable ids, readers for every format, URL identity."""
 
-from lightmeter.manifest.canonical import canonical_url
+from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, Item, MediaKind, stable_id
 from lightmeter.manifest.readers import ArrowStream, ManifestReader, ManifestSource
-from lightmeter.manifest.rows import ReadOptions
+from lightmeter.manifest.row_parser import ReadOptions
 
 __all__ = [
     "JSON",

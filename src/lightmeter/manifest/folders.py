@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest.rows import RawRow
-from lightmeter.manifest.sources import HashingReader, Location, cannot_open, open_raw, remote_file_system
+from lightmeter.manifest.byte_sources import HashingReader, Location, cannot_open, open_raw, remote_file_system
+from lightmeter.manifest.row_parser import RawRow
 from lightmeter.models.vocabulary import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
 __all__ = ["FileSet", "file_set", "stored_digest"]

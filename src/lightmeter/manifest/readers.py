@@ -12,12 +12,12 @@ from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 import orjson
 
 from lightmeter.errors import ManifestError
+from lightmeter.manifest.byte_sources import HashingReader, Lines, Location, cannot_open, open_raw, unpacked
 from lightmeter.manifest.folders import FileSet, file_set, stored_digest
-from lightmeter.manifest.formats import guess_format, json_rows, jsonl_rows, table_rows, text_rows
+from lightmeter.manifest.in_memory import column_values, sequence_rows
 from lightmeter.manifest.item import Item
-from lightmeter.manifest.memory import column_values, sequence_rows
-from lightmeter.manifest.rows import ItemMaker, Layout, RawRow, ReadOptions, missing_column, observe_types
-from lightmeter.manifest.sources import HashingReader, Lines, Location, cannot_open, open_raw, unpacked
+from lightmeter.manifest.row_parser import ItemMaker, Layout, RawRow, ReadOptions, missing_column, observe_types
+from lightmeter.manifest.text_formats import guess_format, json_rows, jsonl_rows, table_rows, text_rows
 
 __all__ = ["ArrowStream", "ManifestReader", "ManifestSource", "digest_of", "location_of"]
 
@@ -151,7 +151,7 @@ class ManifestReader:
                     yield from self._with_named_columns(iter([row]), ())
                 self._sha256 = digest.hexdigest()
             else:
-                from lightmeter.manifest.arrow import parquet_set_rows  # noqa: PLC0415 (Arrow only where needed)
+                from lightmeter.manifest.arrow_reader import parquet_set_rows  # noqa: PLC0415 (Arrow only where needed)
 
                 stored = files.digest()
                 yield from parquet_set_rows(files, self.name, self._types, self._options)
@@ -167,7 +167,7 @@ class ManifestReader:
             if form == "parquet":
                 digest = raw.finish()
                 opened.seek(0)
-                from lightmeter.manifest.arrow import parquet_rows  # noqa: PLC0415 (Arrow only where needed)
+                from lightmeter.manifest.arrow_reader import parquet_rows  # noqa: PLC0415 (Arrow only where needed)
 
                 yield from parquet_rows(opened, self.name, self._types, self._options)
             else:
@@ -214,7 +214,7 @@ class ManifestReader:
         values = column_values(self._source)
         if values is not None or not isinstance(self._source, ArrowStream):
             return self._observed(sequence_rows(cast("Sequence[Any]", self._source) if values is None else values))
-        from lightmeter.manifest.arrow import open_stream, stream_rows  # noqa: PLC0415 (Arrow only where needed)
+        from lightmeter.manifest.arrow_reader import open_stream, stream_rows  # noqa: PLC0415 (Arrow only where needed)
 
         stream = open_stream(self._source)
         if stream is not None:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError, _imaging, features
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.facts import IMAGE_FORMATS, ImageFacts, sniff
 from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
-from lightmeter.media.views import View, cut
+from lightmeter.media.media_info import IMAGE_FORMATS, ImageFacts, sniff
+from lightmeter.media.model_input import View, cut
 
 __all__ = [
     "MAX_PIXELS",

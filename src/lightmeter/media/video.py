@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from lightmeter.errors import MediaTooLarge
-from lightmeter.media.dialogue import DecoderLimits, Frame, dialogue
-from lightmeter.media.facts import VideoFacts
+from lightmeter.media.decoder_client import DecoderLimits, Frame, dialogue
+from lightmeter.media.media_info import VideoFacts
 from lightmeter.media.sampling import frame_count, frame_times
 
 __all__ = ["MAX_CAPTURES", "DecoderLimits", "Frame", "iter_video", "probe_video", "sample_video"]

@@ -14,14 +14,14 @@ from typing import Final, Self
 
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
-from lightmeter.media.facts import SNIFF_BYTES, ImageFacts, MediaKind, VideoFacts, kind_from_name, sniff
+from lightmeter.media.media_info import SNIFF_BYTES, ImageFacts, MediaKind, VideoFacts, kind_from_name, sniff
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.prechecks.finding import Finding
 from lightmeter.prechecks.image import BEGINNING_BYTES, look_at_image, size_of
-from lightmeter.prechecks.judge import Reached, judge_answer, judge_format
-from lightmeter.prechecks.reach import Reach
+from lightmeter.prechecks.url_probe import Reach
+from lightmeter.prechecks.url_verdict import Reached, judge_answer, judge_format
 from lightmeter.prechecks.video import look_at_video
-from lightmeter.scratch import Scratch
+from lightmeter.tempdirs import Scratch
 
 __all__ = ["MAX_DOWNLOAD_BYTES", "Checked", "Checker"]
 

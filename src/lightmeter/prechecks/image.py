@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.facts import ImageFacts
 from lightmeter.media.image import MAX_PIXELS, is_blank, load_rgb, read_facts, read_size
+from lightmeter.media.media_info import ImageFacts
 from lightmeter.prechecks.finding import Finding
 
 __all__ = ["BEGINNING_BYTES", "look_at_image", "size_of"]

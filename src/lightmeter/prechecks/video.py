@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from lightmeter.errors import BrokenMedia, MediaError
-from lightmeter.media.facts import VideoFacts
 from lightmeter.media.image import is_blank
+from lightmeter.media.media_info import VideoFacts
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import Frame, sample_video
 from lightmeter.prechecks.finding import Finding

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lightmeter.media.facts import MediaKind
+from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import duration_of, frame_count
 from lightmeter.models.vocabulary import EXTRA_FEATURES
 from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, pairs, per_image, request_price

@@ -14,29 +14,29 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from lightmeter.clock import Clock, SystemClock
-from lightmeter.cores import cores
+from lightmeter.cpu_count import cores
 from lightmeter.errors import LightmeterError, SettingsError
 from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import RESULT_LIFETIME_S
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service import logs
-from lightmeter.service.assets.fetch import Fetcher, FetchLimits
+from lightmeter.service.analysis.analyzer import Worker, WorkerLimits
+from lightmeter.service.backends.availability import Offering
 from lightmeter.service.backends.catalog import AnyBackend, Catalog, read_catalog
-from lightmeter.service.backends.offering import Offering
-from lightmeter.service.books import auth
-from lightmeter.service.books import credits as money
-from lightmeter.service.books.credits import Tariff
-from lightmeter.service.books.database import Connection, is_postgres, scheme_of
-from lightmeter.service.books.store import Store
 from lightmeter.service.faults.grammar import NO_FAULTS, Faults
+from lightmeter.service.http.backend_list import offers
+from lightmeter.service.http.fault_injection import Injection
 from lightmeter.service.http.handlers import Handlers
-from lightmeter.service.http.injection import Injection
-from lightmeter.service.http.offers import offers
 from lightmeter.service.http.routes import application
+from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
+from lightmeter.service.jobs.local_queue import LocalQueue, Queue
+from lightmeter.service.jobs.runner import Runner, Terms
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.workshop.queues import LocalQueue, Queue
-from lightmeter.service.workshop.runner import Runner, Terms
-from lightmeter.service.workshop.worker import Worker, WorkerLimits
+from lightmeter.service.store import auth
+from lightmeter.service.store import credits as money
+from lightmeter.service.store.credits import Tariff
+from lightmeter.service.store.database import Connection, is_postgres, scheme_of
+from lightmeter.service.store.store import Store
 
 __all__ = ["DEFAULT_LEASE_S", "RunningService", "ServiceConfig", "default_workers", "open_account", "start", "work"]
 
@@ -241,7 +241,7 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
 def _queue(config: ServiceConfig, store: Store, runner: Runner) -> Queue:
     if not is_postgres(config.database):
         return LocalQueue(store, runner, config.clock)
-    from lightmeter.service.workshop.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
+    from lightmeter.service.jobs.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
 
     return PostgresQueue(config.database, store, runner, config.clock, config.lease_s)
 

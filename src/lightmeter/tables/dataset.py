@@ -34,10 +34,10 @@ import pyarrow.parquet as pq
 
 from lightmeter import atomic
 from lightmeter.errors import UsageError
-from lightmeter.tables.exchange import exchange
 from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWriter, describe, reading_part
 from lightmeter.tables.schema import ALL_TABLES, SCHEMA_VERSION, TABLES
 from lightmeter.tables.schema import schema as schema_of
+from lightmeter.tables.swap_dirs import exchange
 
 __all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lightmeter.errors import UsageError
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import Part, batches, read_schema
-from lightmeter.tables.places import delta_place, is_place, shown
+from lightmeter.tables.uris import delta_place, is_place, shown
 
 __all__ = ["need_deltalake", "write_delta"]
 

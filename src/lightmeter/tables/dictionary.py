@@ -15,7 +15,7 @@ import pyarrow as pa
 from lightmeter import atomic
 from lightmeter.errors import UsageError
 from lightmeter.facts.columns import COLUMNS, KEYS, Column
-from lightmeter.tables.answers import ANSWER_COLUMNS
+from lightmeter.tables.answer_schema import ANSWER_COLUMNS
 from lightmeter.tables.schema import ARROW_TYPES, SCHEMA_VERSION
 
 __all__ = ["END", "START", "dictionary", "with_dictionary"]

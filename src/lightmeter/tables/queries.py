@@ -12,12 +12,12 @@ import duckdb
 import pyarrow as pa
 
 from lightmeter.errors import LightmeterError, TablesError, UsageError
-from lightmeter.scratch import Scratch
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import unreadable
-from lightmeter.tables.places import is_place, shown
+from lightmeter.tables.remote_read import shared_tables
 from lightmeter.tables.schema import ALL_TABLES, schema
-from lightmeter.tables.shared import shared_tables
+from lightmeter.tables.uris import is_place, shown
+from lightmeter.tempdirs import Scratch
 
 __all__ = ["OpenTables", "Where", "sql"]
 

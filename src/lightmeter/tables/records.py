@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from lightmeter.facts.shapes import json_text
+from lightmeter.facts.lenient_decode import json_text
 from lightmeter.tables.arrays import array_of
 from lightmeter.tables.schema import manifest_columns, schema
 

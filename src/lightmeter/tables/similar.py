@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.tables.places import shown
 from lightmeter.tables.queries import OpenTables, Where
+from lightmeter.tables.uris import shown
 
 __all__ = ["SIMILAR", "similar"]
 

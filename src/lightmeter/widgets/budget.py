@@ -12,24 +12,24 @@ from typing import Any, TypeVar, Unpack
 
 import ipywidgets as ipw
 
+from lightmeter.api.run_result import Run
+from lightmeter.api.runs import running
+from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.pipeline.api import running
-from lightmeter.pipeline.embedded import is_embedded
-from lightmeter.pipeline.options import Options, PlanOptions, make_options
-from lightmeter.pipeline.plan import Plan
-from lightmeter.pipeline.planning import planning
-from lightmeter.pipeline.price_table import rates_for
-from lightmeter.pipeline.result import Run
+from lightmeter.options import Options, PlanOptions, make_options
+from lightmeter.planning.build import planning
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.price_table import rates_for
 from lightmeter.settings import read_settings
-from lightmeter.widgets.form import Form
-from lightmeter.widgets.panel import Panel
-from lightmeter.widgets.planned import Groups, groups_of
-from lightmeter.widgets.view.choice import asks_otherwise, offer
+from lightmeter.widgets.background_job import Job, Work, until
+from lightmeter.widgets.options_form import Form
+from lightmeter.widgets.plan_totals import Groups, groups_of
+from lightmeter.widgets.run_panel import Panel
+from lightmeter.widgets.view.checkboxes import asks_otherwise, offer
 from lightmeter.widgets.view.markup import STYLE, message
 from lightmeter.widgets.view.planner import State, error_html, plan_html, question_html, quote_html, summary_html
-from lightmeter.widgets.view.quote import quote
-from lightmeter.widgets.work import Job, Work, until
+from lightmeter.widgets.view.price_quote import quote
 
 __all__ = ["BudgetPlanner"]
 

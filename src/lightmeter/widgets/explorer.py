@@ -10,18 +10,18 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from lightmeter.pipeline.pictures import Picture, Source
-from lightmeter.pipeline.result import Run
+from lightmeter.api.run_result import Run
+from lightmeter.report.thumbnails import Picture, Source
+from lightmeter.widgets.background_job import background
 from lightmeter.widgets.callbacks import shown_errors
-from lightmeter.widgets.catalog import Catalog, Page
+from lightmeter.widgets.card_grid import HEIGHT, Shelf
 from lightmeter.widgets.filters import FilterBar
-from lightmeter.widgets.shelf import HEIGHT, Shelf
+from lightmeter.widgets.run_data import Catalog, Page
 from lightmeter.widgets.thumbnails import Thumbnails
 from lightmeter.widgets.view.cards import card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, pages
 from lightmeter.widgets.view.markup import STYLE
 from lightmeter.widgets.view.planner import error_html
-from lightmeter.widgets.work import background
 
 __all__ = ["Explorer"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import ipywidgets as ipw
 from traitlets import Unicode
 
-from lightmeter.tables.colornames import hex_of
+from lightmeter.tables.color_names import hex_of
 from lightmeter.widgets.view.gallery import Filters, Similar, TagChoice
 
 __all__ = ["FilterBar"]

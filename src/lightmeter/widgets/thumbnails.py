@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from lightmeter.pipeline.pictures import Picture, Source, picture_of
-from lightmeter.prechecks.reach import Reach
+from lightmeter.prechecks.url_probe import Reach
+from lightmeter.report.thumbnails import Picture, Source, picture_of
 
 __all__ = ["Thumbnails"]
 

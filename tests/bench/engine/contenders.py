@@ -107,8 +107,8 @@ def engine(job: Job, clock: Clock) -> None:
 
 async def _spent(job: Job, clock: Clock, source: Any) -> None:
     """The toolkit up to the last answer in the journal, without the tables."""
-    from lightmeter.pipeline.api import resuming  # noqa: PLC0415 (as above)
-    from lightmeter.pipeline.session import adopt  # noqa: PLC0415 (as above)
+    from lightmeter.api.runs import resuming  # noqa: PLC0415 (as above)
+    from lightmeter.engine.session import adopt  # noqa: PLC0415 as above
 
     plan = await _planned(job, source)
     clock("begin")
@@ -125,7 +125,7 @@ def spend(job: Job, clock: Clock) -> None:
 
 def manifest(job: Job, clock: Clock) -> None:
     """The toolkit from a manifest on disk to the tables, with the peak of memory before and after the tables."""
-    from lightmeter.pipeline.export import export  # noqa: PLC0415 (as above)
+    from lightmeter.export.rebuild import export  # noqa: PLC0415 (as above)
 
     source = job.folder / "manifest.csv"
     with source.open("w", encoding="utf-8") as file:
@@ -139,8 +139,8 @@ def manifest(job: Job, clock: Clock) -> None:
 
 def outstanding(job: Job, clock: Clock) -> None:
     """Requests that are all acknowledged, and then only polled for: what the waiting alone takes."""
-    from lightmeter.pipeline.api import resuming  # noqa: PLC0415 (as above)
-    from lightmeter.pipeline.session import adopt  # noqa: PLC0415 (as above)
+    from lightmeter.api.runs import resuming  # noqa: PLC0415 (as above)
+    from lightmeter.engine.session import adopt  # noqa: PLC0415 as above
 
     async def work() -> None:
         adopt(await _planned(job, job.urls()), job.folder / "out")

@@ -15,9 +15,9 @@ from pathlib import Path
 from pace_draws import Draw, Result, draw, judge, opening_of, service_of
 from pace_world import MAX_IN_FLIGHT, Report
 
+from lightmeter.client.classify import Verdict
 from lightmeter.client.client import Client
-from lightmeter.client.pace import Pace, quota_of
-from lightmeter.client.retry import Verdict
+from lightmeter.client.rate_limit import Pace, quota_of
 
 __all__ = ["measure_real_time"]
 

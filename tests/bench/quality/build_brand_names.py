@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lightmeter.service.backends.brand_names import LEAST_LETTERS, brand_key
+from lightmeter.service.backends.local.brand_names import LEAST_LETTERS, brand_key
 
 LEAST_CITIZENS = 100_000
 """Smaller cities take no name away: most of them bear the name of something that is better known."""

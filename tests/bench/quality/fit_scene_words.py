@@ -25,7 +25,7 @@ from fit_tag_scores import logistic
 from quality_data import Picture, labelled, show, table
 from tag_truth import outputs
 
-from lightmeter.service.backends import scene_words
+from lightmeter.service.backends.imagenet import scene_words
 
 Floats = NDArray[np.float64]
 

@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from quality_data import labelled
 from tag_truth import outputs, right_tags
 
-from lightmeter.service.backends.imagenet import tag_table
-from lightmeter.service.backends.imagenet_groups import GROUPS
-from lightmeter.service.backends.imagenet_scores import Curve
+from lightmeter.service.backends.imagenet.groups import GROUPS
+from lightmeter.service.backends.imagenet.scores import Curve
+from lightmeter.service.backends.imagenet.tagger import tag_table
 
 LEAST = 0.02
 RIDGE = 0.01

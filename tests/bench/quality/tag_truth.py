@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from quality_data import Picture, labelled, open_rgb
 
-from lightmeter.media.views import view_of
-from lightmeter.service.backends.efficientnet_lite import INPUT, POOLED, PROBABILITIES
-from lightmeter.service.backends.imagenet import ImageNet
-from lightmeter.service.backends.imagenet_scores import TagTable
-from lightmeter.service.backends.scene_words import is_grey
-from lightmeter.service.backends.session import open_session
+from lightmeter.media.model_input import view_of
+from lightmeter.service.backends.imagenet.efficientnet_lite import INPUT, POOLED, PROBABILITIES
+from lightmeter.service.backends.imagenet.scene_words import is_grey
+from lightmeter.service.backends.imagenet.scores import TagTable
+from lightmeter.service.backends.imagenet.tagger import ImageNet
+from lightmeter.service.backends.onnx_session import open_session
 
 
 @cache

@@ -16,9 +16,9 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 from face_pictures import labelled, report
 
+from lightmeter.media.model_input import Whole, view_of
 from lightmeter.media.oklab import srgb_to_linear
-from lightmeter.media.views import Whole, view_of
-from lightmeter.service.backends.palette import dominant_colors
+from lightmeter.service.backends.local.palette import dominant_colors
 
 MEDIA = Path(__file__).parents[3] / "data" / "media"
 EVERY = 5

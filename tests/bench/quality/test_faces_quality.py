@@ -15,9 +15,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from face_pictures import labelled, report
 
-from lightmeter.media.views import Whole, view_of
+from lightmeter.media.model_input import Whole, view_of
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.centerface import FACE_SIDE, CenterFace
+from lightmeter.service.backends.local.centerface import FACE_SIDE, CenterFace
 
 LEAST_RECALL = 130 / 136
 MOST_FALSE = 1 / 189

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from face_pictures import labelled, report
 
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.nsfwjs import LABELS, NsfwJs
-from lightmeter.service.backends.opennsfw import OpenNsfw
+from lightmeter.service.backends.local.nsfwjs import LABELS, NsfwJs
+from lightmeter.service.backends.local.opennsfw import OpenNsfw
 
 
 def test_false_alarms():

@@ -28,10 +28,10 @@ from quality_data import labelled, reliability, show, table
 from tag_truth import add_scenes, outputs, right_tags
 
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
-from lightmeter.service.backends.imagenet import LEAST_SCORE, tag_table
-from lightmeter.service.backends.imagenet_groups import GROUPS
-from lightmeter.service.backends.imagenet_scores import CLASS_CURVE, GROUP_CURVE
-from lightmeter.service.backends.scene_words import scene_words
+from lightmeter.service.backends.imagenet.groups import GROUPS
+from lightmeter.service.backends.imagenet.scene_words import scene_words
+from lightmeter.service.backends.imagenet.scores import CLASS_CURVE, GROUP_CURVE
+from lightmeter.service.backends.imagenet.tagger import LEAST_SCORE, tag_table
 
 BANDS = (LEAST_SCORE, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0)
 BEFORE = """

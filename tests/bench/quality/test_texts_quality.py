@@ -30,11 +30,11 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from lightmeter.media.image import load_views
-from lightmeter.media.views import Whole
+from lightmeter.media.model_input import Whole
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.brand_names import brand_key
-from lightmeter.service.backends.logos import Logos
-from lightmeter.service.backends.rapidocr import RapidOcr
+from lightmeter.service.backends.local.brand_names import brand_key
+from lightmeter.service.backends.local.logos import Logos
+from lightmeter.service.backends.local.rapidocr import RapidOcr
 from lightmeter.settings import read_settings
 
 HERE = Path(__file__).parent

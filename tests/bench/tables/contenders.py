@@ -83,14 +83,10 @@ class Parts:
 
 
 def lightmeter(source: Path, folder: Path) -> Callable[[], int]:
-    from lightmeter.lean import begin_lean, spare_pandas
-
-    begin_lean()  # as every command of ours does
-    spare_pandas()
     from lightmeter.facts.flatten import AnswerContext, ItemRef
     from lightmeter.tables import TABLES, Dataset, schema
-    from lightmeter.tables.collector import collector_paused
-    from lightmeter.tables.loading import Loader
+    from lightmeter.tables.gc_control import collector_paused
+    from lightmeter.tables.writer import Loader
 
     def work() -> int:
         dataset = Dataset(folder)
@@ -203,7 +199,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
     import pyarrow.parquet as pq
 
     from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-    from lightmeter.tables.unpacked import tables_of
+    from lightmeter.tables.arrow_decode import tables_of
 
     total = sum(1 for _ in lines(source))
     flattener = Flattener()

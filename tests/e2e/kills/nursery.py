@@ -16,11 +16,11 @@ import sys
 from typing import Any
 
 PRELOADED = (
-    "lightmeter.cli.run",
-    "lightmeter.cli.resume",
-    "lightmeter.cli.status",
-    "lightmeter.cli.statement",
-    "lightmeter.pipeline.export",
+    "lightmeter.cli.commands.run",
+    "lightmeter.cli.commands.resume",
+    "lightmeter.cli.commands.status",
+    "lightmeter.cli.commands.statement",
+    "lightmeter.export.rebuild",
     "pyarrow.parquet",
     "aiohttp",
     "apsw",

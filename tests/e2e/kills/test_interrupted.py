@@ -15,8 +15,8 @@ from story import AT_ONCE, POLLED, calls_of, seconds_of
 
 import lightmeter as lm
 from lightmeter.clock import SystemClock
-from lightmeter.pipeline.run import open_engine
-from lightmeter.pipeline.session import adopt, open_session
+from lightmeter.engine.engine import open_engine
+from lightmeter.engine.session import adopt, open_session
 from lightmeter.settings import Settings
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from lightmeter.facts.faces import read_faces
-from lightmeter.service.backends.centerface import LEAST_SCORE, POINTS, CenterFace, decode, person_score
+from lightmeter.service.backends.local.centerface import LEAST_SCORE, POINTS, CenterFace, decode, person_score
 
 BOTH = frozenset({"faces", "tags"})
 FACES = frozenset({"faces"})

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import BackendError
-from lightmeter.service.backends.checkpoint import read_checkpoint
+from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
 
 MAGIC, PROTOCOL, MACHINE = 0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import BackendError
-from lightmeter.service.backends.checkpoint import read_checkpoint
-from lightmeter.service.backends.efficientnet_lite import (
+from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
+from lightmeter.service.backends.imagenet.efficientnet_lite import (
     CLASSES,
     INPUT,
     LITE0,
@@ -18,8 +18,8 @@ from lightmeter.service.backends.efficientnet_lite import (
     POOLED_WIDTH,
     PROBABILITIES,
 )
-from lightmeter.service.backends.efficientnet_lite_graph import build_graph
-from lightmeter.service.backends.session import open_session
+from lightmeter.service.backends.imagenet.efficientnet_lite_graph import build_graph
+from lightmeter.service.backends.onnx_session import open_session
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightmeter.service.backends.face_attributes import FaceAttributes, face_chip
+from lightmeter.service.backends.local.face_attributes import FaceAttributes, face_chip
 
 
 @settings(max_examples=50, deadline=None)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
-from lightmeter.service.backends.imagenet import EMBEDDING_MODEL, LEAST_SCORE, MAX_TAGS, ImageNet
-from lightmeter.service.backends.imagenet_groups import GROUPS
+from lightmeter.service.backends.imagenet.groups import GROUPS
+from lightmeter.service.backends.imagenet.tagger import EMBEDDING_MODEL, LEAST_SCORE, MAX_TAGS, ImageNet
 
 TAGS = frozenset({"tags"})
 EMBEDDINGS = frozenset({"embeddings"})

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lightmeter.service.backends.imagenet import tag_table
-from lightmeter.service.backends.imagenet_groups import GROUPS
-from lightmeter.service.backends.imagenet_names import RENAMED, WORN, tag_members
-from lightmeter.service.backends.imagenet_scores import CLASS_CURVE, GROUP_CURVE, STEP, Curve, TagTable
-from lightmeter.service.backends.scene_words import BLACK_AND_WHITE, is_grey, scene_words
+from lightmeter.service.backends.imagenet.groups import GROUPS
+from lightmeter.service.backends.imagenet.names import RENAMED, WORN, tag_members
+from lightmeter.service.backends.imagenet.scene_words import BLACK_AND_WHITE, is_grey, scene_words
+from lightmeter.service.backends.imagenet.scores import CLASS_CURVE, GROUP_CURVE, STEP, Curve, TagTable
+from lightmeter.service.backends.imagenet.tagger import tag_table
 
 TABLE = tag_table()
 SMALL = TagTable(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightmeter.service.backends.kept import kept
+from lightmeter.service.backends.disk_cache import kept
 
 
 def test_made_once(tmp_path):

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from lightmeter.errors import BackendError
 from lightmeter.service.backends.base import Backend
-from lightmeter.service.backends.logos import LEAST_FEATURES, Logos, _is_plausible
+from lightmeter.service.backends.local.logos import LEAST_FEATURES, Logos, _is_plausible
 from lightmeter.settings import read_settings
 
 MATPLOTLIB = Path(mpl.get_data_path())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
-from lightmeter.service.backends.nsfwjs import CLASSES, NsfwJs, likelihood
+from lightmeter.service.backends.local.nsfwjs import CLASSES, NsfwJs, likelihood
 
 NSFW = frozenset({"nsfw"})
 

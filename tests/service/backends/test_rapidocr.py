@@ -14,9 +14,9 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from lightmeter.errors import BackendError
-from lightmeter.service.backends import rapidocr
-from lightmeter.service.backends.brand_names import BrandNames, brand_key
-from lightmeter.service.backends.rapidocr import LEAST_SCORE, RapidOcr
+from lightmeter.service.backends.local import rapidocr
+from lightmeter.service.backends.local.brand_names import BrandNames, brand_key
+from lightmeter.service.backends.local.rapidocr import LEAST_SCORE, RapidOcr
 
 FONTS = Path(mpl.get_data_path()) / "fonts" / "ttf"
 TEXTS, BRANDS = frozenset({"texts"}), frozenset({"brands"})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Color, Entries, Face, Tag, Text
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.template import LEAST_TAG_SCORE, Template, color_word, sentence
+from lightmeter.service.backends.local.template import LEAST_TAG_SCORE, Template, color_word, sentence
 
 
 def tagged(**scores):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.faults.bodies import SPOILT, odd
 from lightmeter.service.faults.kinds import ODD_VALUES, Fault, Kind, Lane
+from lightmeter.service.faults.spoiled_bodies import SPOILT, odd
 
 ENTRY = {"name": "cat", "score": 0.5, "source": "palette"}
 ASSETS = [{"name": f"http://a.example/{n}.png", "tags": {"cat": [ENTRY]}} for n in range(3)]

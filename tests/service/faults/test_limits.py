@@ -8,7 +8,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.faults.limits import Bucket, Cap, Line, Window
+from lightmeter.service.faults.rate_limits import Bucket, Cap, Line, Window
 
 gaps = st.lists(st.floats(0, 3), min_size=1, max_size=80)
 

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from lightmeter.service.app import open_account
-from lightmeter.service.books.credits import Book
-from lightmeter.service.books.store import Store
+from lightmeter.service.store.credits import Book
+from lightmeter.service.store.store import Store
 
 log = logging.getLogger(__name__)
 

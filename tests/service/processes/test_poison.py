@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightmeter.service.books.store import Store
-from lightmeter.service.books.suspicion import GIVEN_UP_AFTER, SUSPECT_AFTER
+from lightmeter.service.store.poison import GIVEN_UP_AFTER, SUSPECT_AFTER
+from lightmeter.service.store.store import Store
 
 NEIGHBOURS = 6
 BACKEND = """

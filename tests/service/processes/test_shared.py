@@ -9,7 +9,7 @@ import signal
 import aiohttp
 import pytest
 
-from lightmeter.service.books.store import Store
+from lightmeter.service.store.store import Store
 
 pytestmark = pytest.mark.postgres
 

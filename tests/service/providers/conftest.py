@@ -11,8 +11,8 @@ from PIL import Image
 from pydantic import SecretStr
 
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.providers.claude import Claude
-from lightmeter.service.backends.providers.openai_compatible import OpenAICompatible
+from lightmeter.service.backends.providers.description.claude import Claude
+from lightmeter.service.backends.providers.description.openai_compatible import OpenAICompatible
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.testing import openai_stub, tiny_picture
 

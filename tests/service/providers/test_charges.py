@@ -10,9 +10,9 @@ import pytest
 
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.pricing.rates import PROMPT_BLOCK_CHARS, RateTable, Rounding
-from lightmeter.service.assets.fetch import Fetcher
-from lightmeter.service.books.credits import Tariff
-from lightmeter.service.workshop.worker import Desk, Order, Worker
+from lightmeter.service.analysis.analyzer import Desk, Order, Worker
+from lightmeter.service.ingest.fetch import Fetcher
+from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import StubAnswer, tiny_png
 
 RATES = RateTable(date(2026, 1, 1), {"openai": {"descriptions": 2000}, "claude": {"descriptions": 3000}}, ("openai",))

@@ -12,7 +12,7 @@ from anthropic.types import ErrorResponse, Message
 
 from lightmeter.errors import BackendError, SettingsError
 from lightmeter.service.backends.base import Backend
-from lightmeter.service.backends.providers.claude import Claude
+from lightmeter.service.backends.providers.description.claude import Claude
 from lightmeter.testing import StubAnswer, tiny_picture
 
 KEY = "sk-proj-4f2a9c77d1e84b06"

@@ -15,9 +15,13 @@ from openai.types.chat import ChatCompletion
 from pydantic import SecretStr
 
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.views import Whole
+from lightmeter.media.model_input import Whole
 from lightmeter.service.backends.base import AnalysisOptions, Backend
-from lightmeter.service.backends.providers.openai_compatible import Ollama, OpenAICompatible, ollama_base_url
+from lightmeter.service.backends.providers.description.openai_compatible import (
+    Ollama,
+    OpenAICompatible,
+    ollama_base_url,
+)
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.testing import StubAnswer, chat_completion, tiny_picture
 

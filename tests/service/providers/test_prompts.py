@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from lightmeter.models.vocabulary import ROLES
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.providers.prompts import ROLE_PROMPTS, RULES, language_names, language_of, prompt_for
+from lightmeter.service.backends.providers.description.prompts import (
+    ROLE_PROMPTS,
+    RULES,
+    language_names,
+    language_of,
+    prompt_for,
+)
 
 
 def test_every_role_has_a_prompt_of_its_own():

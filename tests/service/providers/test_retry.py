@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.backends.providers.failures import (
+from lightmeter.service.backends.providers.description.failures import (
     MAX_MESSAGE_CHARS,
     CallFailed,
     FailureKind,
@@ -20,8 +20,8 @@ from lightmeter.service.backends.providers.failures import (
     scrubbed,
     status_failure,
 )
+from lightmeter.service.backends.providers.description.retry import Retries
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.retry import Retries
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
 JSON = st.recursive(

@@ -22,9 +22,9 @@ from lightmeter.service.backends.base import Backend, ComposingBackend
 from lightmeter.service.backends.configured import ONNX_KINDS, Alias, ProviderTable, millicredits, read_tables
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.own_prices import prices_of
+from lightmeter.service.backends.providers.description.table import COMPATIBLE, PROVIDERS
 from lightmeter.service.backends.providers.provider import NO_METRICS, Provider, ProviderMetrics, ProviderSettings
-from lightmeter.service.backends.providers.table import COMPATIBLE, PROVIDERS
-from lightmeter.service.backends.providers.vision_table import VISION_PROVIDERS
+from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
 from lightmeter.service.backends.registry import BUILTIN, GROUP, Builtin, import_target
 from lightmeter.settings import Settings, read_settings, settings_file
 

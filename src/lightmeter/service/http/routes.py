@@ -25,13 +25,13 @@ from lightmeter.models.vocabulary import (
     REQUEST_FAILED,
 )
 from lightmeter.service import logs
-from lightmeter.service.books.auth import Account
-from lightmeter.service.http import openapi, page
+from lightmeter.service.http import index_page, openapi
+from lightmeter.service.http.fault_injection import FORGET_KEY, Injection
 from lightmeter.service.http.handlers import Handlers, Reply, refusal
-from lightmeter.service.http.ids import random_hex
-from lightmeter.service.http.injection import FORGET_KEY, Injection
 from lightmeter.service.http.parameters import from_json, from_query
+from lightmeter.service.http.request_ids import random_hex
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
+from lightmeter.service.store.auth import Account
 
 __all__ = ["application"]
 
@@ -219,7 +219,7 @@ class _Probes:
     def __init__(self, handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics) -> None:
         self._is_ready = is_ready
         self._metrics = metrics
-        self._index = page.index(handlers.offers)
+        self._index = index_page.index(handlers.offers)
         # Made when it is first asked for: most services are never asked.
         self._openapi = cache(lambda: orjson.dumps(openapi.document(handlers.offers)))
 
@@ -240,7 +240,7 @@ class _Probes:
         accepted = request.headers.get("Accept", "")
         if "application/json" in accepted and "text/html" not in accepted:
             return _json(Reply(200, self._index))
-        shown = page.page()
+        shown = index_page.page()
         return web.Response(body=shown.body, content_type="text/html", charset="utf-8", headers=shown.headers)
 
 

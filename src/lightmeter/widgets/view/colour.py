@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import cbrt
 from typing import Final
 
+from lightmeter.html import is_hex
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS
-from lightmeter.pipeline.markup import is_hex
 
 __all__ = ["DISTANCES_SQL", "distance", "oklab"]
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
+from lightmeter.api.run_result import Summary
 from lightmeter.errors import Interrupted, LightmeterError
-from lightmeter.pipeline.markup import esc, seconds
-from lightmeter.pipeline.plan import Plan, Reason
-from lightmeter.pipeline.progress import Progress
-from lightmeter.pipeline.result import Summary
+from lightmeter.html import esc, seconds
+from lightmeter.planning.plan import Plan, Reason
+from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.rates import MILLICREDITS
 from lightmeter.widgets.view.gallery import short_name
 from lightmeter.widgets.view.markup import message, status_mark, table
-from lightmeter.widgets.view.quote import Cap, Quote
+from lightmeter.widgets.view.price_quote import Cap, Quote
 
 __all__ = [
     "State",

@@ -23,8 +23,8 @@ from pydantic import SecretStr
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.vision_table import VISION_PROVIDERS
-from lightmeter.tables.unpacked import tables_of
+from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
+from lightmeter.tables.arrow_decode import tables_of
 
 WIDTH, HEIGHT = 200, 100
 KEY, SECRET = "key-0123456789abcdef", "secret-0123456789abcdef"
@@ -172,7 +172,7 @@ def service_models():
 @pytest.fixture(autouse=True)
 def short_backoff(monkeypatch):
     """Random waits of milliseconds; what a provider asks for is waited in full."""
-    monkeypatch.setattr("lightmeter.service.backends.providers.retries.BACKOFF_S", 0.01)
+    monkeypatch.setattr("lightmeter.service.backends.providers.vision.retries.BACKOFF_S", 0.01)
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.models.response import Entries
-from lightmeter.service.backends.providers.adapter import Picture, score_of
-from lightmeter.service.backends.providers.googlevision import read_result
-from lightmeter.service.backends.providers.googlevision_answer import Answer
-from lightmeter.service.backends.providers.rekognition_answer import faces_of, labels_of, moderation_labels_of
-from lightmeter.service.backends.providers.rest import HttpAnswer
-from lightmeter.service.backends.providers.retries import CallFailed
+from lightmeter.service.backends.providers.vision.adapter import Picture, score_of
+from lightmeter.service.backends.providers.vision.googlevision import read_result
+from lightmeter.service.backends.providers.vision.googlevision_answer import Answer
+from lightmeter.service.backends.providers.vision.rekognition_answer import faces_of, labels_of, moderation_labels_of
+from lightmeter.service.backends.providers.vision.rest import HttpAnswer
+from lightmeter.service.backends.providers.vision.retries import CallFailed
 
 PICTURE = Picture(b"", 200, 100, 0.0)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)

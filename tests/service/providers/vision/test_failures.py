@@ -164,7 +164,7 @@ def test_an_answer_in_drops_is_a_timeout(rest, adapter_of, http_provider, analyz
 
 def test_an_answer_that_is_too_long_is_given_up(adapter_of, http_provider, analyze, monkeypatch):
     """Memory is bounded whatever a provider answers."""
-    monkeypatch.setattr("lightmeter.service.backends.providers.rest.MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr("lightmeter.service.backends.providers.vision.rest.MAX_ANSWER_BYTES", 1000)
     http_provider.otherwise = http_provider.reply(200, b" " * 2000)
     with pytest.raises(BackendError, match="longer than 1000 bytes"):
         analyze(adapter_of("googlevision", http_provider.url), "tags")

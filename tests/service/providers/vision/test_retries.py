@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from lightmeter.errors import BackendError
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.retries import (
+from lightmeter.service.backends.providers.vision.retries import (
     BACKOFF_S,
     MAX_BACKOFF_S,
     MAX_MESSAGE_CHARS,

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from lightmeter.cores import cores
+from lightmeter.cpu_count import cores
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.views import Fitted
+from lightmeter.media.model_input import Fitted
 from lightmeter.models.response import Embedding, Entries, Nsfw, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, BackendTraits
 from lightmeter.service.backends.onnx_models.boxes import Floats, non_maximum_suppression, on_picture
@@ -19,7 +19,7 @@ from lightmeter.service.backends.onnx_models.detections import Candidates, decod
 from lightmeter.service.backends.onnx_models.model import OnnxModel
 from lightmeter.service.backends.onnx_models.scores import Activation, activated, are_scores, rescaled
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
-from lightmeter.service.backends.session import PICTURES_A_CALL
+from lightmeter.service.backends.onnx_session import PICTURES_A_CALL
 
 __all__ = ["OnnxClassifier", "OnnxDetector", "OnnxEmbedding", "make_onnx_backend"]
 

@@ -16,7 +16,7 @@ from lightmeter.service.backends.onnx_models.boxes import Floats
 from lightmeter.service.backends.onnx_models.model_file import check_model_file, digest_of
 from lightmeter.service.backends.onnx_models.model_input import read_input
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings, labels_in_file
-from lightmeter.service.backends.session import open_session
+from lightmeter.service.backends.onnx_session import open_session
 
 __all__ = ["OnnxModel", "Outputs"]
 

@@ -10,7 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.errors import SettingsError
-from lightmeter.media.views import Fitted, Square, Stretched, View, Whole, centre_crop, letterbox, stretch, view_of
+from lightmeter.media.model_input import (
+    Fitted,
+    Square,
+    Stretched,
+    View,
+    Whole,
+    centre_crop,
+    letterbox,
+    stretch,
+    view_of,
+)
 from lightmeter.service.backends.base import MOST_SIDE, RGB
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 

@@ -1,0 +1,146 @@
+"""What is left to do with a run, each with the very command that does it. Read from the journal; sends nothing."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from lightmeter.clock import utc_from_timestamp
+from lightmeter.journal.answer_retries import retry_totals
+from lightmeter.journal.files import LOCK_NAME
+from lightmeter.journal.header import Header, read_header
+from lightmeter.journal.items import count_by_status, totals
+from lightmeter.journal.store import reading
+from lightmeter.journal.submissions import in_doubt, waiting_at_service
+from lightmeter.money.request_prices import kind_of, learned
+from lightmeter.pricing.estimate import FrameRange, price_range
+from lightmeter.tables.dataset import Dataset
+
+__all__ = ["ANSWERS_KEPT_S", "next_steps"]
+
+ANSWERS_KEPT_S: Final = 24 * 3600.0
+"""How long a service keeps the answer of an acknowledged request."""
+
+NOTHING: Final = "nothing is left to do"
+
+_OVER_BUDGET: Final = """
+SELECT reason, count(*), coalesce(sum(frames_low), 0), sum(frames_high), count(*) - count(frames_high), max(frames_high)
+FROM items WHERE status = 'over_budget' GROUP BY reason ORDER BY reason
+"""
+
+
+def next_steps(folder: Path) -> list[str]:
+    """A sentence for each thing that is left to do, with its command; one that says so where nothing is.
+
+    Raises:
+        JournalError: there is no run there.
+    """
+    header = read_header(folder)
+    if _is_running(folder):
+        return [f"a process is running it now; to see how far it is: lightmeter status {_quoted(folder)}"]
+    with reading(folder) as db:
+        counts = count_by_status(db)
+        steps = [*_open_requests(db, header, folder), *_waiting_rows(counts, folder), *_over_budget(db, header, folder)]
+        steps += [*_failed_rows(counts, folder), *_waiting_retries(db, folder)]
+    if not Dataset(folder).parts("assets") and not counts["pending"]:
+        steps.append(f"the tables are not written: lightmeter rebuild {_quoted(folder)}")
+    return steps or [NOTHING]
+
+
+def _is_running(folder: Path) -> bool:
+    """Whether a process holds the run's lock; looking does not take it."""
+    path = folder / LOCK_NAME
+    if not path.exists():
+        return False
+    try:
+        lock = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            lock.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        finally:
+            lock.close()
+    except apsw.BusyError:
+        return True
+    except apsw.Error:
+        return False
+    return False
+
+
+def _trust(db: apsw.Connection, header: Header) -> str:
+    """What the balance needs to tell of requests that it left ambiguous: that nobody else spends."""
+    ((ambiguous,),) = db.execute("SELECT count(*) FROM submissions WHERE state = 'ambiguous'")
+    return " --sole-spender, if nobody else spends" if ambiguous and not header.options.sole_spender else ""
+
+
+def _open_requests(db: apsw.Connection, header: Header, folder: Path) -> Iterator[str]:
+    """Requests that were acknowledged and not collected, that are in doubt, or whose answers are lost."""
+    resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt(db)
+    waiting, since = waiting_at_service(db)
+    if waiting and since is not None:
+        until = utc_from_timestamp(since + ANSWERS_KEPT_S)
+        yield f"{waiting} answers wait at the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
+    if doubt.requests:
+        held = f"in doubt: {doubt.requests} requests, {doubt.credits} credits held"
+        if doubt.again:
+            yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
+        else:
+            yield f"{held}; to find out what became of them: {resume}{_trust(db, header)}"
+    if doubt.failed_requests:
+        failed = f"{doubt.failed_requests} requests failed and named no charge: {doubt.failed_credits} credits held"
+        yield f"{failed}; to let the balance tell: {resume}"
+    if doubt.lost_requests:
+        lost = f"lost: {doubt.lost_requests} requests, charged {doubt.lost_credits} credits and never answered"
+        yield f"{lost}; to pay for them again: {resume} --pay-again {doubt.lost_credits}"
+
+
+def _waiting_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
+    if counts["pending"]:
+        yield f"{counts['pending']} rows are not done: lightmeter resume {_quoted(folder)}"
+
+
+def _over_budget(db: apsw.Connection, header: Header, folder: Path) -> Iterator[str]:
+    """What each kind of cap that was reached needs."""
+    resume, spent = f"lightmeter resume {_quoted(folder)}", sum(totals(db))
+    picture = learned(db, header).expected(kind_of(["image"]), FrameRange(1, 1)).high or 0
+
+    def price(frames: int) -> int:
+        planned = price_range(header.price_per_image_milli, FrameRange(frames, frames)).high or 0
+        return max(planned, frames * picture, 1)
+
+    for reason, rows, low, high, unbounded, largest in db.execute(_OVER_BUDGET):
+        about = "at least " if unbounded else ""
+        match reason:
+            case "no_credits":
+                yield f"{rows} rows wait for credits: add {about}{price(high or low)} to the account, then: {resume}"
+            case "key_budget":
+                yield f"{rows} rows wait for the key's budget: later, or with a higher LIGHTMETER_KEY_BUDGET: {resume}"
+            case "at_risk":
+                yield f"{rows} rows cost more than may be at risk: {resume} --max-at-risk {price(largest or 1)}"
+            case "no_bound":
+                yield (
+                    f"{rows} rows have no upper price, so no budget can hold them; with a limit on frames they do: "
+                    f"lightmeter run {shlex.quote(header.manifest)} --out {_quoted(folder)}-limited --max-frames 3 "
+                    f"--budget {price(3 * rows)}"
+                )
+            case _:
+                most = max(spent + price((high or 0) + (low if unbounded else 0)), (header.options.budget or 0) + 1)
+                yield f"{rows} rows are over the budget; {about}{most} pays for them: {resume} --budget {most}"
+
+
+def _failed_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
+    if counts["failed"]:
+        query = "SELECT item_id, url, reason, error FROM assets WHERE status = 'failed'"
+        yield f'{counts["failed"]} rows failed, to see why: lightmeter sql {_quoted(folder)} "{query}"'
+
+
+def _waiting_retries(db: apsw.Connection, folder: Path) -> Iterator[str]:
+    """Answers that are not valid and were not asked for again."""
+    if waiting := retry_totals(db).waiting:
+        yield f"{waiting} answers are not valid and can be asked for once more: lightmeter resume {_quoted(folder)}"
+
+
+def _quoted(folder: Path) -> str:
+    return shlex.quote(str(folder))

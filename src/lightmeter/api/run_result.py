@@ -1,0 +1,282 @@
+"""A run that is there to be looked at: its accounting, its tables, its answers to SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lightmeter.api.next_steps import next_steps
+from lightmeter.errors import AccessDenied, JournalError, LightmeterError, UsageError
+from lightmeter.journal.header import Header, read_header
+from lightmeter.journal.items import count_by_status, reasons, totals
+from lightmeter.journal.store import reading
+from lightmeter.journal.submissions import requests_sent
+from lightmeter.money.balance_reading import is_current
+from lightmeter.money.statement import Statement, state_account
+from lightmeter.planning.plan import Reason
+from lightmeter.tables import named_queries, queries
+from lightmeter.tables.answer_schema import PREFIX, table_name
+from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.remote_read import read_shared
+from lightmeter.tables.schema import ALL_TABLES, TABLES
+from lightmeter.tables.similar import similar
+from lightmeter.tables.to_pandas import frame_of
+from lightmeter.tables.uris import is_place, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Run", "Summary", "Tables", "must_have_tables", "summarize"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The accounting of a run: every row in exactly one count, every credit paid or held.
+
+    Attributes:
+        rows: All rows of the manifest.
+        counts: Rows by status; they add up to `rows`.
+        requests: POSTs ever sent.
+        paid: Credits paid.
+        held: Credits set aside for requests whose end is not known.
+        budget: The cap, or None.
+        balance_before: Of the account before the first request, or None if none was made.
+        balance_after: Of the account at the last look.
+        seconds: Spent running, over all starts.
+        out: The folder.
+        balance_is_current: Whether no request was sent after the last look at the balance.
+    """
+
+    rows: int
+    counts: dict[str, int]
+    requests: int
+    paid: int
+    held: int
+    budget: int | None
+    balance_before: int | None
+    balance_after: int | None
+    seconds: float
+    out: Path
+    balance_is_current: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return {
+            "rows": self.rows,
+            **self.counts,
+            "requests": self.requests,
+            "credits": {
+                "paid": self.paid,
+                "held": self.held,
+                "budget": self.budget,
+                "balance_before": self.balance_before,
+                "balance_after": self.balance_after,
+            },
+            "seconds": round(self.seconds, 3),
+            "out": str(self.out),
+        }
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line ends with when nothing stopped the run by force."""
+        if self.counts["over_budget"]:
+            return 3
+        return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
+
+
+def summarize(out: Path) -> Summary:
+    """Count a run.
+
+    Raises:
+        JournalError: there is no run there, or its rows do not add up (then the journal is damaged).
+    """
+    header = read_header(out)
+    with reading(out) as db:
+        counts = count_by_status(db)
+        ((rows,),) = db.execute("SELECT count(*) FROM items")
+        paid, held = totals(db)
+        requests = requests_sent(db)
+        current = is_current(db)
+    if sum(counts.values()) != rows:
+        raise JournalError(f"{out}: {rows} rows, but the counts add up to {sum(counts.values())}.")
+    return Summary(
+        rows=rows,
+        counts=counts,
+        requests=requests,
+        paid=paid,
+        held=held,
+        budget=header.options.budget,
+        balance_before=header.balance_before,
+        balance_after=header.balance_after,
+        balance_is_current=current,
+        seconds=header.seconds,
+        out=out,
+    )
+
+
+def must_have_tables(where: Path | str) -> None:
+    """Refuse to look at tables that were never written: an empty answer would be taken for a fact.
+
+    Args:
+        where: An output folder. The URI of a shared place is not looked at: opening it says so.
+
+    Raises:
+        UsageError: there are no tables; the hint says which command writes them.
+        JournalError: there is neither a table nor a run.
+    """
+    if isinstance(where, str) and is_place(where):
+        return
+    folder = Path(where)
+    if any(Dataset(folder).parts(table) for table in TABLES):
+        return
+    answered = summarize(folder).counts["ok"]
+    if answered:
+        raise UsageError(
+            f"{folder} has no tables yet; its journal holds the answers of {answered} rows.",
+            hint=f"Write the tables, with no request: lightmeter rebuild {folder}",
+        )
+    raise UsageError(
+        f"{folder} has no tables yet, and no row is answered.",
+        hint=f"See what is next: lightmeter status {folder}. To write tables all the same: lightmeter rebuild {folder}",
+    )
+
+
+class Tables:
+    """Tables to ask, by name (`tables.tags` is a DataFrame), in SQL, or by one of the questions that have names.
+
+    Attributes:
+        where: An output folder, or the URI of a shared place that `lightmeter rebuild --to` has written.
+    """
+
+    def __init__(self, where: Path | str) -> None:
+        self.where = where
+
+    def table(self, name: str) -> pa.Table:
+        """A table as Arrow, one chunk or more for each part.
+
+        Polars shares the memory of its numbers: `pl.from_arrow(table, rechunk=False)`; for each text it makes a view of
+        16 bytes, which points to where the text is.
+
+        Raises:
+            UsageError: there is no table of that name, or no tables in that place.
+        """
+        must_have_tables(self.where)
+        if isinstance(self.where, Path):
+            return Dataset(self.where).read(name)
+        return read_shared(self.where, name)
+
+    def ask(self, question: str, **parameters: Any) -> pa.Table:
+        """The answer to one of the questions of `lightmeter.tables.named_queries`, by its name, as Arrow.
+
+        Raises:
+            UsageError: there is no question of that name.
+        """
+        if question not in named_queries.SQL:
+            raise UsageError(
+                f"there is no question {question!r}", hint=f"Questions: {', '.join(sorted(named_queries.SQL))}."
+            )
+        must_have_tables(self.where)
+        answer: pa.Table = getattr(named_queries, question)(self.where, **parameters)
+        return answer
+
+    def similar(self, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
+        """The items most like one item, nearest first, as Arrow: item_id, url, frame, similarity (-1 to 1).
+
+        See `lightmeter.tables.similar`.
+
+        Args:
+            item: An `item_id`, or a URL or path as in the manifest.
+            most: Rows of the answer, at most.
+            model: The model whose embeddings are compared, where the item has those of several.
+
+        Raises:
+            UsageError: there are no tables, no embeddings, no such item, or none of its embeddings fits.
+        """
+        must_have_tables(self.where)
+        return similar(self.where, item, most=most, model=model)
+
+    def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
+        """DuckDB's answer over the tables, as an Arrow-backed DataFrame.
+
+        Raises:
+            UsageError: the query is wrong; the message is DuckDB's.
+        """
+        must_have_tables(self.where)
+        return frame_of(queries.sql(self.where, query, params))
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        if name in ALL_TABLES or name.startswith(PREFIX):
+            return frame_of(self.table(name))
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(ALL_TABLES)}")
+
+    def __dir__(self) -> list[str]:
+        there = Dataset(self.where).tables() if isinstance(self.where, Path) else ALL_TABLES
+        return sorted({*super().__dir__(), *there})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shown(str(self.where))!r})"
+
+
+class Run(Tables):
+    """A run and its tables.
+
+    Attributes:
+        folder: Where it is.
+        stopped_by: What ended it before all rows were done, or None.
+    """
+
+    def __init__(self, folder: Path, stopped_by: LightmeterError | None = None) -> None:
+        super().__init__(folder)
+        self.folder = folder
+        self.stopped_by = stopped_by
+        self._header = read_header(folder)
+
+    @property
+    def header(self) -> Header:
+        """What was asked for, of which manifest."""
+        return self._header
+
+    @property
+    def exit_code(self) -> int:
+        """As the command line's."""
+        if self.stopped_by is not None and not isinstance(self.stopped_by, AccessDenied):
+            return self.stopped_by.exit_code
+        return self.stopped_by.exit_code if self.stopped_by else self.summary().exit_code
+
+    @property
+    def answers(self) -> pd.DataFrame:
+        """The answers to the run's own question: the table `answers_<name>` as an Arrow-backed DataFrame.
+
+        Raises:
+            UsageError: the run asks no question, or its tables are not written.
+        """
+        ask = self._header.options.ask
+        if ask is None:
+            raise UsageError("This run asks no question of its own.", hint="Ask one: lightmeter run … --ask FILE")
+        return frame_of(self.table(table_name(ask)))
+
+    def summary(self) -> Summary:
+        """The accounting, read anew."""
+        return summarize(self.folder)
+
+    def next_steps(self) -> list[str]:
+        """What is left to do, a sentence each with its command; one that says so where nothing is."""
+        return next_steps(self.folder)
+
+    def statement(self) -> Statement:
+        """Where every credit went, read anew; `requests_frame` of the same module has it request by request."""
+        return state_account(self.folder)
+
+    def reasons(self) -> list[Reason]:
+        """Why rows are not ok, most frequent first."""
+        with reading(self.folder) as db:
+            return [Reason(*row) for row in reasons(db)]
+
+    def __repr__(self) -> str:
+        summary = self.summary()
+        stands = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
+        return f"Run({str(self.folder)!r}: {summary.rows} rows, {stands}, {summary.paid} credits paid)"

@@ -1,0 +1,1 @@
+"""Answers that are kept across runs, and their reuse."""

@@ -1,0 +1,42 @@
+"""`lightmeter credits`: the balance."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from lightmeter.cli.options import json_option
+from lightmeter.cli.render import print_json
+from lightmeter.client.client import Client
+from lightmeter.errors import SettingsError, Unreachable
+from lightmeter.planning.preflight import PATIENCE, ask_balance, required_key
+from lightmeter.settings import read_settings
+
+__all__ = ["command"]
+
+
+@click.command("credits")
+@click.option("--base-url", metavar="URL", help="The service (or LIGHTMETER_BASE_URL).")
+@json_option
+def command(base_url: str | None, as_json: bool) -> int:
+    """Print the balance of the account; one credit is one cent. Asking costs nothing."""
+    settings = read_settings()
+    where = base_url or settings.base_url
+    if where is None:
+        raise SettingsError("No service is named.", hint="Use --base-url URL, or set LIGHTMETER_BASE_URL.")
+    key = required_key(where, settings)
+
+    async def ask() -> int:
+        async with Client(where, key, timeouts=PATIENCE, proxy=settings.proxy) as client:
+            balance = await ask_balance(client)
+        if balance is None:
+            raise Unreachable(f"{where} asks to slow down.", hint="Ask again later.")
+        return balance
+
+    balance = asyncio.run(ask())
+    if as_json:
+        print_json({"credits": balance})
+    else:
+        click.echo(balance)
+    return 0

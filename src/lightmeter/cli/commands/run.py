@@ -1,0 +1,151 @@
+"""`lightmeter run`: plan, then spend, then tables."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lightmeter.api.run_result import Run, summarize
+from lightmeter.api.runs import resuming, running
+from lightmeter.cli.options import (
+    accept_journal_option,
+    analysis_options,
+    given,
+    json_option,
+    pace_options,
+    reading_options,
+    spending_options,
+)
+from lightmeter.cli.render import print_json, show_plan, show_summary
+from lightmeter.cli.signals import drive
+from lightmeter.engine.session import changed_options, holds_plan, holds_run_of
+from lightmeter.errors import Interrupted, LightmeterError, UsageError
+from lightmeter.journal.files import journal_path
+from lightmeter.options import Options, make_options
+from lightmeter.planning.build import ask_again, load_plan, planning
+from lightmeter.planning.output_folder import prepare_folder
+from lightmeter.planning.plan import Plan, must_be_explicit
+from lightmeter.settings import read_settings
+
+__all__ = ["TRY_NEXT", "accounted_for", "command", "finish"]
+
+TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
+"""A question worth asking first."""
+
+
+@click.command("run")
+@click.argument("manifest", required=False)
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Do exactly what this plan file says.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
+@reading_options
+@analysis_options
+@spending_options
+@pace_options
+@accept_journal_option
+@json_option
+def command(
+    manifest: str | None,
+    plan_file: Path | None,
+    out: Path,
+    yes: bool,
+    accept_journal: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Plan MANIFEST, ask, spend, and write the tables into --out.
+
+    MANIFEST is a file of rows, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
+
+    On a terminal the plan is shown and you are asked before anything is spent, unless --yes. Without a
+    terminal nothing is asked, and --yes or --budget must be given. The service is asked for the balance and its
+    back ends first, before any row is looked at. A folder that already holds this run goes
+    on where it stopped. Ctrl-C loses nothing: go on with `lightmeter resume DIR`.
+
+    \b
+    Examples:
+      lightmeter run photos.csv --out out/ --features tags,colors,nsfw --budget 500
+      lightmeter run --plan plan.json --out out/ --yes
+    """
+    agreed = _agreed(manifest, plan_file, given(options))
+    wanted = agreed.options if agreed is not None else make_options(**given(options))
+    if not (yes or wanted.budget is not None or sys.stdin.isatty()):
+        raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
+    prepare_folder(out)
+    with accounted_for(out, as_json=as_json):
+        if _holds(out, agreed, manifest, wanted):
+            changes = changed_options(out, wanted, None if agreed is not None else given(options))
+            rows = summarize(out).rows
+            click.echo(f"{out} already holds this run, of {rows} rows read: going on with it.", err=True)
+            how = {"accept_journal": accept_journal, **changes}
+            return finish(drive(lambda stop: resuming(out, stop=stop, **how)), as_json=as_json)
+        plan = _ready(manifest, agreed, wanted, consent=yes)
+        show_plan(plan, err=as_json)
+        if not yes and sys.stdin.isatty() and not click.confirm(_question(plan), err=True):
+            click.echo("Not started: nothing was spent.", err=True)
+            return Interrupted.exit_code
+        return finish(drive(lambda stop: running(plan, out, consent=yes, stop=stop)), as_json=as_json)
+
+
+@contextmanager
+def accounted_for(out: Path, *, as_json: bool) -> Iterator[None]:
+    """Whatever stops a run that has begun, its accounting is still printed for who asked for JSON."""
+    try:
+        yield
+    except LightmeterError:
+        if as_json and journal_path(out).exists():
+            print_json(summarize(out).to_dict())
+        raise
+
+
+def _agreed(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> Plan | None:
+    """The plan that the file holds, or None if a manifest is to be planned."""
+    if plan_file is None:
+        if manifest is None:
+            raise click.UsageError("Give a MANIFEST, or a plan file with --plan.")
+        return None
+    if manifest is not None or options:
+        raise click.UsageError("A plan file says everything: give neither MANIFEST nor other options with --plan.")
+    return load_plan(plan_file)
+
+
+def _holds(out: Path, agreed: Plan | None, manifest: str | None, wanted: Options) -> bool:
+    """Whether the folder already holds a run of this manifest."""
+    if agreed is None:
+        return holds_run_of(out, str(manifest), wanted)
+    return holds_plan(out, agreed)
+
+
+def _ready(manifest: str | None, agreed: Plan | None, wanted: Options, *, consent: bool) -> Plan:
+    """A plan that can be run at once: its key, balance and back ends were asked for first."""
+    settings = read_settings()
+    if not consent:
+        must_be_explicit(wanted, settings)
+    if agreed is not None:
+        return asyncio.run(ask_again(agreed, settings))
+    made: Plan = drive(lambda _: planning(str(manifest), wanted, settings, to_spend=True), at_once=True)
+    return made
+
+
+def _question(plan: Plan) -> str:
+    """What a person is asked before anything is spent."""
+    known = [most for most in (plan.credits.high, plan.options.budget, plan.balance) if most is not None]
+    if plan.balance == 0 and plan.credits.high != 0:
+        return "The account has no credits, so nothing will be analysed. Start the run all the same?"
+    most = min(known) if known else None
+    return f"Spend up to {'an unknown number of' if most is None else most} credit{'' if most == 1 else 's'}?"
+
+
+def finish(run: Run, *, as_json: bool) -> int:
+    """Show how a run ended; returns the exit code."""
+    summary = show_summary(run, err=as_json)
+    if not as_json and run.stopped_by is None:
+        click.echo(f'next: lightmeter sql {run.folder} "{TRY_NEXT}"')
+    if as_json:
+        print_json(summary.to_dict())
+    return run.exit_code

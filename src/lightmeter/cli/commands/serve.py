@@ -1,0 +1,84 @@
+"""`lightmeter serve`: the analysis service."""
+
+from __future__ import annotations
+
+import asyncio
+from textwrap import wrap
+from typing import Any
+
+import click
+
+from lightmeter.cli.serve_options import configured, engine_options, stopping
+from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.faults.grammar import KINDS, Faults
+
+__all__ = ["command"]
+
+
+def _accounts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, int]:
+    accounts = {}
+    for text in value:
+        name, _, credits_ = text.rpartition("=")
+        if not name or not credits_.isdigit():
+            raise click.BadParameter("wants NAME=CREDITS, such as mykey=500.", ctx, param)
+        accounts[name] = int(credits_)
+    return accounts
+
+
+def _faults(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Faults:  # noqa: ARG001 (click's own)
+    return Faults.parse(*value)
+
+
+def _language() -> str:
+    """What may go wrong, as the grammar has it; the mark keeps its lines as they are."""
+    lines = ["\b", "Faults, to rehearse (several may be given; on=submit|poll|credits|all says where):"]
+    for rule in KINDS.values():
+        lines += [
+            f"  {rule.form}",
+            *wrap(rule.says, 76, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False),
+        ]
+    lines += ["  seed=7", "      Of all chances: the same requests in the same order meet the same faults."]
+    return "\n".join(lines)
+
+
+@click.command("serve", epilog=_language())
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free one.")
+@click.option("--key", "accounts", multiple=True, metavar="NAME=CREDITS", callback=_accounts, help="A key to let in.")
+@click.option(
+    "--fault", "faults", multiple=True, metavar="FAULT", callback=_faults, help="Misbehave on purpose, as told below."
+)
+@engine_options
+def command(host: str, port: int, accounts: dict[str, int], faults: Faults, **options: Any) -> int:
+    """Start the analysis service: POST /api/fetch, GET /api/response/<id>, GET /api/credits.
+
+    Prints `listening on http://HOST:PORT` once it is ready. SIGTERM and Ctrl-C let running requests finish.
+    --key NAME=CREDITS makes an account with so many credits if it is missing; NAME is the key that clients send
+    as `X-API-Key: Token NAME`. It is stored hashed and never logged. For accounts with keys of their own see
+    `lightmeter keys`.
+
+    An SQLite file serves one process. With --database postgresql://… any number of `lightmeter serve` and
+    `lightmeter worker` share the work; what one of them leaves when it dies is done by another.
+
+    \b
+    Examples:
+      lightmeter serve --port 8080 --key mykey=500 --allow-private
+      lightmeter serve --database postgresql://user@host/lightmeter
+      lightmeter serve --fault 429:bucket=10 --fault drop-after=0.05 --fault seed=7
+    """
+    asyncio.run(_serve(configured(accounts=accounts, faults=faults, **options), host, port))
+    return 0
+
+
+async def _serve(config: ServiceConfig, host: str, port: int) -> None:
+    stop = stopping()
+    if config.faults:
+        click.echo(
+            f"*** FAULTS ARE ON: this service misbehaves on purpose: {' '.join(config.faults.texts)} ***", err=True
+        )
+    service = await start(config, host, port)
+    click.echo(f"listening on {service.base_url}")
+    try:
+        await stop.wait()
+    finally:
+        await service.close()

@@ -1,0 +1,40 @@
+"""`lightmeter similar`: pictures like a picture."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+from lightmeter.api.run_result import Tables
+from lightmeter.cli.options import json_option
+from lightmeter.cli.render import PLAIN_WIDTH, print_json
+from lightmeter.cli.table_format import lay_out
+
+__all__ = ["command"]
+
+
+@click.command("similar")
+@click.argument("where", metavar="DIR")
+@click.argument("item")
+@click.option("--most", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Rows, at most.")
+@click.option("--model", metavar="NAME", help="Whose embeddings are compared, where ITEM has those of several models.")
+@json_option
+def command(where: str, item: str, most: int, model: str | None, *, as_json: bool) -> int:
+    """Show the pictures of the run in DIR that are most like ITEM, which is an item_id, or a URL or path.
+
+    They are told by their embeddings: run with `--features embeddings` first. Similarity is the cosine of the angle
+    between two embeddings, at most 1. A video counts by its nearest frame. Sends nothing, costs nothing.
+
+    \b
+    Examples:
+      lightmeter similar out/ coffee
+      lightmeter similar out/ media/coffee.jpg --most 3 --json
+      lightmeter similar s3://lake/photos coffee
+    """
+    found = Tables(where).similar(item, most=most, model=model)
+    console = Console()
+    for line in lay_out(found, console.width if console.is_terminal else PLAIN_WIDTH).lines:
+        click.echo(line)
+    if as_json:
+        print_json({"item": item, "similar": found.to_pylist()})
+    return 0

@@ -1,0 +1,40 @@
+"""`lightmeter worker`: more hands for services that share a database."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from lightmeter.cli.serve_options import configured, engine_options, stopping
+from lightmeter.service.app import ServiceConfig, work
+
+__all__ = ["command"]
+
+
+@click.command("worker")
+@engine_options
+def command(**options: Any) -> int:
+    """Do acknowledged requests of a database that services share, without listening.
+
+    Prints `working` once it is ready. Start as many as you like, on any machine that reaches the database; give
+    them the back ends and the rounding of the services. SIGTERM and Ctrl-C let running requests finish; what is cut
+    off, or left by a worker that dies, is done by another.
+
+    \b
+    Example:
+      lightmeter worker --database postgresql://user@host/lightmeter
+    """
+    asyncio.run(_work(configured(**options)))
+    return 0
+
+
+async def _work(config: ServiceConfig) -> None:
+    stop = stopping()
+    working = await work(config)
+    click.echo("working")
+    try:
+        await stop.wait()
+    finally:
+        await working.aclose()

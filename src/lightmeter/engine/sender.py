@@ -1,0 +1,169 @@
+"""One request, from the decision to send it to its answer: the only place that spends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lightmeter.client.classify import Judgement, Verdict, judge_submission
+from lightmeter.client.file_upload import encode_files
+from lightmeter.client.rate_limit import Pace, quota_of
+from lightmeter.client.request_body import Bodies
+from lightmeter.client.transport import RawAnswer
+from lightmeter.engine.accounting import Acked, Books, Sent
+from lightmeter.engine.batching import Batch
+from lightmeter.engine.run_state import Standing
+from lightmeter.engine.session import Session
+from lightmeter.errors import (
+    AccessDenied,
+    FetchError,
+    MediaError,
+    OutcomeUnknown,
+    OutOfCredits,
+    Unreachable,
+    UsageError,
+)
+from lightmeter.facts.json_object import strict_object
+from lightmeter.journal.items import Pending, Retry
+from lightmeter.journal.outcome import Received, Refusal
+from lightmeter.journal.state import Event
+
+__all__ = ["Sender"]
+
+UNREACHABLE_TRIES = 5
+UNREACHABLE_PAUSE_S = 0.5
+
+
+class Sender:
+    """Sends batches and writes down what became of them.
+
+    Args:
+        session: The open run.
+        standing: Where the run stands.
+        books: Where its money is written down.
+        pace: When the next request may leave.
+        on_acked: Takes over what must be polled for.
+    """
+
+    def __init__(
+        self, session: Session, standing: Standing, books: Books, pace: Pace, on_acked: Callable[[Acked], None]
+    ) -> None:
+        self._session = session
+        self._standing = standing
+        self.books = books
+        self._pace = pace
+        self._on_acked = on_acked
+        self._unreached = 0
+        self._bodies = Bodies(session.header.options.request())
+
+    async def send(self, batch: Batch) -> None:
+        """Send one batch that the engine has reserved credits for, whatever comes of it."""
+        try:
+            ready = await self._hold(batch)
+        finally:
+            self._standing.reserved -= batch.hold
+        if ready is not None:
+            await self.post(*ready)
+
+    async def _hold(self, batch: Batch) -> tuple[Sent, bytes] | None:
+        """Build the request and set its price aside; None if it cannot be sent."""
+        request = await self._request(batch.rows)
+        sent = None if request is None else await self.books.hold(batch.rows, batch.hold)
+        return None if sent is None or request is None else (sent, request)
+
+    async def resend(self, sent: Sent, places: Sequence[tuple[str, str | None]], retry: Retry | None = None) -> None:
+        """POST a lost request again under its idempotency key, where that is honoured; `places` are (url, path)."""
+        request = await self._build(places, retry)
+        await self.books.ask_again(sent)
+        await self.post(sent, request)
+
+    async def _request(self, rows: Sequence[Pending]) -> bytes | None:
+        try:
+            return await self._build([(row.url, row.path) for row in rows], rows[0].retry)
+        except (FetchError, MediaError, UsageError) as error:  # a file, always alone in its batch
+            reason = "unreadable_file" if rows[0].path is not None else "not_uploaded"
+            await self.books.fail(rows[0], reason, str(error))
+            return None
+
+    async def _build(self, places: Sequence[tuple[str, str | None]], retry: Retry | None) -> bytes:
+        bodies = self._bodies
+        if retry is not None:
+            bodies = Bodies(self._session.header.options.retry_request(retry.error, retry.backends))
+        files = [path for _, path in places if path is not None]
+        url = places[0][0]
+        if not files and len(places) == 1 and self.books.uploads.wants(url):
+            content, name = await self.books.uploads.content_of(url)
+            return bodies.of_files([content], [name])
+        if not files:
+            return bodies.of_urls([url for url, _ in places])
+        encoded, names = await encode_files(files)
+        return bodies.of_files(encoded, names)
+
+    async def post(self, sent: Sent, request: bytes) -> None:
+        """The POST itself: never retried, never cancelled half-way."""
+        standing, clock = self._standing, self._session.clock
+        standing.requests += 1
+        standing.in_flight += 1
+        ticket = self._pace.on_sent(clock.monotonic())
+        began = clock.monotonic()
+        key = self._session.header.idempotency_key(sent.submission_id)
+        try:
+            raw = await self._session.client.send_request(request, idempotency_key=key)
+        except Unreachable as error:
+            self._pace.on_lost(ticket)
+            await self._unreachable(sent, error)
+        except OutcomeUnknown as error:
+            self._pace.on_lost(ticket)
+            cut = Received(error.body, error.http_status or 0, self._session.clock.now()) if error.body else None
+            await self.books.lose(sent, str(error), cut)
+        else:
+            self._unreached = 0
+            now = clock.monotonic()
+            judgement = await self._judged(sent, raw)
+            if judgement.verdict is Verdict.THROTTLED:
+                self._pace.on_throttled(now, judgement.retry_after_s, ticket)
+            else:
+                self._pace.on_answer(now, now - began, ticket)
+            if (quota := quota_of(raw.headers)) is not None and judgement.retry_after_s is None:
+                self._pace.on_quota(now, quota)
+            await self._answered(sent, raw, judgement)
+        finally:
+            standing.in_flight -= 1
+            standing.changed.set()
+
+    async def _judged(self, sent: Sent, raw: RawAnswer) -> Judgement:
+        """What an answer means; bytes that are not strictly JSON are on disk before anybody reads them."""
+        data = strict_object(raw.body)
+        if data is None:
+            await self.books.keep_bytes(sent, Received(raw.body, raw.status, self._session.clock.now()))
+        return judge_submission(raw, now=self._session.clock.now(), data=data)
+
+    async def _answered(self, sent: Sent, raw: RawAnswer, judgement: Judgement) -> None:
+        received = Received(raw.body, raw.status, self._session.clock.now())
+        verdict, error = judgement.verdict, judgement.error or f"HTTP {raw.status}"
+        if verdict in {Verdict.ANSWERED, Verdict.FAILED}:
+            await self.books.keep(sent, received, Event.ANSWER, judgement)
+        elif verdict in {Verdict.ACKNOWLEDGED, Verdict.PROCESSING} and judgement.request_id:
+            self._on_acked(await self.books.acknowledge(sent, judgement.request_id))
+        elif verdict is Verdict.THROTTLED:
+            await self.books.take_back(sent, Event.THROTTLE, error)
+        elif verdict is Verdict.DENIED:
+            await self.books.refuse(sent, Refusal("access_denied", error, received, rows_wait=True))
+            self._standing.stop(AccessDenied(error, hint="Set LIGHTMETER_API_KEY to a key of your account."))
+        elif verdict is Verdict.NO_CREDITS:
+            await self.books.refuse(sent, Refusal("no_credits", error, received, rows_wait=True))
+            self._standing.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
+        elif verdict in {Verdict.REFUSED, Verdict.NOT_FOUND}:
+            waits = self.books.bisection.refused([seq for seq, _ in sent.rows])
+            waits = waits or (not sent.retry and self.books.uploads.instead(sent.rows[0][1], error))
+            await self.books.refuse(sent, Refusal("refused", error, received, rows_wait=waits))
+        else:
+            await self.books.lose(sent, error, received)
+
+    async def _unreachable(self, sent: Sent, error: Unreachable) -> None:
+        await self.books.take_back(sent, Event.UNREACHED, str(error))
+        self._unreached += 1
+        if self._unreached >= UNREACHABLE_TRIES:
+            self._standing.stop(error)
+        else:
+            pause = UNREACHABLE_PAUSE_S * 2**self._unreached
+            self._pace.hold(self._session.clock.monotonic() + pause)

@@ -1,0 +1,175 @@
+"""The table of a question, made from a run's journal: a row for every item, frame and source, with values or a reason.
+
+Every item of the manifest is there, also one that was never sent. Texts are read again each time, so the table always
+says what the newest question of its name makes of them. A text that is not valid gives way to that of the second
+answer, from the same source to the same frame.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import apsw
+import pyarrow as pa
+
+from lightmeter.ask.question import Ask
+from lightmeter.ask.reading import Reading
+from lightmeter.engine.accounting import sent_name
+from lightmeter.engine.matching import outcome_of
+from lightmeter.export.answer_check import readings_of
+from lightmeter.facts.descriptions import Description
+from lightmeter.facts.lenient_decode import parse_answer
+from lightmeter.journal.compression import unpack
+from lightmeter.journal.state import State
+from lightmeter.tables.answer_schema import answers_schema, table_name
+from lightmeter.tables.records import Records
+
+__all__ = ["answer_records"]
+
+_ROWS_AT_A_TIME: Final = 4096
+
+_ITEMS: Final = """
+SELECT i.item_id, i.url, o.status, o.reason, o.error, o.asset, o.submission_id, f.earlier_id, coalesce(a.raw, e.raw),
+       g.seq IS NOT NULL, g.reason, s.state, s.error, n.raw, o.url, o.path
+FROM items i JOIN items o ON o.item_id = coalesce(i.duplicate_of, i.item_id)
+     LEFT JOIN answers a ON a.submission_id = o.submission_id
+     LEFT JOIN reused f ON f.seq = o.seq LEFT JOIN earlier e ON e.earlier_id = f.earlier_id
+     LEFT JOIN answer_retries g ON g.seq = o.seq LEFT JOIN submissions s ON s.submission_id = g.submission_id
+     LEFT JOIN answers n ON n.submission_id = g.submission_id
+WHERE coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id),
+               (SELECT run FROM latest.stated WHERE item_id = i.item_id), ?1) = ?1
+ORDER BY i.seq
+"""
+"""Duplicates with the answers of their original; of several runs, each item by the latest that answered it."""
+
+_NOT_SENT: Final = {
+    "budget": "the budget does not reach for it",
+    "key_budget": "the budget of the key does not reach for it",
+    "no_credits": "the account has no credits",
+    "at_risk": "it may cost more than --max-at-risk allows for one request",
+    "no_bound": "it has no upper price",
+    None: "the run has not come to it",
+}
+
+
+class _Second(NamedTuple):
+    """What became of asking about an item again, as the journal has it."""
+
+    wanted: bool
+    reason: str | None
+    state: str | None
+    error: str | None
+    packed: bytes | None
+    url: str
+    path: str | None
+
+
+class _Row(NamedTuple):
+    """One row of the table, without the item's own columns."""
+
+    frame: int | None = None
+    source: str | None = None
+    values: Mapping[str, Any] | None = None
+    error: str | None = None
+    raw: str | None = None
+
+
+def answer_records(db: apsw.Connection, ask: Ask, run_id: str, run: int) -> Iterator[Records]:
+    """The rows of the question's table that a run tells, in the order of its manifest.
+
+    Args:
+        db: The run's journal, with the scratch database of `telling.Latest` attached as `latest`.
+        ask: The question.
+        run_id: The run.
+        run: Its place among the runs of the folder.
+    """
+    schema, rows = answers_schema(ask), _rows(db, ask, run)
+    while some := list(islice(rows, _ROWS_AT_A_TIME)):
+        yield _records(ask, schema, run_id, some)
+
+
+def _records(ask: Ask, schema: pa.Schema, run_id: str, rows: list[tuple[str, str, _Row]]) -> Records:
+    columns: dict[str, Any] = {
+        "item_id": [item_id for item_id, _, _ in rows],
+        "url": [url for _, url, _ in rows],
+        "run_id": [run_id] * len(rows),
+    }
+    columns |= {name: [getattr(row, name) for _, _, row in rows] for name in ("frame", "source", "error", "raw")}
+    for one in ask.properties:
+        values = [None if row.values is None else row.values[one.name] for _, _, row in rows]
+        columns[one.name] = pa.array(values, schema.field(one.name).type)
+    return Records(table_name(ask), schema, columns, len(rows))
+
+
+def _rows(db: apsw.Connection, ask: Ask, run: int) -> Iterator[tuple[str, str, _Row]]:
+    last: tuple[Any, Mapping[str, Any]] = (None, {})  # rows of one batch stand together
+    for item_id, url, status, reason, error, asset, submission_id, earlier_id, packed, *second in db.execute(
+        _ITEMS, (run,)
+    ):
+        if status != "ok" or asset is None or packed is None:
+            yield item_id, url, _Row(error=_unanswered(status, reason, error))
+            continue
+        if (submission_id, earlier_id) != last[0]:
+            last = ((submission_id, earlier_id), parse_answer(unpack(packed)))
+        for row in _answered(ask, last[1], asset, _Second(*second)):
+            yield item_id, url, row
+
+
+def _unanswered(status: str, reason: str | None, error: str | None) -> str:
+    """Why an item has no answer: its status, and what is known beside it."""
+    return ": ".join(word for word in (status, reason, error) if word)
+
+
+def _answered(ask: Ask, answer: Mapping[str, Any], asset: int, second: _Second) -> Iterator[_Row]:
+    first = readings_of(ask, answer, asset)
+    if not first:
+        yield _Row(error=f"No description was answered.{_errors_of(answer)}")
+    wrong = any(said.error is not None for _, said in first)
+    better, became = _asked_again(ask, second) if wrong else ({}, "")
+    for one, said in first:
+        again = better.get((one.frame, one.source)) if said.error is not None else None
+        if again:
+            told, reading = again.pop(0)
+            yield _row(told, reading, " Both answers are not valid.")
+        else:
+            yield _row(one, said, became)
+
+
+def _row(one: Description, said: Reading, more: str) -> _Row:
+    if said.error is None:
+        return _Row(one.frame, one.source, said.values)
+    return _Row(one.frame, one.source, None, f"{said.error}{more}", one.text)
+
+
+_Readings = dict[tuple[int | None, str | None], list[tuple[Description, Reading]]]
+
+
+def _asked_again(ask: Ask, second: _Second) -> tuple[_Readings, str]:
+    """What the second answer says, by frame and source, and a sentence for what it does not say."""
+    if not second.wanted or second.state is None:
+        reason = _NOT_SENT.get(second.reason, second.reason)
+        return {}, f" It was not asked again: {reason}." if second.wanted else " It was not asked again."
+    if second.state == State.VOIDED:
+        return {}, f" It was asked again, and refused: {second.error}"
+    if second.state != State.SETTLED or second.packed is None:
+        return {}, f" It was asked again, and no answer is there ({second.state})."
+    raw = unpack(second.packed)
+    (placed,) = outcome_of(raw, [(0, sent_name(second.url, second.path))], 0).rows
+    if placed.asset is None:
+        return {}, f" It was asked again, and not answered: {placed.error}"
+    grouped: _Readings = defaultdict(list)
+    for one, said in readings_of(ask, parse_answer(raw), placed.asset):
+        grouped[one.frame, one.source].append((one, said))
+    return dict(grouped), " It was asked again, and the second answer does not describe it."
+
+
+def _errors_of(answer: Mapping[str, Any]) -> str:
+    """What back ends said instead, where the answer is about one item alone."""
+    results = answer.get("all")
+    errors, assets = (results.get("errors"), results.get("assets")) if isinstance(results, dict) else (None, None)
+    if not isinstance(errors, list) or not isinstance(assets, list) or len(assets) != 1:
+        return ""
+    return f" The service says: {'; '.join(map(str, errors))}" if errors else ""

@@ -1,0 +1,226 @@
+"""Answers of the usual shape, decoded once, fully typed. Pure.
+
+Nearly all answers say what the contract says, in its types. Compiled code makes objects of these, checks each value,
+and refuses an answer with anything else in it: a text for a number, a list for an object, a null for an entry. What is
+refused goes the long way through `shapes.py`, alone, which accepts everything; both ways lead to the same rows.
+
+Entries of which a table keeps the JSON stay JSON here; `decode_entries` reads those of many answers together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+import orjson
+
+from lightmeter.facts.lenient_decode import MOST_SINGLE
+
+__all__ = [
+    "KEYED",
+    "WHOLE",
+    "Answer",
+    "Brand",
+    "Color",
+    "Description",
+    "Embedding",
+    "Face",
+    "Features",
+    "Nsfw",
+    "Tag",
+    "Text",
+    "decode",
+    "decode_entries",
+]
+
+KEYED: Final = ("tags", "colors")
+"""Features that stand under open-ended keys: a list of entries under each."""
+
+WHOLE: Final = ("texts", "brands", "faces")
+"""Features whose entries stay JSON: their tables keep them whole."""
+
+_Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
+_Single = Annotated[float, msgspec.Meta(ge=-MOST_SINGLE, le=MOST_SINGLE)]
+
+
+class Tag(msgspec.Struct, gc=False):
+    """An entry of `tags`; one that does not say its key gets it, the long way."""
+
+    name: str
+    score: float | None = None
+    source: str | None = None
+
+
+class Color(msgspec.Struct, gc=False):
+    """An entry of `colors`; see `Tag`."""
+
+    hex: str
+    score: float | None = None
+    pixel_fraction: float | None = None
+    red: _Byte | None = None
+    green: _Byte | None = None
+    blue: _Byte | None = None
+    source: str | None = None
+
+
+class Nsfw(msgspec.Struct, gc=False):
+    """An entry of `nsfw`, in either form."""
+
+    label: str | None = None
+    score: float | None = None
+    likelihood: str | None = None
+    source: str | None = None
+
+
+class Description(msgspec.Struct, gc=False):
+    """An entry of `descriptions`."""
+
+    description: str | None = None
+    source: str | None = None
+
+
+class Embedding(msgspec.Struct, gc=False):
+    """An entry of `embeddings`; one with another vector is left out, the long way."""
+
+    vector: Annotated[list[_Single], msgspec.Meta(min_length=1)]
+    model: str | None = None
+    source: str | None = None
+
+
+class _Corner(msgspec.Struct, gc=False):
+    # A coordinate that is missing is 0.
+    x: float = 0.0
+    y: float = 0.0
+
+
+class _Outline(msgspec.Struct, gc=False):
+    vertices: list[_Corner] | None = None
+
+
+class _Scored(msgspec.Struct, gc=False):
+    """What texts and brands have in common; an outline in another spelling is left to the long way."""
+
+    score: float | None = None
+    confidence: float | None = None
+    bounding_poly: _Outline | None = None
+    boundingPoly: None = None  # noqa: N815 (as it is written)
+    source: str | None = None
+
+
+class Text(_Scored, gc=False):
+    """An entry of `texts`."""
+
+    text: str | None = None
+    is_full_text: bool | None = None
+
+
+class Brand(_Scored, gc=False):
+    """An entry of `brands`."""
+
+    name: str | None = None
+
+
+class _Around(msgspec.Struct, gc=False):
+    vertices: Annotated[list[_Corner], msgspec.Meta(min_length=1)]
+
+
+_Likelihood: TypeAlias = str | msgspec.UnsetType
+_NOT_READ: Final = msgspec.Raw()
+
+
+class Face(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """An entry of `faces` that says corners and likelihoods, as Google does, and nothing else that is understood."""
+
+    bounding_poly: _Around
+    source: str | None = None
+    joy_likelihood: _Likelihood = msgspec.UNSET
+    sorrow_likelihood: _Likelihood = msgspec.UNSET
+    anger_likelihood: _Likelihood = msgspec.UNSET
+    surprise_likelihood: _Likelihood = msgspec.UNSET
+    blurred_likelihood: msgspec.Raw = _NOT_READ
+    headwear_likelihood: msgspec.Raw = _NOT_READ
+    under_exposed_likelihood: msgspec.Raw = _NOT_READ
+    detection_confidence: msgspec.Raw = _NOT_READ
+    landmarking_confidence: msgspec.Raw = _NOT_READ
+    fd_bounding_poly: msgspec.Raw = _NOT_READ
+    landmarks: msgspec.Raw = _NOT_READ
+    pan_angle: msgspec.Raw = _NOT_READ
+    roll_angle: msgspec.Raw = _NOT_READ
+    tilt_angle: msgspec.Raw = _NOT_READ
+
+
+class Features(msgspec.Struct, gc=False):
+    """The features of an asset or a frame, named as their tables; None where one is not answered."""
+
+    tags: dict[str, list[Tag]] | None = None
+    colors: dict[str, list[Color]] | None = None
+    nsfw: list[Nsfw] | None = None
+    descriptions: list[Description] | None = None
+    faces: list[msgspec.Raw] | None = None
+    texts: list[msgspec.Raw] | None = None
+    brands: list[msgspec.Raw] | None = None
+    embeddings: list[Embedding] | None = None
+
+
+class _Frame(Features, gc=False):
+    index: Any = None
+
+
+class _Asset(Features, gc=False):
+    frames: list[_Frame] | None = None
+
+
+class _Results(msgspec.Struct, gc=False):
+    assets: list[_Asset]
+    errors: Any = None
+
+
+class Answer(msgspec.Struct, gc=False):
+    """An answer, and what it repeats of its request."""
+
+    all: _Results
+    request_id: Any = None
+    role: Any = None
+    language: Any = None
+    backends: Any = None
+
+
+def decode(raw: bytes) -> Answer | None:
+    """The answer as an object; None where anything about it is unusual. Never raises."""
+    try:
+        return _ANSWER.decode(raw.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | None:
+    """Entries of one of the `WHOLE` features as their types; faces as dicts where not all are of the usual kind.
+
+    Returns:
+        None where any is unusual, or no UTF-8 in a place that no type looks at. Never raises.
+    """
+    joined = b"[" + b",".join(pieces) + b"]"
+    try:
+        if not joined.isascii():
+            joined.decode()
+        told: list[Any] = _ENTRIES[table].decode(joined)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _objects(joined) if table == "faces" else None
+    return told
+
+
+def _objects(joined: bytes) -> list[Any] | None:
+    try:
+        found: list[Any] = orjson.loads(joined)
+    except orjson.JSONDecodeError:
+        return None
+    return found if set(map(type, found)) <= {dict} else None
+
+
+_ANSWER: Final = msgspec.json.Decoder(Answer)
+_ENTRIES: Final[dict[str, Any]] = {
+    "texts": msgspec.json.Decoder(list[Text]),
+    "brands": msgspec.json.Decoder(list[Brand]),
+    "faces": msgspec.json.Decoder(list[Face]),
+}

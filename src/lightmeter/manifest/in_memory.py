@@ -1,0 +1,83 @@
+"""Rows that are already in memory: a list of URLs, paths or dicts, and values of any Python kind in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
+from os import PathLike, fspath
+from types import NoneType
+from typing import Any, Final
+
+from lightmeter.manifest.item import JSON
+from lightmeter.manifest.row_parser import RawRow
+
+__all__ = ["column_values", "plain_value", "sequence_rows"]
+
+
+def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
+    """A text is a URL, a `Path` is a path, a mapping is a whole row; anything else is a row with a problem."""
+    for entry in source:
+        if isinstance(entry, str):
+            yield RawRow({"url": _text(entry)})
+        elif isinstance(entry, PathLike):
+            yield RawRow({"path": _text(fspath(entry))})
+        elif isinstance(entry, Mapping):
+            yield RawRow({_text(name): plain_value(value) for name, value in entry.items()})
+        else:
+            yield RawRow({}, f"it is of type {type(entry).__name__}, not a URL, a path or a mapping")
+
+
+def column_values(source: Any) -> Iterable[Any] | None:
+    """The values of a single column, such as a Series of pandas or Polars or an array of Arrow; None of all else."""
+    if hasattr(source, "columns") or hasattr(source, "schema"):  # a table
+        return None
+    listed = next((found for name in ("to_pylist", "to_list") if (found := getattr(source, name, None))), None)
+    return None if listed is None else listed()
+
+
+def plain_value(value: Any) -> JSON:
+    """A Python value as JSON holds it; NaN is None, a scalar of numpy what it stands for, the unknown its text."""
+    for kinds, convert in _CONVERSIONS:
+        if isinstance(value, kinds):
+            return convert(value)
+    if hasattr(value, "tolist"):  # scalars and arrays of numpy, without importing it
+        return plain_value(value.tolist())
+    return _text(value)
+
+
+def _integer(value: int) -> JSON:
+    return value if -(2**63) <= value < 2**64 else str(value)
+
+
+def _number(value: float) -> JSON:
+    return value if math.isfinite(value) else None
+
+
+def _text(value: Any) -> str:
+    """The text of a value; what UTF-8 cannot hold (a lone surrogate) becomes a question mark."""
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _mapping(value: Mapping[Any, Any]) -> JSON:
+    return {_text(name): plain_value(inner) for name, inner in value.items()}
+
+
+def _list(value: Iterable[Any]) -> JSON:
+    return [plain_value(inner) for inner in value]
+
+
+def _moment(value: date) -> JSON:
+    return value.isoformat() if value == value else None  # noqa: PLR0124 (pandas' NaT is a date that differs from itself)
+
+
+# The first that fits converts: True is an int too, and a moment a date.
+_CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any], JSON]], ...]] = (
+    ((bool, NoneType), lambda value: value),
+    (int, _integer),
+    (float, _number),
+    (str, _text),
+    (date, _moment),
+    (Mapping, _mapping),
+    ((list, tuple), _list),
+)

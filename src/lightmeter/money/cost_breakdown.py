@@ -1,0 +1,142 @@
+"""What a run did not have to pay, and what it paid for: sums over its rows, priced as its own charges teach."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, cast
+
+import apsw
+
+from lightmeter.media.media_info import MediaKind
+from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.money.request_prices import kind_of
+from lightmeter.options import Options
+from lightmeter.pricing.estimate import CreditRange, FrameRange, frames_of
+from lightmeter.pricing.price_learner import PriceLearner
+from lightmeter.pricing.rates import MILLICREDITS
+
+__all__ = ["Saved", "Share", "Shares", "saved_by", "shares_of"]
+
+_DUPLICATES: Final = """
+SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
+WHERE i.status = 'duplicate' AND o.status = 'ok' GROUP BY 1, 2, 3
+"""
+
+_CACHED: Final = """
+SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = 'ok' AND reason = 'cached' GROUP BY 1, 2, 3
+"""
+
+_SKIPPED: Final = f"""
+SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items
+WHERE status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated') GROUP BY 1, 2
+"""  # noqa: S608 (a constant expression)
+
+_PAID_FOR: Final = """
+SELECT coalesce(sum(low), 0), coalesce(sum(high), 0), count(*) - count(high), coalesce(sum(paid), 0),
+       coalesce(sum(NOT whole), 0)
+FROM (SELECT s.paid AS paid, sum(i.frames_low) AS low, min(i.status = 'ok' AND s.said > 0) AS whole,
+             CASE WHEN count(i.frames_high) = count(*) THEN sum(i.frames_high) END AS high
+      FROM submissions s JOIN items i USING (submission_id) WHERE s.state = 'settled' GROUP BY s.submission_id)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Credits that were not spent.
+
+    Attributes:
+        duplicates: What repeated assets would have cost again.
+        cache: What assets that earlier runs had paid for would have cost again.
+        prechecks: What assets that were skipped would have cost at most; a service may refuse some for nothing.
+    """
+
+    duplicates: CreditRange
+    cache: CreditRange
+    prechecks: CreditRange
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one back end took for one feature.
+
+    Attributes:
+        backend: Its name.
+        feature: The feature's.
+        pictures: Images and frames.
+        credits: Before rounding up; exact.
+    """
+
+    backend: str
+    feature: str
+    pictures: int
+    credits: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How what was paid came about: by back end and feature, and what rounding up added; exact.
+
+    Attributes:
+        shares: One for each back end and feature, dearest first.
+        rounding: Credits paid beyond their sum.
+        unknown: Why it cannot be told; None where it can.
+    """
+
+    shares: tuple[Share, ...] = ()
+    rounding: Fraction = Fraction(0)
+    unknown: str | None = None
+
+
+def saved_by(db: apsw.Connection, learner: PriceLearner, options: Options) -> Saved:
+    """What duplicates, earlier answers and pre-checks saved."""
+    return Saved(
+        _priced(db, _DUPLICATES, learner), _priced(db, _CACHED, learner), _saved_by_prechecks(db, learner, options)
+    )
+
+
+def _priced(db: apsw.Connection, query: str, learner: PriceLearner) -> CreditRange:
+    saved = CreditRange(0, 0)
+    for kind, low, high, rows in db.execute(query):
+        saved += _times(learner.expected(kind_of([kind]), FrameRange(low, high)), rows)
+    return saved
+
+
+def _saved_by_prechecks(db: apsw.Connection, learner: PriceLearner, options: Options) -> CreditRange:
+    saved = CreditRange(0, 0)
+    for kind, seconds, rows in db.execute(_SKIPPED):
+        frames = frames_of(cast("MediaKind | None", kind), seconds, options.capture_interval, options.max_frames)
+        most = _times(learner.expected(kind_of([kind]), frames), rows)
+        saved += CreditRange(0, most.high)
+    return saved
+
+
+def _times(one: CreditRange, count: int) -> CreditRange:
+    return CreditRange(one.low * count, None if one.high is None else one.high * count)
+
+
+def shares_of(db: apsw.Connection, prices_json: str | None) -> Shares:
+    """Where the credits that were paid went, if the price table that the run was planned with explains them.
+
+    Args:
+        db: The run's journal.
+        prices_json: Millicredits a picture of each `backend feature`, as the plan kept them; None if it did not.
+    """
+    ((low, high, unbounded, paid, unlike),) = db.execute(_PAID_FOR)
+    prices: dict[str, Any] = json.loads(prices_json or "{}")
+    if not prices:
+        return Shares(unknown="the plan kept no prices")
+    if unlike:
+        return Shares(unknown="some requests were charged and not answered whole")
+    if unbounded or low != high:
+        return Shares(unknown="how many frames were charged is not known exactly")
+    shares = []
+    for name, milli in sorted(prices.items(), key=lambda entry: (-entry[1], entry[0])):
+        backend, _, feature = name.partition(" ")
+        shares.append(Share(backend, feature, low, Fraction(low * milli, MILLICREDITS)))
+    rounding = paid - sum((share.credits for share in shares), Fraction(0))
+    # Rounding up adds less than a credit to each picture: what is beyond that is another price.
+    if rounding < 0 or rounding >= max(1, low):
+        return Shares(unknown="the service's prices are not those of the table")
+    return Shares(tuple(shares), rounding)

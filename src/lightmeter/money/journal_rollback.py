@@ -1,0 +1,193 @@
+"""Whether the journal of a run is its latest state: asked before anything is spent.
+
+A journal that went back in time, or that is a copy of one that goes on elsewhere, would pay again for what it does not
+know of, and under the same idempotency keys for other rows. Two witnesses stand outside of the folder: the watermark
+that this machine keeps, which is exact, and, where there is none, the balance of the account.
+
+Who goes on all the same gives the run a new id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+import apsw
+
+from lightmeter.clock import Clock
+from lightmeter.errors import JournalConflict, JournalError
+from lightmeter.journal.balance_proofs import opening_reading
+from lightmeter.journal.commands import get_meta, put_meta
+from lightmeter.journal.files import journal_path
+from lightmeter.journal.header import FORMER_RUNS, fresh_run_id
+from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.watermark import Known, Position, Watermark, position_of, watermark_path, write_off
+
+__all__ = ["Check", "balance_gap", "look_at_gap", "watermarked"]
+
+Check = Literal["latest", "accepted", "unknown"]
+"""What is known of a journal: it is the run's latest state; the user goes on with it whatever it is; nothing."""
+
+_log: Final = logging.getLogger(__name__)
+
+_SPENT_SINCE: Final = """
+SELECT coalesce(sum(coalesce(paid, hold)), 0) FROM submissions
+WHERE submission_id IN (SELECT submission_id FROM transitions WHERE rowid > ?)
+"""
+
+
+@contextmanager
+def watermarked(journal: Journal, state_dir: Path, clock: Clock, *, accept: bool) -> Iterator[Check]:
+    """Check the journal, and follow it from outside of its folder for as long as the block lasts.
+
+    Args:
+        journal: Open for writing.
+        state_dir: Where this machine keeps watermarks. One that cannot be written is logged: then nothing is known.
+        clock: Time.
+        accept: Go on with a journal that is older than its run, a copy, or unknown; under a new run id.
+
+    Raises:
+        JournalConflict: the journal is older than its run, or a copy, and that is not accepted; nothing was changed.
+    """
+    folder = journal.folder
+    with reading(folder) as db:
+        run_id, now = get_meta(db)["run_id"], position_of(db)
+        is_new = now.steps == 0 and opening_reading(db) is None
+    mark = _open(state_dir, run_id)
+    known = None if mark is None else mark.known
+    check: Check = "latest" if (is_new if known is None else known.checked) else "unknown"
+    well = False
+    try:
+        conflict = None if known is None else _conflict(known, folder, run_id, now)
+        if conflict is not None and not accept:
+            raise conflict
+        if accept and (conflict is not None or check == "unknown"):
+            if mark is not None:
+                mark.close()
+            lost = known.position if known is not None and not _is_copy(known, folder, run_id) else now
+            run_id, now = _under_new_id(journal, run_id, now, lost, clock)
+            mark, check = _open(state_dir, run_id), "accepted"
+        if mark is not None:
+            _begin(mark, run_id, folder, now, check)
+            journal.after_commit = mark.advance
+        yield check
+        well = True
+    finally:
+        journal.after_commit = None
+        if mark is not None:
+            mark.close(checked=well)
+
+
+def _open(state_dir: Path, run_id: str) -> Watermark | None:
+    path = watermark_path(state_dir, run_id)
+    try:
+        return Watermark(path)
+    except OSError as error:
+        _log.warning("%s cannot be written: %s. A journal that goes back in time will not be noticed.", path, error)
+        return None
+
+
+def _begin(mark: Watermark, run_id: str, folder: Path, now: Position, check: Check) -> None:
+    try:
+        mark.begin(run_id, folder, now, checked=check != "unknown")
+    except OSError as error:
+        _log.warning("The watermark of run %s cannot be written: %s.", run_id, error)
+        mark.close()
+
+
+def _conflict(known: Known, folder: Path, run_id: str, now: Position) -> JournalConflict | None:
+    """Why the journal is not the latest state of its run, if it is not."""
+    again = f"lightmeter resume {folder} --accept-journal"
+    if _is_copy(known, folder, run_id):
+        return JournalConflict(
+            f"{folder} is a copy of the run in {known.folder}: both would pay for the same rows.",
+            hint=f"Go on there, or make the copy a run of its own, which pays again for what both have to do: {again}",
+        )
+    if now.steps >= known.position.steps:
+        return None
+    before = known.position
+    return JournalConflict(
+        f"The journal in {folder} is older than its run: it knows {now.requests} of {before.requests} requests, "
+        f"{now.steps} of {before.steps} steps and {now.credits} of {before.credits} credits. Was it restored from a "
+        "backup, or did it lose its log?",
+        hint=f"Put the newer journal back. Or go on with this one, which pays again for what it does not know: {again}",
+    )
+
+
+def _is_copy(known: Known, folder: Path, run_id: str) -> bool:
+    """Whether the run is in the folder, too, in which it was last; a folder that was moved is no copy."""
+    there, here = journal_path(known.folder), journal_path(folder)
+    try:
+        if not there.exists() or there.samefile(here):
+            return False
+        with reading(known.folder) as db:
+            return get_meta(db).get("run_id") == run_id
+    except (OSError, JournalError):
+        return False
+
+
+def _under_new_id(journal: Journal, former: str, now: Position, lost: Position, clock: Clock) -> tuple[str, Position]:
+    """Give the run another id, and hold what it is known to have spent beyond what its journal knows of."""
+    run_id, at = fresh_run_id(clock), clock.now()
+
+    def change(db: apsw.Connection) -> Position:
+        ids = [*json.loads(get_meta(db).get(FORMER_RUNS, "[]")), [former, now.requests]]
+        put_meta({"run_id": run_id, FORMER_RUNS: json.dumps(ids)})(db)
+        if lost.credits > now.credits:
+            why = f"Spent by run {former} and not in its journal, which went back in time."
+            write_off(lost.credits - now.credits, max(0, lost.requests - now.requests), why, at)(db)
+        return position_of(db)
+
+    return run_id, journal.submit(change).result()
+
+
+def balance_gap(db: apsw.Connection, balance: int) -> int:
+    """Credits that the account has less than the journal explains; at least, and 0 if it has not.
+
+    Counted from the last balance that was read while nothing was open. Whatever was sent since then may have cost all
+    that was held for it.
+    """
+    opening = opening_reading(db)
+    if opening is None:
+        return 0
+    ((spent,),) = db.execute(_SPENT_SINCE, (opening.place,))
+    return max(0, opening.balance - int(spent) - balance)
+
+
+async def look_at_gap(journal: Journal, check: Check, gap: int, at: float, *, sole_spender: bool) -> int:
+    """Judge a balance that is lower than the journal explains, when a run starts.
+
+    Where others may spend from the account, only they can say what it means: it is logged. Where nobody else spends,
+    the journal must have gone back, unless the watermark says that it has not.
+
+    Args:
+        journal: Open for writing.
+        check: What is known of it.
+        gap: As `balance_gap`.
+        at: Seconds since the epoch.
+        sole_spender: Nobody else spends from the account.
+
+    Returns:
+        Credits that are held for it from now on.
+
+    Raises:
+        JournalConflict: nobody else spends; nothing was sent.
+    """
+    if gap == 0 or check == "latest":
+        return 0
+    text = f"The balance is {gap} credits lower than the journal in {journal.folder} explains."
+    if check == "accepted" and sole_spender:
+        await journal.write(write_off(gap, 0, text, at))
+        return gap
+    if not sole_spender:
+        _log.warning("%s If the folder is a copy, or was restored from a backup, stop: its rows are paid again.", text)
+        return 0
+    raise JournalConflict(
+        f"{text} Nobody else spends from the account, so it is a copy, or older than its run.",
+        hint="Put the newer journal back. Or go on with this one, which pays again for what it does not know: "
+        f"lightmeter resume {journal.folder} --accept-journal",
+    )

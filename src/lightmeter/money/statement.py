@@ -1,0 +1,308 @@
+"""Where every credit of a run went: predicted, held, paid, saved, and what the balances say to it.
+
+Computed from the journal alone, with no request. Nothing is guessed: credits that no answer accounts for are shown as
+gaps in the chain of balances, with the requests that may have taken them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import apsw
+import pyarrow as pa
+
+from lightmeter.clock import utc_from_timestamp
+from lightmeter.journal.answer_retries import RetryTotals, retry_totals
+from lightmeter.journal.balance_proofs import proofs_of
+from lightmeter.journal.commands import get_meta
+from lightmeter.journal.header import Header, read_header
+from lightmeter.journal.items import totals
+from lightmeter.journal.state import HOLDING, State
+from lightmeter.journal.store import reading
+from lightmeter.journal.submissions import InDoubt, in_doubt
+from lightmeter.money.balance_reading import is_current
+from lightmeter.money.cost_breakdown import Saved, Shares, saved_by, shares_of
+from lightmeter.money.request_prices import kind_of, learned
+from lightmeter.pricing.balance_chain import Answered, Uncertain
+from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range, with_retries
+from lightmeter.pricing.price_learner import Drift
+from lightmeter.pricing.rates import Rounding
+from lightmeter.pricing.reconciliation import Reconciliation, Trust, Window, reconcile
+from lightmeter.tables.to_pandas import frame_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Statement", "requests_frame", "state_account"]
+
+SHOWN_IDS: Final = 8
+"""Requests named in one line of a proof; the JSON has them all."""
+
+_REQUESTS: Final = """
+SELECT s.submission_id, s.request_id, s.state, s.assets, s.hold, s.paid, s.remaining, s.sent_at, s.answered_at, s.error
+FROM submissions s ORDER BY s.submission_id
+"""
+
+_STEPS: Final = """
+SELECT s.submission_id, s.state, s.hold, s.paid, s.remaining, min(CASE WHEN t.event = 'send' THEN t.rowid END),
+       max(CASE WHEN t.event IN ('answer', 'collect') THEN t.rowid END)
+FROM submissions s LEFT JOIN transitions t USING (submission_id) GROUP BY s.submission_id ORDER BY s.submission_id
+"""
+
+_PLANNED: Final = """
+SELECT coalesce(sum(frames_low), 0), CASE WHEN count(frames_high) = count(*) THEN coalesce(sum(frames_high), 0) END
+FROM items WHERE status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'
+"""
+
+_COLUMNS: Final[dict[str, Any]] = {
+    "submission_id": pa.int64(),
+    "request_id": pa.string(),
+    "state": pa.string(),
+    "assets": pa.int32(),
+    "credits_held": pa.int64(),
+    "credits_paid": pa.int64(),
+    "credits_remaining": pa.int64(),
+    "sent_at": pa.timestamp("us", tz="UTC"),
+    "answered_at": pa.timestamp("us", tz="UTC"),
+    "note": pa.string(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The account of a run, in whole credits.
+
+    Attributes:
+        run_id: The run.
+        predicted: What it was to cost before anything was known of the service's rounding.
+        budget: The cap, or None.
+        paid: Charged.
+        held: Set aside for requests whose end is not known.
+        requests: How many requests there were.
+        balance_before: Of the account before the first request, or None.
+        balance_after: Of the account at the last look, or None.
+        balance_is_current: Whether no request was sent after the last look.
+        balances: What they and the answers in between say; None without both, and where the last look was too early.
+        picture: What one image costs, as charges and the price table say.
+        rounding: Where the service rounds up, as far as it is known.
+        drifts: Charges that contradict those before them.
+        saved: What was not spent, and why.
+        shares: Back end by back end and feature by feature, where that can be told.
+        doubt: What the run cannot decide by itself: requests without an answer.
+        proofs: What balances proved of them, oldest first: documents with every number they rest on.
+        notes: What the user was told while it ran, a sentence each.
+        retries: Rows whose answer to the user's question was not valid, and what asking again cost; it is in `paid`.
+    """
+
+    run_id: str
+    predicted: CreditRange
+    budget: int | None
+    paid: int
+    held: int
+    requests: int
+    balance_before: int | None
+    balance_after: int | None
+    balance_is_current: bool
+    balances: Reconciliation | None
+    picture: CreditRange
+    rounding: Rounding | None
+    drifts: tuple[Drift, ...]
+    saved: Saved
+    shares: Shares
+    doubt: InDoubt
+    proofs: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...] = ()
+    retries: RetryTotals = field(default_factory=RetryTotals)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `--json` prints; requests are counted, not listed."""
+        found = self.balances
+        return {
+            "run_id": self.run_id,
+            "predicted": _range(self.predicted),
+            "budget": self.budget,
+            "paid": self.paid,
+            "held": self.held,
+            "requests": self.requests,
+            "balance_before": self.balance_before,
+            "balance_after": self.balance_after,
+            "balance_is_current": self.balance_is_current,
+            "unexplained": None if found is None else found.missing,
+            "foreign_at_least": None if found is None else found.foreign,
+            "added_at_least": None if found is None else found.rose,
+            "gaps": [] if found is None else [_gap(gap.segment.missing, gap.candidates) for gap in found.gaps],
+            "notes": [*self.notes, *([] if found is None else found.notes)],
+            "price_per_picture": _range(self.picture),
+            "rounding": self.rounding,
+            "price_drift": [{"paid": drift.charge.paid, "expected": _range(drift.expected)} for drift in self.drifts],
+            "saved": {name: _range(getattr(self.saved, name)) for name in ("duplicates", "cache", "prechecks")},
+            "shares": [{**asdict(share), "credits": float(share.credits)} for share in self.shares.shares],
+            "rounded_up": None if self.shares.unknown else float(self.shares.rounding),
+            "shares_unknown": self.shares.unknown,
+            "asked_again": asdict(self.retries),
+            "in_doubt": asdict(self.doubt),
+            "proofs": list(self.proofs),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The statement as a person reads it."""
+        cap = "" if self.budget is None else f", budget {self.budget}"
+        yield f"predicted   {self.predicted}{cap}"
+        yield f"paid        {_credits(self.paid)} for {self.requests} requests"
+        yield from self._lines_of_shares()
+        if self.retries.rows:
+            again = f"{self.retries.requests} of {self.retries.rows} rows whose answers were not valid"
+            yield f"asked again {_credits(self.retries.paid)} for {again}"
+        yield f"held        {_credits(self.held)} for requests whose end is not known"
+        yield f"a picture   {self.picture}, rounded up by {self.rounding or 'image or request: not known yet'}"
+        saved = (f"{self.saved.duplicates} by duplicates", f"{self.saved.cache} by earlier runs")
+        yield f"saved       {', '.join(saved)}, {self.saved.prechecks} by pre-checks"
+        yield from self._lines_of_balances()
+        for drift in self.drifts:
+            yield f"  drift     {_credits(drift.charge.paid)} charged where {drift.expected} was expected"
+        doubt = self.doubt
+        if doubt.requests:
+            yield f"in doubt    {doubt.requests} requests with {doubt.rows} rows, {_credits(doubt.credits)} held"
+        if doubt.lost_requests:
+            yield f"lost        {doubt.lost_requests} requests, {_credits(doubt.lost_credits)}: charged, never answered"
+        if doubt.failed_requests:
+            yield (
+                f"failed      {doubt.failed_requests} requests failed and named no charge: "
+                f"{_credits(doubt.failed_credits)} held until a balance tells"
+            )
+        for proof in self.proofs:
+            yield from _lines_of_proof(proof)
+        yield from (f"note        {note}" for note in self.notes)
+
+    def _lines_of_shares(self) -> Iterator[str]:
+        if self.shares.unknown is not None:
+            return
+        for share in self.shares.shares:
+            yield f"  {float(share.credits):<9g} {share.backend} {share.feature}, {share.pictures} images and frames"
+        if self.shares.rounding:
+            yield f"  {float(self.shares.rounding):<9g} rounded up"
+
+    def _lines_of_balances(self) -> Iterator[str]:
+        if self.balances is None and (self.balance_before is None or self.balance_is_current):
+            yield "balance     not read yet"
+            return
+        if self.balances is None:
+            yield f"balance     {self.balance_before} before; not read since the last requests: resume reads it"
+            return
+        difference = self.balances.missing
+        said = "nothing is unexplained" if not difference else f"{difference} unexplained"
+        yield f"balance     {self.balance_before} before, {self.balance_after} after: {said}"
+        for gap in self.balances.gaps:
+            who = ", ".join(f"#{key}" for key in gap.candidates) or "nothing of this run"
+            yield f"  gap       {_credits(gap.segment.missing)}; may be: {who}"
+        yield from (f"  note      {note}" for note in self.balances.notes)
+
+
+def state_account(out: Path) -> Statement:
+    """The statement of the run in a folder.
+
+    Raises:
+        JournalError: there is no run there.
+    """
+    header = read_header(out)
+    with reading(out) as db:
+        learner = learned(db, header)
+        paid, held = totals(db)
+        ((low, high),) = db.execute(_PLANNED)
+        ((requests,),) = db.execute("SELECT count(*) FROM submissions")
+        return Statement(
+            run_id=header.run_id,
+            predicted=with_retries(
+                price_range(header.price_per_image_milli, FrameRange(low, high)),
+                header.retry_per_image_milli,
+                FrameRange(low, high),
+            ),
+            budget=header.options.budget,
+            paid=paid,
+            held=held,
+            requests=requests,
+            balance_before=header.balance_before,
+            balance_after=header.balance_after,
+            balance_is_current=is_current(db),
+            balances=_balances(db, header) if is_current(db) else None,
+            picture=learner.expected(kind_of(["image"]), FrameRange(1, 1)),
+            rounding=learner.likely_rounding,
+            drifts=tuple(learner.drifts),
+            saved=saved_by(db, learner, header.options),
+            shares=shares_of(db, get_meta(db).get("prices")),
+            doubt=in_doubt(db),
+            proofs=tuple(proofs_of(db)),
+            notes=header.notes,
+            retries=retry_totals(db),
+        )
+
+
+def requests_frame(out: Path) -> pd.DataFrame:
+    """The statement as a table, a row for each request, Arrow-backed: what was held, paid, and left of the balance.
+
+    Columns: submission_id, request_id, state, assets, credits_held, credits_paid, credits_remaining, sent_at and
+    answered_at (UTC), note.
+
+    Raises:
+        JournalError: there is no run there.
+    """
+    read_header(out)
+    with reading(out) as db:
+        rows = list(db.execute(_REQUESTS))
+    columns: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
+    arrays = [pa.array(_moments(columns.get(name, []), of), of) for name, of in _COLUMNS.items()]
+    return frame_of(pa.table(arrays, names=list(_COLUMNS)))
+
+
+def _moments(values: list[Any], of: pa.DataType) -> list[Any]:
+    if not pa.types.is_timestamp(of):
+        return values
+    return [None if value is None else utc_from_timestamp(value) for value in values]
+
+
+def _balances(db: apsw.Connection, header: Header) -> Reconciliation | None:
+    if header.balance_before is None or header.balance_after is None:
+        return None
+    answers, uncertain = [], []
+    for key, state, hold, paid, remaining, sent, answered in db.execute(_STEPS):
+        if state == State.SETTLED:
+            answers.append(Answered(key, paid, remaining, sent=sent, answered=answered))
+        elif state == State.PROVEN_PAID_LOST:
+            answers.append(Answered(key, paid, None, sent=sent))
+        elif State(state) in HOLDING:
+            uncertain.append(Uncertain(key, CreditRange(0, hold), sent))
+    closing = (header.balance_after, header.balance_after)
+    window = Window(header.balance_before, closing, tuple(answers), tuple(uncertain))
+    # With several in flight a balance said in an answer may be of any moment, holds of others included.
+    one_at_a_time = header.options.max_concurrency == 1 or header.options.careful
+    return reconcile(window, Trust(sole_spender=header.options.sole_spender, chained=one_at_a_time))
+
+
+def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
+    """What one proof says: the requests of which it says the same stand together."""
+    read, expected = proof["readings"][-1]["balance"], proof["expected"]
+    awaited = f"a balance of {expected} was expected, " if expected is not None else ""
+    yield f"proof       {awaited}{read} was read"
+    alike: dict[str, list[int]] = {}
+    for verdict in proof["verdicts"]:
+        said = f"{verdict['verdict'].replace('_', ' ')}: {verdict['proof']}"
+        alike.setdefault(said, []).append(verdict["submission_id"])
+    for said, ids in alike.items():
+        more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
+        named = " ".join(f"#{one}" for one in ids[:SHOWN_IDS]) + more
+        yield f"  {named:<9} {said}"
+
+
+def _range(credits_: CreditRange) -> dict[str, int | None]:
+    return {"low": credits_.low, "high": credits_.high}
+
+
+def _gap(missing: int, candidates: tuple[int, ...]) -> dict[str, Any]:
+    return {"credits": missing, "candidates": list(candidates)}
+
+
+def _credits(count: int) -> str:
+    return f"{count} credit" if count == 1 else f"{count} credits"

@@ -1,0 +1,249 @@
+"""What a run is asked to do: validated once, kept in the journal, the same for Python, command line and flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Annotated, Any, Final, Literal, TypedDict
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from lightmeter.ask.question import Ask, ask_of
+from lightmeter.errors import SettingsError, UsageError
+from lightmeter.manifest.row_parser import ReadOptions
+from lightmeter.models.request import AnalyzeRequest
+from lightmeter.models.vocabulary import (
+    DEFAULT_CAPTURE_INTERVAL_S,
+    DEFAULT_MAX_FRAMES,
+    DEFAULT_ROLE,
+    DEFAULT_TAG_SCORE,
+    EXTRA_FEATURES,
+    FEATURES,
+    ROLES,
+)
+from lightmeter.pricing.rates import OwnPrices, own_prices
+
+__all__ = ["ASKED", "DESCRIPTIONS", "READ", "Options", "PlanOptions", "make_options"]
+
+ASKED: Final = (
+    "features",
+    "backends",
+    "role",
+    "language",
+    "prompt",
+    "ask",
+    "tag_score",
+    "capture_interval",
+    "max_frames",
+)
+"""Options that decide what an answer holds and costs; the others say how much, how fast and where to."""
+
+READ: Final = ("url_column", "id_column", "kind_column", "lenient")
+"""Options that decide which rows a manifest has."""
+
+
+class PlanOptions(TypedDict, total=False):
+    """Keyword arguments of `plan`: the fields of `Options`."""
+
+    features: Sequence[str] | str | None
+    backends: Sequence[str] | str | None
+    role: str
+    language: str
+    prompt: str | None
+    ask: Ask | Mapping[str, Any] | PathLike[str] | str | None
+    tag_score: float
+    capture_interval: int
+    max_frames: int
+    budget: int | None
+    max_at_risk: int | None
+    batch_size: int | Literal["auto"]
+    max_concurrency: int
+    precheck: bool
+    upload: Literal["never", "fallback", "always"]
+    reuse: bool
+    careful: bool
+    sole_spender: bool
+    table_format: Literal["parquet", "delta"]
+    base_url: str | None
+    url_column: str | None
+    id_column: str | None
+    kind_column: str | None
+    lenient: bool
+    prices: OwnPrices | Mapping[str, Any] | PathLike[str] | str | None
+
+
+def _names(value: Any) -> Any:
+    """`None`, `"a,b"` or a sequence, as a tuple of names in the order given, each once."""
+    if value is None:
+        return ()
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(dict.fromkeys(str(part).strip().lower() for part in parts if str(part).strip()))
+
+
+DESCRIPTIONS: Final = "descriptions"
+"""The feature that answers prompts."""
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
+def _plain_ask(ask: Ask | None) -> dict[str, Any] | None:
+    return None if ask is None else ask.to_dict()
+
+
+class Options(BaseModel):
+    """All options of a run.
+
+    Attributes:
+        ask: The user's own question, whose answers become a table: given as a file or as what stands in one, kept as it
+            was then. It is sent as the prompt.
+        features: What to ask for; empty means all but the extra ones. Where there is a question, `descriptions` is
+            among them.
+        backends: Who to ask; empty means the service's defaults.
+        role: Persona of descriptions.
+        language: Language of descriptions.
+        prompt: Own prompt for descriptions.
+        tag_score: Least tag score, 0 to 1, sent with each request and never applied again.
+        capture_interval: Seconds between captured frames of a video.
+        max_frames: Most frames of a video; 0 means no limit.
+        budget: Most credits this run may spend; None means no cap.
+        max_at_risk: Most credits in flight without an answer: what a power cut could cost. None means no cap.
+        batch_size: Images in one request; "auto" sends single images, which are answered at once.
+        max_concurrency: Most requests in flight; the pace decides how many there are, up to this.
+        precheck: Look at each row before spending on it.
+        upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
+            service cannot fetch, or always.
+        reuse: Take answers that an earlier run paid for, where the settings name a folder that keeps them.
+        careful: One request in flight at a time: what is lost can always be told from the balance.
+        sole_spender: Nobody else spends from this account while the run lasts: then the balance proves also what was
+            charged.
+        table_format: What the tables are written as.
+        base_url: The service; None means the embedded one.
+        url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
+        id_column: Its column of ids; None means `id`.
+        kind_column: Its column of kinds; None means `kind`.
+        lenient: A record of CSV whose quote is not closed is a bad row; otherwise it is an error.
+        prices: The user's own prices, over the shipped table: given as a file or as what stands in one, kept as they
+            were then; None means those of the settings, if there are any.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ask: Annotated[InstanceOf[Ask] | None, BeforeValidator(ask_of), PlainSerializer(_plain_ask)] = None
+    features: Names = ()
+    backends: Names = ()
+    role: str = DEFAULT_ROLE
+    language: str = "English"
+    prompt: str | None = None
+    tag_score: float = Field(default=DEFAULT_TAG_SCORE, ge=0, le=1)
+    capture_interval: int = Field(default=DEFAULT_CAPTURE_INTERVAL_S, ge=1)
+    max_frames: int = Field(default=DEFAULT_MAX_FRAMES, ge=0)
+    budget: int | None = Field(default=None, ge=0)
+    max_at_risk: int | None = Field(default=None, ge=1)
+    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    max_concurrency: int = Field(default=64, ge=1, le=1024)
+    precheck: bool = True
+    upload: Literal["never", "fallback", "always"] = "never"
+    reuse: bool = True
+    careful: bool = False
+    sole_spender: bool = False
+    table_format: Literal["parquet", "delta"] = "parquet"
+    base_url: str | None = None
+    url_column: str | None = Field(default=None, min_length=1)
+    id_column: str | None = Field(default=None, min_length=1)
+    kind_column: str | None = Field(default=None, min_length=1)
+    lenient: bool = False
+    prices: Annotated[OwnPrices | None, BeforeValidator(own_prices)] = None
+
+    @field_validator("features")
+    @classmethod
+    def _known_features(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = _all_known(value, (*FEATURES, *EXTRA_FEATURES), "feature")
+        asks = info.data.get("ask") is not None
+        return (*known, DESCRIPTIONS) if asks and known and DESCRIPTIONS not in known else known
+
+    @field_validator("prompt")
+    @classmethod
+    def _one_prompt(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value and info.data.get("ask") is not None:
+            raise ValueError("a request has one prompt, and the question of ask is it; leave one of them out")
+        return value
+
+    @field_validator("role")
+    @classmethod
+    def _known_role(cls, value: str) -> str:
+        return _all_known((value.lower(),), ROLES, "role")[0]
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """How the manifest is read."""
+        return ReadOptions(**{name: getattr(self, name) for name in READ})
+
+    @property
+    def sent_prompt(self) -> str | None:
+        """What requests carry as their prompt: the user's, or the question with the schema of its answers."""
+        return self.prompt if self.ask is None else self.ask.request_prompt
+
+    def retry_request(self, error: str, backends: Sequence[str]) -> AnalyzeRequest:
+        """The request, without an asset, that asks the question again after an answer that is not valid.
+
+        Args:
+            error: What was wrong with it.
+            backends: Who gave it; none: all that the run asks.
+
+        Raises:
+            UsageError: there is no question.
+        """
+        if self.ask is None:
+            raise UsageError("There is no question that could be asked again.")
+        update = {"prompt": self.ask.retry_prompt(error), "feature": [DESCRIPTIONS]}
+        return self.request().model_copy(update={**update, "backend": list(backends or self.backends)})
+
+    def request(
+        self, *, urls: Sequence[str] = (), files: Sequence[str] = (), names: Sequence[str] = ()
+    ) -> AnalyzeRequest:
+        """The request that asks for these assets with these options."""
+        return AnalyzeRequest(
+            url=list(urls),
+            file=list(files),
+            file_name=list(names),
+            backend=list(self.backends),
+            feature=list(self.features),
+            role=self.role,
+            language=self.language,
+            prompt=self.sent_prompt,
+            tag_score=self.tag_score,
+            capture_interval=self.capture_interval,
+            max_frames=self.max_frames,
+        )
+
+
+def _all_known(value: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:
+    for name in value:
+        if name not in known:
+            raise ValueError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
+    return value
+
+
+def make_options(**fields: Any) -> Options:
+    """Options from keyword arguments.
+
+    Raises:
+        SettingsError: a field is unknown or its value not allowed; the message names it.
+    """
+    try:
+        return Options(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]).replace("_", "-")
+        text = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{name}: {text}.") from None

@@ -1,1 +1,0 @@
-"""The story, without Prefect, widgets or terminals: plan, run, export."""

@@ -1,0 +1,91 @@
+"""Which prices a plan stands on: the shipped table, what the service names, and the user's own."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from lightmeter.embedded_service import embedded_offers, is_embedded
+from lightmeter.errors import SettingsError
+from lightmeter.options import DESCRIPTIONS, Options
+from lightmeter.planning.preflight import ServiceInfo, must_be_offered, nothing_offered
+from lightmeter.pricing.rates import OwnPrices, RateTable, default_rates, load_prices, pairs, per_image
+from lightmeter.settings import Settings
+
+__all__ = ["price_of", "prices_named", "rates_for", "with_prices"]
+
+_UNKNOWN: Final = ServiceInfo()
+
+
+def prices_named(own: OwnPrices) -> str:
+    """Whose prices a plan stands on, besides the shipped ones, as a person reads it."""
+    return f"own prices of {', '.join(own.rates)}" + (f": {own.path}" if own.path else "")
+
+
+def with_prices(options: Options, settings: Settings) -> Options:
+    """The options with the user's own prices in them, where the settings name a file and the options have none.
+
+    Raises:
+        SettingsError: the file holds no prices.
+    """
+    if options.prices is not None or settings.prices is None:
+        return options
+    return options.model_copy(update={"prices": load_prices(settings.prices)})
+
+
+def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> RateTable:
+    """The price table a run with these options is planned with.
+
+    A service that lists its back ends names their prices too, which are newer than those of the shipped table; the
+    user's own come before both. The embedded service has its own defaults and charges by the shipped table: no price
+    of its back ends is below that.
+
+    Raises:
+        SettingsError: the file that the settings name holds no prices.
+    """
+    shipped, own = default_rates(), with_prices(options, settings).prices
+    embedded = is_embedded(options, settings)
+    offered = ServiceInfo(backends=embedded_offers(settings)) if embedded else service
+    rates = offered.rates(shipped)
+    if own is None:
+        return rates
+    if not embedded:
+        return rates.with_own(own)
+    raised = {
+        backend: {feature: max(price, own.rates.get(backend, {}).get(feature, 0)) for feature, price in prices.items()}
+        for backend, prices in rates.rates.items()
+    }
+    return rates.with_own(own).with_rates(raised).with_defaults(rates.defaults)
+
+
+def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
+    """What the journal keeps of prices: millicredits a picture, of each back end and feature in it, and of a retry.
+
+    A retry asks the question of `ask` again about one picture whose answer was not valid: for descriptions alone.
+
+    Raises:
+        SettingsError: an option cannot be priced, or the service has nothing of what is asked for: a back end that is
+            named, or all that the chosen back ends are asked for.
+    """
+    must_be_offered(options, settings, service)
+    rates, prompt_chars = rates_for(options, settings, service), len(options.sent_prompt or "")
+    try:
+        active = pairs(rates, options.backends, options.features)
+    except SettingsError as error:
+        raise SettingsError(str(error), hint=" ".join(filter(None, (error.hint, service.note)))) from error
+    prices = {
+        f"{backend} {feature}": per_image(rates, [backend], [feature], prompt_chars) for backend, feature in active
+    }
+    if not prices and (is_embedded(options, settings) or service.backends is not None):
+        raise nothing_offered(options, settings, rates)
+    retry = 0
+    if options.ask is not None:
+        describing = [backend for backend, feature in active if feature == DESCRIPTIONS]
+        if not describing:
+            raise nothing_offered(options.model_copy(update={"features": (DESCRIPTIONS,)}), settings, rates)
+        retry = per_image(rates, describing, [DESCRIPTIONS], options.ask.longest_prompt_chars)
+    return {
+        "price_per_image_milli": str(sum(prices.values())),
+        "prices": json.dumps(prices),
+        "retry_per_image_milli": str(retry),
+    }

@@ -1,0 +1,172 @@
+"""EfficientNet-Lite as an ONNX graph, made from the weights of a checkpoint.
+
+Source of the architecture: Mingxing Tan and Quoc V. Le, "EfficientNet: Rethinking Model Scaling for
+Convolutional Neural Networks", 2019, in the Lite variant that TensorFlow published in 2020: no
+squeeze-and-excitation, ReLU6, stem and head of fixed width. Kernel sizes and widths are read from the weights;
+the strides are not in them and come from the `Variant`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from lightmeter.errors import BackendError
+from lightmeter.service.backends.imagenet.efficientnet_lite import (
+    CLASSES,
+    INPUT,
+    POOLED,
+    POOLED_WIDTH,
+    PROBABILITIES,
+    Variant,
+)
+
+__all__ = ["build_graph"]
+
+_EPSILON: Final = 1e-3
+"""Of the batch normalisation, as trained."""
+_MEAN: Final = 127.0
+_SPREAD: Final = 128.0
+_UNFIT: Final = (
+    KeyError,
+    ValueError,
+    IndexError,
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+)
+"""What building and checking raise when a weight is missing or has another shape."""
+_OPSET: Final = 17
+_IR_VERSION: Final = 8
+
+
+class _Graph:
+    """Nodes and constants so far, and the name and the number of channels of the last output."""
+
+    def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        self.weights = weights
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.last = INPUT
+        self.width = 3
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        """Add a constant; returns its name."""
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def add(self, kind: str, *others: str, **attributes: Any) -> None:
+        """Apply an operator to the last output and to others, named."""
+        output = f"{len(self.nodes)}.{kind}"
+        self.nodes.append(helper.make_node(kind, [self.last, *others], [output], **attributes))
+        self.last = output
+
+    def rename_last(self, name: str) -> None:
+        """Give the last output a name of its own, so that it can be an output of the graph."""
+        self.nodes[-1].output[0] = self.last = name
+
+    def convolve(self, convolution: str, normalisation: str, *, stride: int = 1) -> None:
+        """Add a convolution with the batch normalisation after it folded into its weights."""
+        kernel = self.weights[f"{convolution}.weight"]
+        width, group_width = kernel.shape[:2]
+        if group_width not in (1, self.width) or (group_width == 1 and width != self.width):
+            raise ValueError(f"{convolution} does not take {self.width} channels")
+        parts = ("weight", "bias", "running_mean", "running_var")
+        scale, shift, mean, variance = (self.weights[f"{normalisation}.{part}"] for part in parts)
+        gain = scale / np.sqrt(variance + _EPSILON)
+        folded = (kernel * gain[:, None, None, None]).astype(np.float32)
+        self.add(
+            "Conv",
+            self.constant(f"{convolution}.weight", folded),
+            self.constant(f"{convolution}.bias", (shift - mean * gain).astype(np.float32)),
+            kernel_shape=kernel.shape[2:],
+            strides=[stride, stride],
+            group=self.width // group_width,
+            # As TensorFlow pads: the odd pixel goes below and to the right.
+            auto_pad="SAME_UPPER",
+        )
+        self.width = width
+
+    def relu6(self) -> None:
+        """Limit to 0..6."""
+        self.add("Clip", "zero", "six")
+
+    def block(self, index: int, stride: int) -> None:
+        """Add an inverted residual block; the first has no expansion."""
+        name, start, start_width = f"_blocks.{index}", self.last, self.width
+        if f"{name}._expand_conv.weight" in self.weights:
+            self.convolve(f"{name}._expand_conv", f"{name}._bn0")
+            self.relu6()
+        self.convolve(f"{name}._depthwise_conv", f"{name}._bn1", stride=stride)
+        self.relu6()
+        self.convolve(f"{name}._project_conv", f"{name}._bn2")
+        if stride == 1 and self.width == start_width:
+            self.add("Add", start)
+
+
+def _add_layers(graph: _Graph, variant: Variant) -> None:
+    """Add all layers, from pixels to probabilities."""
+    graph.constant("zero", np.array(0, np.float32))
+    graph.constant("six", np.array(6, np.float32))
+    graph.add("Transpose", perm=[0, 3, 1, 2])
+    graph.add("Cast", to=TensorProto.FLOAT)
+    graph.add("Sub", graph.constant("mean", np.array(_MEAN, np.float32)))
+    graph.add("Mul", graph.constant("scale", np.array(1 / _SPREAD, np.float32)))
+    graph.convolve("_conv_stem", "_bn0", stride=2)
+    graph.relu6()
+    for index, stride in enumerate(variant.strides()):
+        graph.block(index, stride)
+    graph.convolve("_conv_head", "_bn1")
+    graph.relu6()
+    graph.add("GlobalAveragePool")
+    graph.add("Flatten")
+    graph.rename_last(POOLED)
+    matrix, bias = (graph.constant(name, graph.weights[name]) for name in ("_fc.weight", "_fc.bias"))
+    graph.add("Gemm", matrix, bias, transB=1)
+    graph.add("Softmax", axis=1)
+    graph.rename_last(PROBABILITIES)
+
+
+def build_graph(weights: Mapping[str, NDArray[Any]], variant: Variant) -> bytes:
+    """Build the graph: uint8 pictures (n, side, side, 3) in; float32 probabilities (n, 1000), features (n, 1280) out.
+
+    A caller that asks for one output does not pay for the other.
+
+    Args:
+        weights: Name to array, named as in the checkpoint (`_conv_stem.weight`, `_blocks.0._bn1.bias`, …).
+        variant: Which network the weights belong to.
+
+    Returns:
+        The ONNX model, serialised and checked.
+
+    Raises:
+        BackendError: a weight is missing or its shape does not fit.
+    """
+    graph = _Graph(weights)
+    pictures: list[str | int | None] = ["n", variant.side, variant.side, 3]
+    try:
+        _add_layers(graph, variant)
+        model = helper.make_model(
+            helper.make_graph(
+                graph.nodes,
+                variant.name.lower(),
+                [helper.make_tensor_value_info(INPUT, TensorProto.UINT8, pictures)],
+                [
+                    helper.make_tensor_value_info(PROBABILITIES, TensorProto.FLOAT, ["n", CLASSES]),
+                    helper.make_tensor_value_info(POOLED, TensorProto.FLOAT, ["n", POOLED_WIDTH]),
+                ],
+                graph.constants,
+            ),
+            producer_name="lightmeter",
+            ir_version=_IR_VERSION,
+            opset_imports=[helper.make_opsetid("", _OPSET)],
+        )
+        onnx.checker.check_model(model, full_check=True)
+    except _UNFIT as error:
+        raise BackendError(f"The weights are not those of {variant.name}: {error!r}.") from error
+    serialised: bytes = model.SerializeToString()
+    return serialised

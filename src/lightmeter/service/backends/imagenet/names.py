@@ -1,0 +1,78 @@
+"""What the classes of ImageNet are called in tags: names made readable, and names left out.
+
+Indices are those of ILSVRC 2012 in its usual order (0 is the tench, 999 toilet paper).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from types import MappingProxyType
+from typing import Final
+
+from lightmeter.service.backends.imagenet.groups import GROUPS
+
+__all__ = ["RENAMED", "WORN", "tag_members"]
+
+RENAMED: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        21: "kite bird",
+        97: "drake",
+        268: "mexican hairless dog",
+        282: "tiger cat",
+        348: "ram",
+        352: "impala",
+        421: "handrail",
+        439: "bearskin hat",
+        478: "cardboard box",
+        548: "entertainment center",
+        638: "leotard",
+        661: "model t",
+        692: "packet",
+        789: "shoji screen",
+        842: "swim trunks",
+        914: "yawl",
+        919: "street sign",
+        956: "custard apple",
+        998: "ear of grain",
+    }
+)
+"""Names that a reader of tags can do without explanations in; all others come from the class list."""
+
+WORN: Final[frozenset[int]] = frozenset(
+    {
+        *(399, 400, 411, 419, 433, 439, 443, 445, 451, 452, 457, 459, 461, 465, 474, 501, 515, 524, 529),
+        *(552, 568, 578, 584, 601, 610, 614, 617, 629, 638, 639, 643, 652, 655, 667, 678, 679, 689, 691),
+        *(697, 735, 775, 793, 796, 808, 824, 834, 841, 842, 869, 885, 887, 903, 906, 982),
+    }
+)
+"""Left out: what a person wears on head or body, make-up, and the bridegroom.
+
+The 1000 classes have no person, so a picture of one is answered with the nearest garment, often the wrong one
+(a neck brace, a wig, a bulletproof vest). These classes show up as the group `clothing` only, which was right on
+most pictures of people. Shoes, bags, helmets, jeans and sunglasses stay: they are seen for themselves.
+"""
+
+
+def _indices(parts: Iterable[range | int]) -> frozenset[int]:
+    return frozenset(chain.from_iterable([part] if isinstance(part, int) else part for part in parts))
+
+
+def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
+    """Say which classes make up each tag.
+
+    Args:
+        class_names: A name for each class, in order of the index.
+
+    Returns:
+        Tag (lower case, unique) to the indices of its classes: first the single classes, without those of `WORN`, then
+        the groups. Classes of one name are one tag.
+    """
+    tags: dict[str, frozenset[int]] = {}
+    for index, name in enumerate(class_names):
+        if index not in WORN:
+            tag = RENAMED.get(index, name).lower()
+            tags[tag] = tags.get(tag, frozenset()) | {index}
+    for word, parts in GROUPS.items():
+        tags[word] = tags.get(word, frozenset()) | _indices(parts)
+    return tags

@@ -1,0 +1,1 @@
+"""Local models other than tags: faces, NSFW, texts, logos, colors and composed descriptions."""

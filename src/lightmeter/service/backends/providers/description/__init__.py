@@ -1,0 +1,1 @@
+"""Adapters to language models that describe pictures."""

@@ -1,0 +1,209 @@
+"""Adapter to Clarifai: one gRPC call for each requested feature.
+
+Source: https://docs.clarifai.com/resources/api-overview/ and the protocol in the package `clarifai-grpc`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from lightmeter.errors import SettingsError
+from lightmeter.models.response import Entries, Nsfw
+from lightmeter.service.backends.providers.provider import ProviderSettings
+from lightmeter.service.backends.providers.vision.adapter import (
+    Picture,
+    PictureAdapter,
+    import_extra,
+    score_of,
+    tags_of,
+)
+from lightmeter.service.backends.providers.vision.retries import CallFailed, retry_after_seconds
+
+__all__ = ["DEFAULT_NSFW_MODEL", "DEFAULT_TAG_MODEL", "NSFW_MODEL_OPTION", "Clarifai"]
+
+DEFAULT_TAG_MODEL: Final = "general-image-recognition"
+DEFAULT_NSFW_MODEL: Final = "nsfw-recognition"
+
+NSFW_MODEL_OPTION: Final = "nsfw_model"
+"""Option: another moderation model of the provider's own."""
+
+_METHOD: Final = "/clarifai.api.V2/PostModelOutputs"
+_USER: Final = "clarifai"
+_APP: Final = "main"
+"""Where the provider's own models live."""
+
+_SUCCESS: Final = 10000
+_THROTTLED: Final = frozenset({11005, 21354, 98014})
+"""CONN_THROTTLED, MODEL_BUSY_PLEASE_RETRY, INTERNAL_RESOURCE_EXHAUSTED."""
+_QUOTA_USED_UP: Final = frozenset({11003, 11004})
+"""CONN_EXCEED_HOURLY_LIMIT, CONN_EXCEED_MONTHLY_LIMIT: throttling that no retry outlasts."""
+_PASSING: Final = frozenset({10030, 21351, 21352, 21355, 40031, 40032, 98009, 98013})
+"""TRY_AGAIN, MODEL_DEPLOYING, MODEL_QUEUED_FOR_DEPLOYMENT, MODEL_LOADING, RPC_SERVER_UNAVAILABLE, RPC_REQUEST_TIMEOUT,
+INTERNAL_UNEXPECTED_TIMEOUT, INTERNAL_REDIS_UNAVAILABLE."""
+_INTERNAL: Final = range(98000, 100000)
+"""INTERNAL_…: errors on the provider's side."""
+
+_BROKEN_CODES: Final = frozenset({"UNAVAILABLE", "INTERNAL", "UNKNOWN", "ABORTED", "DATA_LOSS", "CANCELLED"})
+_UNREADABLE: Final = "deserializing"
+"""In the details that gRPC gives, with the code INTERNAL, to an answer that is no message of the protocol."""
+
+
+class Clarifai(PictureAdapter):
+    """Back end `clarifai`: features nsfw, tags.
+
+    `tags` come from the model `general-image-recognition` (the provider answers its twenty likeliest concepts),
+    `nsfw` from `nsfw-recognition`: the labels nsfw and sfw, whose scores add up to 1. Each requested feature is a call
+    of its own, made one after the other, and the picture is sent with each. This adapter finds no faces or texts and
+    describes no pictures.
+
+    Clarifai's terms of service apply; pictures are sent to Clarifai.
+
+    Args:
+        settings: `api_key` is a personal access token; `model` is the model of the tags; option `nsfw_model`. The
+            connection is encrypted, unless the address is an http address of this machine. Needs the extra `clarifai`.
+
+    Raises:
+        SettingsError: clarifai-grpc is not installed, the key is missing, or the address is none.
+    """
+
+    offered = frozenset({"nsfw", "tags"})
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        super().__init__(settings)
+        if settings.api_key is None:
+            raise SettingsError(f"The back end {self.name} has no key: set CLARIFAI_PAT.")
+        self._tag_model = settings.model or DEFAULT_TAG_MODEL
+        self._nsfw_model = settings.options.get(NSFW_MODEL_OPTION) or DEFAULT_NSFW_MODEL
+        self._timeout_s = settings.timeout_s
+        self._metadata = (("authorization", f"Key {settings.api_key.get_secret_value()}"),)
+        self._grpc: Any = import_extra("grpc", self.name, "clarifai")
+        self._messages: Any = import_extra("clarifai_grpc.grpc.api.service_pb2", self.name, "clarifai")
+        self._resources: Any = import_extra("clarifai_grpc.grpc.api.resources_pb2", self.name, "clarifai")
+        self._channel = self._channel_of(settings)
+        # Not the package's V2Stub: that works only with channels that its own factory made.
+        self._call = self._channel.unary_unary(
+            _METHOD,
+            request_serializer=self._messages.PostModelOutputsRequest.SerializeToString,
+            response_deserializer=self._messages.MultiOutputResponse.FromString,
+        )
+
+    def _channel_of(self, settings: ProviderSettings) -> Any:
+        target, secure = _target(settings.name, settings.base_url)
+        options = (
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_retries", 0),  # ours are counted and share a deadline
+            ("grpc.service_config_disable_resolution", 1),
+            ("grpc.max_reconnect_backoff_ms", 5000),
+        )
+        if secure:
+            return self._grpc.secure_channel(target, self._grpc.ssl_channel_credentials(), options)
+        return self._grpc.insecure_channel(target, options)
+
+    @property
+    def model(self) -> str:
+        """The models that answer."""
+        models = {"nsfw": self._nsfw_model, "tags": self._tag_model}
+        return ", ".join(models[feature] for feature in sorted(self.features))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._channel.close()
+
+    def _entries(self, picture: Picture, features: frozenset[str]) -> Entries:
+        entries = Entries()
+        if "nsfw" in features:
+            named = self._concepts(self._nsfw_model, picture)
+            entries.nsfw = [Nsfw(label=name, score=score, source=self.name) for name, score in named]
+        if "tags" in features:
+            entries.tags = tags_of(self._concepts(self._tag_model, picture), self.name)
+        return entries
+
+    def _concepts(self, model: str, picture: Picture) -> list[tuple[str, float]]:
+        return self._retries.run(model, lambda: self._called(model, picture), picture.deadline)
+
+    def _called(self, model: str, picture: Picture) -> list[tuple[str, float]]:
+        data = self._resources.Data(image=self._resources.Image(base64=picture.jpeg))
+        request = self._messages.PostModelOutputsRequest(
+            user_app_id=self._resources.UserAppIDSet(user_id=_USER, app_id=_APP),
+            model_id=model,
+            inputs=[self._resources.Input(data=data)],
+        )
+        try:
+            answer = self._call(request, metadata=self._metadata, timeout=self._timeout_s)
+        except self._grpc.RpcError as error:
+            raise self._failure_of_rpc(error) from None
+        _check(answer.status)
+        if len(answer.outputs) != 1:
+            raise CallFailed("malformed", f"it has {len(answer.outputs)} outputs for one picture")
+        _check(answer.outputs[0].status)
+        concepts = answer.outputs[0].data.concepts
+        if not concepts or not all(concept.name and math.isfinite(concept.value) for concept in concepts):
+            raise CallFailed("malformed", "its concepts have no name, no value or are missing")
+        return [(concept.name, score_of(concept.value)) for concept in concepts]
+
+    def _failure_of_rpc(self, error: Any) -> CallFailed:
+        code, details = error.code().name, str(error.details())
+        message = f"{code}: {details}"
+        if code == "RESOURCE_EXHAUSTED":
+            return CallFailed("throttled", message, passing=True, retry_after_s=_hint_s(error))
+        if code == "DEADLINE_EXCEEDED":
+            return CallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True)
+        if code == "INTERNAL" and _UNREADABLE in details:
+            return CallFailed("malformed", message)
+        if code in _BROKEN_CODES:
+            return CallFailed("broken", message, passing=True)
+        return CallFailed("refused", message)
+
+
+def _hint_s(error: Any) -> float | None:
+    """The wait that the trailing metadata ask for: gRPC's own field, in milliseconds, or that of HTTP."""
+    metadata = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
+    pushback_ms = retry_after_seconds(metadata.get("grpc-retry-pushback-ms"), time.time())
+    if pushback_ms is not None:
+        return pushback_ms / 1000
+    return retry_after_seconds(metadata.get("retry-after"), time.time())
+
+
+def _target(name: str, base_url: str) -> tuple[str, bool]:
+    """Host and port of an address, and whether the connection is encrypted."""
+    parts = urlsplit(base_url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.hostname and port != -1:
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        if parts.scheme == "https":
+            return f"{host}:{port or 443}", True
+        if parts.scheme == "http" and _is_loopback(parts.hostname):
+            return f"{host}:{port or 80}", False
+    raise SettingsError(
+        f"The address {base_url!r} of the back end {name} is no https address, nor an http address of this machine."
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check(status: Any) -> None:
+    """Raise `CallFailed` for a status other than success; sources: the provider's list of status codes."""
+    if status.code == _SUCCESS:
+        return
+    message = ": ".join(filter(None, (str(status.code), status.description, status.details)))
+    if status.code in _THROTTLED:
+        raise CallFailed("throttled", message, passing=True)
+    if status.code in _QUOTA_USED_UP:
+        raise CallFailed("throttled", message)
+    if status.code in _PASSING or status.code in _INTERNAL:
+        raise CallFailed("broken", message, passing=True)
+    if status.code == 0:
+        raise CallFailed("malformed", "it has no status")
+    raise CallFailed("refused", message)

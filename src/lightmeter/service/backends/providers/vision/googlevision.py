@@ -1,0 +1,247 @@
+"""Adapter to Google Cloud Vision: one REST call for a picture, with the requested features only.
+
+Source: https://cloud.google.com/vision/docs/reference/rest/v1/images/annotate
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any, Final
+
+from lightmeter.errors import SettingsError
+from lightmeter.models.response import Brand, Color, Entries, Face, Nsfw, Text
+from lightmeter.service.backends.providers.provider import ProviderSettings
+from lightmeter.service.backends.providers.vision.adapter import Picture, PictureAdapter, score_of, tags_of
+from lightmeter.service.backends.providers.vision.googlevision_answer import (
+    Answer,
+    ErrorAnswer,
+    FaceAnnotation,
+    Outline,
+    Result,
+    Status,
+)
+from lightmeter.service.backends.providers.vision.rest import HttpAnswer, RestClient
+from lightmeter.service.backends.providers.vision.retries import CallFailed
+from lightmeter.service.backends.providers.vision.service_account import ServiceAccount
+
+__all__ = ["CREDENTIALS_OPTION", "DEFAULT_MODEL", "MAX_RESULTS", "GoogleVision", "read_result"]
+
+DEFAULT_MODEL: Final = "builtin/stable"
+"""The model that the provider uses when a request names none."""
+
+MAX_RESULTS: Final = 50
+"""Most labels, logos or faces; the provider's own default is 10."""
+
+CREDENTIALS_OPTION: Final = "credentials_file"
+"""Option: path of the key file of a service account, in place of an API key."""
+
+_SCOPE: Final = "https://www.googleapis.com/auth/cloud-vision"
+
+_TYPES: Final = {
+    "brands": "LOGO_DETECTION",
+    "colors": "IMAGE_PROPERTIES",
+    "faces": "FACE_DETECTION",
+    "nsfw": "SAFE_SEARCH_DETECTION",
+    "tags": "LABEL_DETECTION",
+    "texts": "TEXT_DETECTION",
+}
+
+_DEADLINE_EXCEEDED: Final = 4
+_RESOURCE_EXHAUSTED: Final = 8
+_PASSING_CODES: Final = frozenset({2, 10, 13, 14})
+"""Of gRPC: UNKNOWN, ABORTED, INTERNAL, UNAVAILABLE."""
+
+
+class GoogleVision(PictureAdapter):
+    """Back end `googlevision`: features brands, colors, faces, nsfw, tags, texts.
+
+    `nsfw` comes in the likelihood form with the labels adult, violence, racy, medical and spoof. `texts` starts with
+    the whole text, then come its words; they carry no score. `faces` carry emotions as likelihoods and no age or
+    gender; landmarks are left out. The provider describes no pictures.
+
+    The terms of the Google Cloud Platform and of its Cloud Vision API apply; pictures are sent to Google.
+
+    Args:
+        settings: `api_key` is an API key; without one, the option `credentials_file` names the key file of a service
+            account, which needs the extra `googlevision`. `model` other than `builtin/stable` is sent along.
+
+    Raises:
+        SettingsError: there is neither key nor key file, or the file cannot be used.
+    """
+
+    offered = frozenset(_TYPES)
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        super().__init__(settings)
+        self._model = settings.model or DEFAULT_MODEL
+        self._account: ServiceAccount | None = None
+        headers = {}
+        credentials_file = settings.options.get(CREDENTIALS_OPTION)
+        if settings.api_key is not None:
+            headers["X-Goog-Api-Key"] = settings.api_key.get_secret_value()
+        elif credentials_file:
+            self._account = ServiceAccount(self.name, credentials_file, _SCOPE, settings.timeout_s)
+        else:
+            raise SettingsError(
+                f"The back end {self.name} has no key: set GOOGLE_API_KEY, or GOOGLE_APPLICATION_CREDENTIALS to the"
+                " key file of a service account."
+            )
+        self._rest = RestClient(settings, headers=headers)
+
+    @property
+    def model(self) -> str:
+        """The version of the interface and the model."""
+        return f"Cloud Vision v1 {self._model}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._rest.close()
+        if self._account is not None:
+            self._account.close()
+
+    def _entries(self, picture: Picture, features: frozenset[str]) -> Entries:
+        content = base64.b64encode(picture.jpeg).decode("ascii")
+        wanted = [self._feature(feature) for feature in sorted(features)]
+        body = {"requests": [{"image": {"content": content}, "features": wanted}]}
+        return self._retries.run(self._model, lambda: self._annotate(body, features), picture.deadline)
+
+    def _feature(self, feature: str) -> dict[str, Any]:
+        model = {} if self._model == DEFAULT_MODEL else {"model": self._model}
+        return {"type": _TYPES[feature], "maxResults": MAX_RESULTS, **model}
+
+    def _annotate(self, body: dict[str, Any], features: frozenset[str]) -> Entries:
+        headers = None if self._account is None else self._account.headers()
+        answer = self._rest.post("/v1/images:annotate", json=body, headers=headers)
+        if not answer.ok:
+            raise _failure(answer)
+        results = answer.decoded(Answer).responses
+        if len(results) != 1:
+            raise CallFailed("malformed", f"it has {len(results)} results for one picture")
+        result = results[0]
+        if result.error is not None and result.error.code:
+            raise _failure_of_result(result.error)
+        return read_result(result, features, self.name)
+
+
+def read_result(result: Result, features: frozenset[str], source: str) -> Entries:
+    """Entries of one picture.
+
+    Args:
+        result: As the provider answered it.
+        features: Requested ones; the others stay empty.
+        source: Name of the back end.
+
+    Raises:
+        CallFailed: a verdict on unsafe content was requested and is missing (`malformed`).
+    """
+    filled: dict[str, Any] = {feature: _READERS[feature](result, source) for feature in features}
+    return Entries(**filled)
+
+
+def _failure(answer: HttpAnswer) -> CallFailed:
+    error = answer.decoded_or(ErrorAnswer, ErrorAnswer()).error
+    wait_s = answer.retry_after_s if answer.retry_after_s is not None else _retry_delay_s(error)
+    return CallFailed.of_status(answer.status, error.message, wait_s)
+
+
+def _retry_delay_s(error: Status) -> float | None:
+    """The wait of `google.rpc.RetryInfo` among the details, written as `3.5s`."""
+    for detail in error.details:
+        delay = detail.get("retryDelay")
+        if isinstance(delay, str) and delay.endswith("s"):
+            try:
+                return max(0.0, float(delay[:-1]))
+            except ValueError:
+                return None
+    return None
+
+
+def _failure_of_result(error: Status) -> CallFailed:
+    """The failure of a picture in an answer that came with HTTP 200."""
+    message = error.message or f"error {error.code}"
+    if error.code == _RESOURCE_EXHAUSTED:
+        return CallFailed("throttled", message, passing=True, retry_after_s=_retry_delay_s(error))
+    if error.code == _DEADLINE_EXCEEDED:
+        return CallFailed("timeout", message, passing=True)
+    if error.code in _PASSING_CODES:
+        return CallFailed("broken", message, passing=True)
+    return CallFailed("refused", message)
+
+
+def _tags(result: Result, source: str) -> Any:
+    return tags_of(((label.description, score_of(label.score)) for label in result.label_annotations), source)
+
+
+def _nsfw(result: Result, source: str) -> Any:
+    found = result.safe_search_annotation
+    if found is None:
+        raise CallFailed("malformed", "it has no safeSearchAnnotation")
+    labels = ("adult", "violence", "racy", "medical", "spoof")
+    return [Nsfw(label=label, likelihood=getattr(found, label), source=source) for label in labels]
+
+
+def _colors(result: Result, source: str) -> Any:
+    colors: dict[str, list[Color]] = {}
+    for found in result.image_properties_annotation.dominant_colors.colors:
+        channels = (found.color.red, found.color.green, found.color.blue)
+        red, green, blue = (round(min(max(channel, 0.0), 255.0)) for channel in channels)
+        entry = Color(
+            hex=f"#{red:02x}{green:02x}{blue:02x}",
+            score=score_of(found.score),
+            pixel_fraction=score_of(found.pixel_fraction),
+            red=red,
+            green=green,
+            blue=blue,
+            source=source,
+        )
+        colors.setdefault(entry.hex, [entry])
+    return colors
+
+
+def _polygon(outline: Outline) -> dict[str, Any]:
+    return {"vertices": [{"x": vertex.x, "y": vertex.y} for vertex in outline.vertices]}
+
+
+def _faces(result: Result, source: str) -> Any:
+    return [Face.model_validate(_face(face) | {"source": source}) for face in result.face_annotations]
+
+
+def _face(face: FaceAnnotation) -> dict[str, Any]:
+    return {name: getattr(face, name) for name in face.__struct_fields__} | {
+        "bounding_poly": _polygon(face.bounding_poly)
+    }
+
+
+def _texts(result: Result, source: str) -> Any:
+    texts = []
+    for found in result.text_annotations:
+        entry = {"text": found.description, "bounding_poly": _polygon(found.bounding_poly), "source": source}
+        if found.locale is not None:
+            entry["locale"] = found.locale
+        texts.append(Text.model_validate(entry))
+    return texts
+
+
+def _brands(result: Result, source: str) -> Any:
+    return [
+        Brand.model_validate(
+            {
+                "name": found.description,
+                "score": score_of(found.score),
+                "bounding_poly": _polygon(found.bounding_poly),
+                "source": source,
+            }
+        )
+        for found in result.logo_annotations
+    ]
+
+
+_READERS: Final[dict[str, Callable[[Result, str], Any]]] = {
+    "brands": _brands,
+    "colors": _colors,
+    "faces": _faces,
+    "nsfw": _nsfw,
+    "tags": _tags,
+    "texts": _texts,
+}

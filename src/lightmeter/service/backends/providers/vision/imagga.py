@@ -1,0 +1,130 @@
+"""Adapter to Imagga: one REST call for each requested feature.
+
+Source: https://docs.imagga.com
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+import msgspec
+
+from lightmeter.models.response import Entries, Nsfw
+from lightmeter.service.backends.providers.provider import ProviderSettings
+from lightmeter.service.backends.providers.vision.adapter import Picture, PictureAdapter, key_pair, score_of, tags_of
+from lightmeter.service.backends.providers.vision.rest import HttpAnswer, RestClient
+from lightmeter.service.backends.providers.vision.retries import CallFailed
+
+__all__ = ["SFW_NAMES", "Imagga"]
+
+SFW_NAMES: Final = {"safe": "sfw"}
+"""Imagga's word for harmless, and the contract's: readers turn the score of `sfw` around to get a severity."""
+
+_PER_CENT: Final = 100.0
+_LANGUAGE: Final = "en"
+_SUCCESS: Final = "success"
+_TAGS: Final = "tags"
+_CATEGORIZER: Final = "nsfw_beta"
+
+
+class _Tag(msgspec.Struct, frozen=True):
+    confidence: float
+    tag: dict[str, str]
+
+
+class _Category(msgspec.Struct, frozen=True):
+    confidence: float
+    name: dict[str, str]
+
+
+class _Status(msgspec.Struct, frozen=True):
+    type: str = ""
+    text: str = ""
+
+
+class _TagResult(msgspec.Struct, frozen=True):
+    tags: tuple[_Tag, ...]
+
+
+class _CategoryResult(msgspec.Struct, frozen=True):
+    categories: tuple[_Category, ...]
+
+
+class _TagAnswer(msgspec.Struct, frozen=True):
+    result: _TagResult
+
+
+class _CategoryAnswer(msgspec.Struct, frozen=True):
+    result: _CategoryResult
+
+
+class _StatusAnswer(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+class Imagga(PictureAdapter):
+    """Back end `imagga`: features nsfw, tags.
+
+    `tags` are the likeliest fifty in English. `nsfw` comes from the categorizer `nsfw_beta`; its category `safe` is
+    answered as `sfw`, the others (nsfw, underwear) as they are. Each requested feature is a call of its own, made one
+    after the other, and the picture is sent with each. The provider finds no faces or texts here and describes no
+    pictures.
+
+    The terms of Imagga's API apply; pictures are sent to Imagga.
+
+    Args:
+        settings: `api_key` and `api_secret` are the two halves of the account's key.
+
+    Raises:
+        SettingsError: the key is missing, or the address is none.
+    """
+
+    offered = frozenset({"nsfw", "tags"})
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        pair = key_pair(settings, "IMAGGA_API_KEY", "IMAGGA_API_SECRET")
+        super().__init__(settings, secrets=(base64.b64encode(":".join(pair).encode()).decode("ascii"),))
+        self._rest = RestClient(settings, basic=pair)
+
+    @property
+    def model(self) -> str:
+        """The tagger and the categorizer."""
+        return f"tags v2, {_CATEGORIZER}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._rest.close()
+
+    def _entries(self, picture: Picture, features: frozenset[str]) -> Entries:
+        entries = Entries()
+        if "nsfw" in features:
+            entries.nsfw = self._retries.run(_CATEGORIZER, lambda: self._nsfw(picture), picture.deadline)
+        if "tags" in features:
+            entries.tags = self._retries.run(_TAGS, lambda: self._tags(picture), picture.deadline)
+        return entries
+
+    def _tags(self, picture: Picture) -> Any:
+        found = self._post("/v2/tags", picture).decoded(_TagAnswer).result.tags
+        named = ((tag.tag.get(_LANGUAGE, ""), score_of(tag.confidence, _PER_CENT)) for tag in found)
+        return tags_of(named, self.name)
+
+    def _nsfw(self, picture: Picture) -> list[Nsfw]:
+        answer = self._post(f"/v2/categories/{_CATEGORIZER}", picture).decoded(_CategoryAnswer)
+        found = []
+        for category in answer.result.categories:
+            label = category.name.get(_LANGUAGE, "")
+            score = score_of(category.confidence, _PER_CENT)
+            found.append(Nsfw(label=SFW_NAMES.get(label, label), score=score, source=self.name))
+        if not found:
+            raise CallFailed("malformed", "it has no categories")
+        return found
+
+    def _post(self, path: str, picture: Picture) -> HttpAnswer:
+        answer = self._rest.post(path, files={"image": ("picture.jpg", picture.jpeg, "image/jpeg")})
+        status = answer.decoded_or(_StatusAnswer, _StatusAnswer()).status
+        if not answer.ok:
+            raise CallFailed.of_status(answer.status, status.text, answer.retry_after_s)
+        if status.type not in ("", _SUCCESS):
+            raise CallFailed("refused", status.text or status.type)
+        return answer

@@ -1,0 +1,189 @@
+"""Adapter to Amazon Rekognition: one call for each requested feature.
+
+Source: https://docs.aws.amazon.com/rekognition/latest/APIReference/API_Operations.html
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from lightmeter.errors import SettingsError
+from lightmeter.models.response import Entries
+from lightmeter.service.backends.providers.provider import ProviderSettings
+from lightmeter.service.backends.providers.vision.adapter import (
+    MAX_TAGS,
+    Picture,
+    PictureAdapter,
+    import_extra,
+    key_pair,
+)
+from lightmeter.service.backends.providers.vision.rekognition_answer import faces_of, labels_of, moderation_labels_of
+from lightmeter.service.backends.providers.vision.retries import CallFailed, retry_after_seconds
+
+__all__ = ["DEFAULT_REGION", "REGION_OPTION", "SESSION_TOKEN_OPTION", "Rekognition"]
+
+DEFAULT_REGION: Final = "us-east-1"
+
+REGION_OPTION: Final = "region"
+"""Option: region of AWS; it takes the place of `{region}` in the address, and calls are signed for it."""
+
+SESSION_TOKEN_OPTION: Final = "session_token"  # noqa: S105 (the name of an option)
+"""Option: the session token that belongs to temporary keys."""
+
+_SERVER_ERROR: Final = 500
+
+_THROTTLED: Final = frozenset(
+    {
+        "ThrottlingException",
+        "Throttling",
+        "ProvisionedThroughputExceededException",
+        "LimitExceededException",
+        "RequestLimitExceeded",
+        "TooManyRequestsException",
+        "SlowDown",
+    }
+)
+"""Error codes of throttling, in Rekognition and in AWS at large."""
+
+
+_UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class _Operation(NamedTuple):
+    """An operation of the provider: its name, the client's method, further arguments, and the reader of its answer."""
+
+    name: str
+    method: str
+    arguments: Mapping[str, Any]
+    read: Callable[[dict[str, Any], Picture, str], Any]
+
+
+_OPERATIONS: Final = {
+    "faces": _Operation("DetectFaces", "detect_faces", {"Attributes": ["ALL"]}, faces_of),
+    "nsfw": _Operation("DetectModerationLabels", "detect_moderation_labels", {}, moderation_labels_of),
+    "tags": _Operation("DetectLabels", "detect_labels", {"MaxLabels": MAX_TAGS}, labels_of),
+}
+
+
+class Rekognition(PictureAdapter):
+    """Back end `rekognition`: features faces, nsfw, tags.
+
+    `tags` come from DetectLabels (confidence 55 and above, as the provider sets it), `nsfw` from
+    DetectModerationLabels (50 and above): it names what is unsafe, so that a harmless picture has no entry. `faces`
+    come from DetectFaces with all attributes: box, age range, gender, emotions; landmarks are left out. Each requested
+    feature is a call of its own, made one after the other. The provider refuses pictures under 80 pixels a side; it
+    describes no pictures and its adapter reads no text.
+
+    The timeout holds for each read from the connection, not for an answer that comes in drops.
+
+    The AWS service terms apply; pictures are sent to the region that is set.
+
+    Args:
+        settings: `api_key` is the access key id, `api_secret` the secret access key; options `region` (default
+            us-east-1) and `session_token`. Needs the extra `rekognition`. Nothing else of AWS's own configuration is
+            read: no file below `~/.aws`, no environment variable, no metadata service, no proxy.
+
+    Raises:
+        SettingsError: botocore is not installed, the key is missing, or the address is none.
+    """
+
+    offered = frozenset({"faces", "nsfw", "tags"})
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        token = settings.options.get(SESSION_TOKEN_OPTION) or None
+        super().__init__(settings, secrets=() if token is None else (token,))
+        keys = key_pair(settings, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        self._errors: Any = import_extra("botocore.exceptions", self.name, "rekognition")
+        self._parsers: Any = import_extra("botocore.parsers", self.name, "rekognition")
+        self._timeout_s = settings.timeout_s
+        try:
+            self._client = self._client_of(settings, keys, token)
+        except (ValueError, self._errors.BotoCoreError) as error:
+            raise SettingsError(f"The address or the region of the back end {self.name} is wrong: {error}") from error
+
+    def _client_of(self, settings: ProviderSettings, keys: tuple[str, str], token: str | None) -> Any:
+        region = settings.options.get(REGION_OPTION) or DEFAULT_REGION
+        config = import_extra("botocore.config", self.name, "rekognition").Config(
+            connect_timeout=settings.timeout_s,
+            read_timeout=settings.timeout_s,
+            max_pool_connections=settings.concurrency,
+            retries={"total_max_attempts": 1},  # ours are counted and share a deadline
+            proxies={},
+            ignore_configured_endpoint_urls=True,
+        )
+        return self._session().create_client(
+            "rekognition",
+            region_name=region,
+            endpoint_url=settings.base_url.replace("{region}", region),
+            verify=True,
+            aws_access_key_id=keys[0],
+            aws_secret_access_key=keys[1],
+            aws_session_token=token,
+            config=config,
+        )
+
+    def _session(self) -> Any:
+        """A session that looks neither at the environment nor at configuration files."""
+        session = import_extra("botocore.session", self.name, "rekognition").Session
+        variables: dict[str, Any] = {"config_file": os.devnull, "credentials_file": os.devnull}
+        blind = {
+            name: (None, None, variables.get(name, default), kind)  # no key of a file, no environment variable
+            for name, (_, _, default, kind) in session.SESSION_VARIABLES.items()
+        }
+        return session(session_vars=blind)
+
+    @property
+    def model(self) -> str:
+        """The operations that answer."""
+        return ", ".join(_OPERATIONS[feature].name for feature in sorted(self.features))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _entries(self, picture: Picture, features: frozenset[str]) -> Entries:
+        filled: dict[str, Any] = {}
+        for feature in sorted(features):
+            filled[feature] = self._found(_OPERATIONS[feature], picture)
+        return Entries(**filled)
+
+    def _found(self, operation: _Operation, picture: Picture) -> Any:
+        def call() -> Any:
+            return operation.read(self._answer(operation, picture), picture, self.name)
+
+        return self._retries.run(operation.name, call, picture.deadline)
+
+    def _answer(self, operation: _Operation, picture: Picture) -> dict[str, Any]:
+        errors = self._errors
+        try:
+            answer: dict[str, Any] = getattr(self._client, operation.method)(
+                Image={"Bytes": picture.jpeg}, **operation.arguments
+            )
+        except errors.ClientError as error:
+            raise _failure(error.response) from None
+        except (errors.ReadTimeoutError, errors.ConnectTimeoutError):
+            raise CallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True) from None
+        except errors.HTTPClientError as error:
+            raise CallFailed("broken", f"{type(error).__name__}: {error}", passing=True) from None
+        except self._parsers.ResponseParserError as error:
+            raise CallFailed("malformed", str(error)) from None
+        except errors.BotoCoreError as error:
+            raise CallFailed("broken", f"{type(error).__name__}: {error}") from None
+        except _UNREADABLE as error:  # what its parser raises for an object where it expects a list, and the like
+            raise CallFailed("malformed", f"{type(error).__name__}: {error}") from None
+        return answer
+
+
+def _failure(response: dict[str, Any]) -> CallFailed:
+    error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
+    code, status = str(error.get("Code", "")), metadata.get("HTTPStatusCode", 0)
+    message = f"{code}: {error.get('Message', '')}"
+    if code in _THROTTLED:
+        hint = metadata.get("HTTPHeaders", {}).get("retry-after")
+        return CallFailed("throttled", message, passing=True, retry_after_s=retry_after_seconds(hint, time.time()))
+    if status >= _SERVER_ERROR:
+        return CallFailed("broken", message, passing=True)
+    return CallFailed("refused", message)

@@ -1,0 +1,161 @@
+"""The answers of Amazon Rekognition as typed values, and as entries.
+
+Source: the reference of the operations DetectFaces, DetectLabels and DetectModerationLabels. Confidences are per cent,
+boxes are shares of the picture's sides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from lightmeter.models.response import Face, Nsfw, Tag
+from lightmeter.service.backends.providers.vision.adapter import Picture, score_of, tags_of
+from lightmeter.service.backends.providers.vision.retries import CallFailed
+
+__all__ = ["faces_of", "labels_of", "moderation_labels_of"]
+
+T = TypeVar("T")
+
+_PER_CENT: Final = 100.0
+
+_FLAGS: Final = (
+    *("smile", "eyeglasses", "sunglasses", "beard", "mustache", "eyes_open", "mouth_open", "face_occluded"),
+)
+
+
+class _Pascal(msgspec.Struct, rename="pascal", frozen=True):
+    """Fields in PascalCase; what is not named here is ignored."""
+
+
+class _Label(_Pascal, frozen=True):
+    name: str
+    confidence: float
+
+
+class _Labels(_Pascal, frozen=True):
+    labels: tuple[_Label, ...]
+
+
+class _ModerationLabel(_Pascal, frozen=True):
+    name: str
+    confidence: float
+    parent_name: str = ""
+
+
+class _ModerationLabels(_Pascal, frozen=True):
+    moderation_labels: tuple[_ModerationLabel, ...]
+
+
+class _Box(_Pascal, frozen=True):
+    """Shares of the picture's width and height; a face at the edge may reach beyond 0 to 1."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+class _AgeRange(_Pascal, frozen=True):
+    low: int
+    high: int
+
+
+class _Gender(_Pascal, frozen=True):
+    value: str
+    confidence: float
+
+
+class _Emotion(_Pascal, frozen=True):
+    type: str
+    confidence: float
+
+
+class _Flag(_Pascal, frozen=True):
+    value: bool
+    confidence: float
+
+
+class _FaceDetail(_Pascal, frozen=True):
+    bounding_box: _Box
+    confidence: float = 0.0
+    age_range: _AgeRange | None = None
+    gender: _Gender | None = None
+    emotions: tuple[_Emotion, ...] = ()
+    smile: _Flag | None = None
+    eyeglasses: _Flag | None = None
+    sunglasses: _Flag | None = None
+    beard: _Flag | None = None
+    mustache: _Flag | None = None
+    eyes_open: _Flag | None = None
+    mouth_open: _Flag | None = None
+    face_occluded: _Flag | None = None
+
+
+class _FaceDetails(_Pascal, frozen=True):
+    face_details: tuple[_FaceDetail, ...]
+
+
+def _typed(answer: dict[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(answer, type=kind)
+    except msgspec.ValidationError as error:
+        raise CallFailed("malformed", str(error)) from None
+
+
+def labels_of(answer: dict[str, Any], picture: Picture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
+    """Tags from an answer of DetectLabels; `CallFailed` where it is none (`malformed`), here and below."""
+    labels = _typed(answer, _Labels).labels
+    return tags_of(((label.name, score_of(label.confidence, _PER_CENT)) for label in labels), source)
+
+
+def moderation_labels_of(answer: dict[str, Any], picture: Picture, source: str) -> list[Nsfw]:  # noqa: ARG001
+    """Moderation labels from an answer of DetectModerationLabels; below the top level, `parent` names the one above."""
+    found = []
+    for label in _typed(answer, _ModerationLabels).moderation_labels:
+        entry = {"label": label.name, "score": score_of(label.confidence, _PER_CENT), "source": source}
+        if label.parent_name:
+            entry["parent"] = label.parent_name
+        found.append(Nsfw.model_validate(entry))
+    return found
+
+
+def faces_of(answer: dict[str, Any], picture: Picture, source: str) -> list[Face]:
+    """Faces from an answer of DetectFaces, boxes in pixels of the picture."""
+    details = _typed(answer, _FaceDetails).face_details
+    return [Face.model_validate(_face(detail, picture) | {"source": source}) for detail in details]
+
+
+def _face(detail: _FaceDetail, picture: Picture) -> dict[str, Any]:
+    box = detail.bounding_box
+    face: dict[str, Any] = {
+        "bounding_box": {
+            "left": _pixels(box.left, picture.width),
+            "top": _pixels(box.top, picture.height),
+            "width": _pixels(box.width, picture.width),
+            "height": _pixels(box.height, picture.height),
+        },
+        "confidence": score_of(detail.confidence, _PER_CENT),
+    }
+    if detail.age_range is not None:
+        face["age_range"] = {"low": detail.age_range.low, "high": detail.age_range.high}
+    if detail.gender is not None:
+        face["gender"] = {"value": detail.gender.value, "confidence": score_of(detail.gender.confidence, _PER_CENT)}
+    if detail.emotions:
+        face["emotions"] = [
+            {"type": emotion.type, "confidence": score_of(emotion.confidence, _PER_CENT)} for emotion in detail.emotions
+        ]
+    for name in _FLAGS:
+        flag = getattr(detail, name)
+        if flag is not None:
+            face[name] = {"value": flag.value, "confidence": score_of(flag.confidence, _PER_CENT)}
+    return face
+
+
+def _pixels(share: float, side: int) -> float:
+    pixels = share * side
+    if not math.isfinite(pixels):
+        raise CallFailed("malformed", "a box has no finite coordinates")
+    return round(pixels, 2)

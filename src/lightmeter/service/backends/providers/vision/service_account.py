@@ -1,0 +1,90 @@
+"""Access tokens of a Google service account, from its key file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+
+import httpx2
+
+from lightmeter.errors import SettingsError
+from lightmeter.service.backends.providers.vision.adapter import import_extra
+from lightmeter.service.backends.providers.vision.retries import CallFailed
+
+__all__ = ["ServiceAccount"]
+
+
+class _TokenResponse:
+    """An HTTP answer as google-auth reads it (`google.auth.transport.Response`)."""
+
+    def __init__(self, answer: httpx2.Response) -> None:
+        self.status = answer.status_code
+        self.headers = answer.headers
+        self.data = answer.content
+
+
+class ServiceAccount:
+    """Gets and keeps an access token; its methods are called from several threads.
+
+    Args:
+        backend: Name of the back end, for messages.
+        path: Key file in JSON, as Google writes it.
+        scope: What the token is for.
+        timeout_s: Longest wait for a token, in seconds.
+
+    Raises:
+        SettingsError: google-auth is not installed, or the file is no key file of a service account.
+    """
+
+    def __init__(self, backend: str, path: str, scope: str, timeout_s: float) -> None:
+        module = import_extra("google.oauth2.service_account", backend, "googlevision")
+        self._errors: Any = import_extra("google.auth.exceptions", backend, "googlevision")
+        try:
+            self._credentials: Any = module.Credentials.from_service_account_file(path, scopes=[scope])
+        except (OSError, ValueError) as error:
+            raise SettingsError(
+                f"The back end {backend} cannot use the key file {path} ({type(error).__name__}):"
+                " GOOGLE_APPLICATION_CREDENTIALS must name the JSON key file of a service account."
+            ) from error
+        self._client = httpx2.Client(trust_env=False, timeout=timeout_s)
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def headers(self) -> dict[str, str]:
+        """The header that authorises a call.
+
+        Raises:
+            CallFailed: the account is refused, or its token server cannot be reached.
+        """
+        with self._lock:
+            if not self._credentials.valid:
+                self._refresh()
+            return {"Authorization": f"Bearer {self._credentials.token}"}
+
+    def _refresh(self) -> None:
+        try:
+            self._credentials.refresh(self._send)
+        except self._errors.TransportError as error:
+            raise CallFailed("broken", f"no access token: {error}", passing=True) from None
+        except self._errors.GoogleAuthError as error:
+            message = str(error.args[0]) if error.args else type(error).__name__
+            raise CallFailed("refused", f"no access token: {message}", passing=error.retryable) from None
+
+    def _send(
+        self,
+        url: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ARG002 (the client has its own)
+        **_: Any,
+    ) -> _TokenResponse:
+        """One request for google-auth (`google.auth.transport.Request`)."""
+        try:
+            return _TokenResponse(self._client.request(method, url, content=body, headers=headers))
+        except httpx2.HTTPError as error:
+            raise self._errors.TransportError(type(error).__name__) from error

@@ -1,1 +1,0 @@
-"""What must not be forgotten: requests and their states, keys, credits, in SQLite or PostgreSQL."""

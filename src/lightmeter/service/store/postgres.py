@@ -1,0 +1,142 @@
+"""A PostgreSQL database that any number of services and workers share: a few connections, each used by one thread.
+
+All of it lives in a schema of its own, `lightmeter`, beside whatever else the database holds; the queue's tables too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import psycopg
+from procrastinate.schema import SchemaManager
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool
+
+from lightmeter.errors import SettingsError
+from lightmeter.service.store.completions import Job, Outcome, deliver
+from lightmeter.service.store.database import Connection, StoreError, to_postgres, to_postgres_tables
+from lightmeter.service.store.schema import SCHEMA, VERSION, steps_from
+
+__all__ = ["PostgresDatabase", "raw", "with_search_path"]
+
+CONNECTIONS: Final = 4
+"""Transactions of this service are a few milliseconds long: more of them would only wait for each other's accounts."""
+
+PATIENCE_S: Final = 10.0
+"""For a connection, at the start and from the pool."""
+
+CLOCK: Final = """
+-- Leases go by the database's clock: the one that all processes share.
+CREATE FUNCTION now_s() RETURNS DOUBLE PRECISION LANGUAGE sql VOLATILE
+    AS 'SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)';
+"""
+
+SCHEMA_LOCK: Final = 0x6C69676874
+"""Processes that start together make the tables one after another."""
+
+
+class _Transaction:
+    """The shared words on a psycopg connection."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self.connection = connection
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        # Our own words, written out where they are used; values always travel as parameters.
+        cursor = self.connection.execute(to_postgres(sql), parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.executemany(to_postgres(sql), rows)
+
+
+def raw(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
+    """The psycopg connection of a transaction, for the queue, which writes on it."""
+    assert isinstance(db, _Transaction)  # noqa: S101 (the queue is made only for this database)
+    return db.connection
+
+
+def with_search_path(database: str) -> str:
+    """The address, with our schema in the session's options.
+
+    Raises:
+        SettingsError: it cannot be read.
+    """
+    try:
+        known = conninfo_to_dict(database)
+    except psycopg.Error:  # whose message quotes the address, and with it the password
+        raise SettingsError("The database postgresql://… cannot be read.") from None
+    options = f"{known.get('options') or ''} -c search_path=lightmeter".strip()
+    known.setdefault("connect_timeout", int(PATIENCE_S))
+    return make_conninfo("", **{**known, "options": options, "application_name": "lightmeter"})
+
+
+class PostgresDatabase:
+    """The database.
+
+    Raises:
+        SettingsError: it cannot be reached, may not be written, or was made by a newer version.
+    """
+
+    def __init__(self, database: str) -> None:
+        conninfo = with_search_path(database)
+        try:
+            with psycopg.connect(conninfo) as connection:
+                _make_tables(connection)
+        except psycopg.Error as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise SettingsError(f"The PostgreSQL database cannot be used: {reason}") from error
+        self._pool = ConnectionPool(
+            conninfo,
+            min_size=1,
+            max_size=CONNECTIONS,
+            timeout=PATIENCE_S,
+            check=ConnectionPool.check_connection,
+            name="lightmeter-store",
+            open=True,
+        )
+        self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="lightmeter-store")
+
+    def hand_in(self, job: Job) -> None:
+        """Do a job in a transaction of its own."""
+        self._threads.submit(self._do, job)
+
+    def _do(self, job: Job) -> None:
+        deliver([(job, self._outcome(job))])
+
+    def _outcome(self, job: Job) -> Outcome:
+        try:
+            with self._pool.connection() as connection:
+                value = job.work(_Transaction(connection))
+        except psycopg.Error as error:
+            failed = StoreError(f"PostgreSQL failed: {type(error).__name__}.")
+            failed.__cause__ = error
+            return Outcome(error=failed)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is for whoever waits)
+            return Outcome(error=error)
+        return Outcome(value)
+
+    def close(self) -> None:
+        """Finish what was handed in and close the connections."""
+        self._threads.shutdown()
+        self._pool.close()
+
+
+def _make_tables(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Ours and the queue's, in one transaction, unless they are there."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
+    found = connection.execute("SELECT to_regclass('lightmeter.version')").fetchone()
+    if found is None or found[0] is None:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS lightmeter")
+        connection.execute("CREATE TABLE version (version BIGINT NOT NULL, swept_at DOUBLE PRECISION NOT NULL)")
+        connection.execute("INSERT INTO version VALUES (%s, 0)", (VERSION,))
+        connection.execute(to_postgres_tables(SCHEMA) + CLOCK)
+        connection.execute(SchemaManager.get_schema())
+        return
+    row = connection.execute("SELECT version FROM version").fetchone()
+    for step in steps_from(int(row[0]) if row else 0, "postgresql://…"):
+        connection.execute(to_postgres_tables(step))
+    connection.execute("UPDATE version SET version = %s WHERE version <> %s", (VERSION, VERSION))

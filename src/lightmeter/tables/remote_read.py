@@ -1,0 +1,72 @@
+"""Tables in a shared place, as they are read: `publishing.py` is how they get there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from lightmeter.errors import UsageError
+from lightmeter.tables.schema import TABLES, schema
+from lightmeter.tables.uris import file_system, shown
+
+__all__ = ["read_shared", "shared_tables"]
+
+
+def shared_tables(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
+    """All tables of a place as Arrow's datasets, which fetch only the columns and row groups that are wanted.
+
+    A table that is not there has no rows, but its columns.
+
+    Args:
+        place: A URI such as `s3://bucket/prefix`, or a path on `filesystem`.
+        filesystem: A file system of `pyarrow.fs` or of fsspec; None: the one that the URI names.
+
+    Raises:
+        UsageError: The place cannot be read, or there are no tables.
+    """
+    try:
+        there, root = file_system(place, filesystem)
+        parts = {table: _parts(there, f"{root}/tables/{table}") for table in _tables(there, root)}
+        if not any(parts.values()):
+            raise UsageError(
+                f"{shown(place)} holds no tables.", hint=f"Put them there: lightmeter rebuild DIR --to {shown(place)}"
+            )
+        return {table: _dataset(there, found, table) for table, found in parts.items()}
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"{shown(place)} cannot be read: {error}", hint="Is it there, and may you read it?") from error
+
+
+def read_shared(place: str, table: str, filesystem: Any = None) -> pa.Table:
+    """A whole table of a place; empty, with the right columns, where it is not there.
+
+    Raises:
+        UsageError: There is no such table, the place cannot be read, or there are no tables.
+    """
+    tables = shared_tables(place, filesystem)
+    if table not in tables:
+        raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(tables)}.")
+    try:
+        return tables[table].to_table()
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"{shown(place)} cannot be read: {error}", hint="Was it replaced? Try again.") from error
+
+
+def _tables(there: fs.FileSystem, root: str) -> list[str]:
+    """The tables of every run, then those that were asked for and are there."""
+    found = there.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
+    names = {one.base_name for one in found if one.type == fs.FileType.Directory}
+    return [*TABLES, *sorted(name for name in names - {*TABLES} if _parts(there, f"{root}/tables/{name}"))]
+
+
+def _parts(there: fs.FileSystem, folder: str) -> list[str]:
+    found = there.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return sorted(one.path for one in found if one.extension == "parquet" and not one.base_name.startswith("."))
+
+
+def _dataset(there: fs.FileSystem, parts: list[str], table: str) -> ds.Dataset:
+    if not parts:
+        return ds.dataset(schema(table).empty_table())
+    return ds.dataset(parts, filesystem=there, format="parquet")
