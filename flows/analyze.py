@@ -31,7 +31,7 @@ from prefect.cache_policies import NO_CACHE
 import lightmeter as lm
 from lightmeter.api.run_result import Run
 from lightmeter.api.runs import begin, begin_plan, resuming
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.planning.progress import Progress
 

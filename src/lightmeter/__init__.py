@@ -38,7 +38,7 @@ __all__ = [
 
 _HOMES = {
     "Ask": "lightmeter.ask.question",
-    "BudgetPlanner": "lightmeter.widgets.budget",
+    "BudgetPlanner": "lightmeter.widgets.budget_planner",
     "Client": "lightmeter.client.client",
     "Explorer": "lightmeter.widgets.explorer",
     "Plan": "lightmeter.planning.plan",

@@ -12,7 +12,7 @@ from describer import AGAIN, QUESTION, Describer, good, serving
 import lightmeter as lm
 from lightmeter.api.runs import begin, resuming
 from lightmeter.errors import InvalidTransition
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 from lightmeter.journal.answer_retries import RetryRow, add_retries
 from lightmeter.journal.commands import hold_and_send
 from lightmeter.journal.items import Retry

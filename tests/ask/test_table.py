@@ -9,7 +9,7 @@ from describer import QUESTION, Describer, good, serving
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 from lightmeter.tables import Dataset
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.remote_write import publish

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from lightmeter.api.background_generator import in_background
-from lightmeter.cli.signals import drive
+from lightmeter.cli.progress_runner import drive
 from lightmeter.errors import Interrupted
 from lightmeter.planning.progress import Progress
 

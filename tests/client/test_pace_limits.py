@@ -16,7 +16,7 @@ from pace_scenarios import Ours
 from pace_world import REJECTED, Bucket, Cap, Window, recent_rate, simulate
 
 from lightmeter.client.rate_limit import Ticket
-from lightmeter.client.rate_limit.interval import Spacing
+from lightmeter.client.rate_limit.pacer import Spacing
 from lightmeter.client.rate_limit.rate_estimator import Ceiling
 
 

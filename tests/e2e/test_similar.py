@@ -11,7 +11,7 @@ from PIL import Image, ImageEnhance
 
 import lightmeter as lm
 from lightmeter.background_loop import Portal
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 from lightmeter.service.app import ServiceConfig, start
 from lightmeter.tables import Dataset
 from lightmeter.tables.delta import write_delta

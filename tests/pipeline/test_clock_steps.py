@@ -11,7 +11,7 @@ import lightmeter as lm
 from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import open_engine
 from lightmeter.engine.session import adopt, open_session
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.header import read_header
 from lightmeter.journal.store import reading

@@ -16,8 +16,8 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.errors import TablesError
+from lightmeter.export.export_tables import export
 from lightmeter.export.journal_rows import CREDIT_STEP, share_of
-from lightmeter.export.rebuild import export
 from lightmeter.tables import TABLES, Dataset
 
 

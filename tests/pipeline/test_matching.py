@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.engine.matching import match_assets, outcome_of
+from lightmeter.export.asset_matching import match_assets, outcome_of
 
 names = st.lists(st.text(min_size=1, max_size=8), max_size=12)
 

@@ -10,7 +10,7 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.api.runs import running
-from lightmeter.cli.render import _facts
+from lightmeter.cli.terminal import _facts
 from lightmeter.planning.progress import Progress
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightmeter.service.jobs.backpressure import Busy, Gate
+from lightmeter.service.analysis.backpressure import Busy, Gate
 
 
 class Hands:

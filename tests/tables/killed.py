@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 
 from lightmeter.cli import main as lightmeter_main
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 
 for lazily in ("pandas", "duckdb", "lightmeter.cli.commands.compact", "lightmeter.cli.commands.rebuild"):
     import_module(lazily)

@@ -20,7 +20,7 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 from lightmeter.tables import Dataset, schema
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.swap_dirs import exchange

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))  # tests are no 
 from hostile import Hostile, listening
 
 import lightmeter as lm
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 from lightmeter.tables import TABLES
 
 SCRIPT = Path(__file__).with_name("killed.py")

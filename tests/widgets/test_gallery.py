@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.tables.schema import TABLES, schema
-from lightmeter.widgets.view.colour import oklab
+from lightmeter.widgets.view.color_distance import oklab
 from lightmeter.widgets.view.gallery import (
     COLORS_OF,
     PAGE_ROWS,

@@ -16,7 +16,7 @@ from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import ALL_ROWS, Engine, Rows, open_engine
 from lightmeter.engine.session import adopt, changed_options, holds_plan, holds_run_of, open_session, store_options
 from lightmeter.errors import Interrupted
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 from lightmeter.journal.header import read_header
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, make_options

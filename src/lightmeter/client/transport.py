@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from lightmeter.client.base_url import normal_base_url
-from lightmeter.client.connection import Exchange, Line, Timeouts
+from lightmeter.client.connection_pool import Exchange, Line, Timeouts
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.json_object import strict_object

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.client.classify import Judgement, Verdict
 from lightmeter.engine.batching import Bisection, NameLearner, Names
-from lightmeter.engine.matching import UNMATCHED, outcome_of
 from lightmeter.engine.run_state import Standing
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import Uploads, refusal_in
 from lightmeter.errors import BudgetReached, JournalError
+from lightmeter.export.asset_matching import UNMATCHED, outcome_of, sent_name
 from lightmeter.journal.answer_retries import not_retried
 from lightmeter.journal.commands import (
     acknowledge,
@@ -40,7 +39,7 @@ from lightmeter.money.key_budget import KeyBudget
 from lightmeter.money.request_prices import Prices
 from lightmeter.pricing.estimate import FrameRange
 
-__all__ = ["Acked", "Books", "Sent", "sent_name"]
+__all__ = ["Acked", "Books", "Sent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +272,6 @@ def _names_so_far(session: Session) -> Names:
     """What an earlier start of this run learned: once a row was unmatched, no images travel together."""
     with reading(session.out) as db:
         return Names.DO_NOT_IDENTIFY if any_with_reason(db, UNMATCHED) else Names.UNKNOWN
-
-
-def sent_name(url: str, path: str | None) -> str:
-    """What a service is expected to call this asset: its URL, or its file's name."""
-    return url if path is None else Path(path).name
 
 
 def _free(judgement: Judgement) -> bool:

@@ -20,9 +20,9 @@ from lightmeter.client.rate_limit import Pace
 from lightmeter.clock import STEP_S
 from lightmeter.engine.accounting import Books
 from lightmeter.engine.dispatcher import Spender
+from lightmeter.engine.limiter_state import kept_pace
 from lightmeter.engine.poller import Collector
-from lightmeter.engine.rate_memory import kept_pace
-from lightmeter.engine.reconciliation import Reconciler
+from lightmeter.engine.reconciler import Reconciler
 from lightmeter.engine.recovery import take_up
 from lightmeter.engine.run_state import Standing
 from lightmeter.engine.sender import Sender

@@ -8,7 +8,7 @@ from lightmeter.client.classify import Verdict, judge_submission
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.accounting import Acked, Books
 from lightmeter.engine.poller import Collector
-from lightmeter.engine.reconciliation import as_sent
+from lightmeter.engine.reconciler import as_sent
 from lightmeter.engine.session import Session
 from lightmeter.journal.outcome import Received
 from lightmeter.journal.state import IN_DOUBT, Event, State

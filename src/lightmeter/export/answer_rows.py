@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from lightmeter.ask.question import Ask
 from lightmeter.ask.reading import Reading
-from lightmeter.engine.accounting import sent_name
-from lightmeter.engine.matching import outcome_of
 from lightmeter.export.answer_check import readings_of
+from lightmeter.export.asset_matching import outcome_of, sent_name
 from lightmeter.facts.descriptions import Description
 from lightmeter.facts.lenient_decode import parse_answer
 from lightmeter.journal.compression import unpack

@@ -125,7 +125,7 @@ def spend(job: Job, clock: Clock) -> None:
 
 def manifest(job: Job, clock: Clock) -> None:
     """The toolkit from a manifest on disk to the tables, with the peak of memory before and after the tables."""
-    from lightmeter.export.rebuild import export  # noqa: PLC0415 (as above)
+    from lightmeter.export.export_tables import export  # noqa: PLC0415 (as above)
 
     source = job.folder / "manifest.csv"
     with source.open("w", encoding="utf-8") as file:

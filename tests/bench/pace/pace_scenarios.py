@@ -15,7 +15,7 @@ from pace_peers import AIMD, Cubic, Gradient2, Vegas
 from pace_world import Bucket, Cap, Controller, Queue, Report, Service, Unlimited, Window, recent_rate, simulate
 
 from lightmeter.client.rate_limit import Pace, Ticket
-from lightmeter.client.rate_limit.interval import Spacing
+from lightmeter.client.rate_limit.pacer import Spacing
 
 __all__ = ["CONTROLLERS", "NO_BURST", "ORACLES", "SCENARIOS", "SEEDS", "Figures", "measure"]
 

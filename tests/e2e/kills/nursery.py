@@ -20,7 +20,7 @@ PRELOADED = (
     "lightmeter.cli.commands.resume",
     "lightmeter.cli.commands.status",
     "lightmeter.cli.commands.statement",
-    "lightmeter.export.rebuild",
+    "lightmeter.export.export_tables",
     "pyarrow.parquet",
     "aiohttp",
     "apsw",

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lightmeter.cli.options import json_option
-from lightmeter.cli.render import PLAIN_WIDTH, print_json
+from lightmeter.cli.terminal import PLAIN_WIDTH, print_json
 from lightmeter.client.client import Client
 from lightmeter.embedded_service import embedded_offers
 from lightmeter.models.response import BackendOffer

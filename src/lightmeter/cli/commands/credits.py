@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from lightmeter.cli.options import json_option
-from lightmeter.cli.render import print_json
+from lightmeter.cli.terminal import print_json
 from lightmeter.client.client import Client
 from lightmeter.errors import SettingsError, Unreachable
 from lightmeter.planning.preflight import PATIENCE, ask_balance, required_key

@@ -9,8 +9,8 @@ from typing import TypeVar
 import click
 
 from lightmeter.cli.options import json_option
-from lightmeter.cli.render import print_json
 from lightmeter.cli.serve_options import database_option
+from lightmeter.cli.terminal import print_json
 from lightmeter.clock import SystemClock
 from lightmeter.errors import UsageError
 from lightmeter.service.store import auth

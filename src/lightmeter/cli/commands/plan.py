@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from lightmeter.cli.options import analysis_options, given, json_option, pace_options, reading_options
-from lightmeter.cli.render import print_json, show_plan
-from lightmeter.cli.signals import drive
+from lightmeter.cli.progress_runner import drive
+from lightmeter.cli.terminal import print_json, show_plan
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.build import planning

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lightmeter.export.rebuild import export
+from lightmeter.export.export_tables import export
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.delta import write_delta
 from lightmeter.tables.remote_write import publish

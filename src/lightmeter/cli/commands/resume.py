@@ -10,7 +10,7 @@ import click
 from lightmeter.api.runs import resuming
 from lightmeter.cli.commands.run import accounted_for, finish
 from lightmeter.cli.options import accept_journal_option, given, json_option, pace_options
-from lightmeter.cli.signals import drive
+from lightmeter.cli.progress_runner import drive
 
 __all__ = ["command"]
 

@@ -22,8 +22,8 @@ from lightmeter.cli.options import (
     reading_options,
     spending_options,
 )
-from lightmeter.cli.render import print_json, show_plan, show_summary
-from lightmeter.cli.signals import drive
+from lightmeter.cli.progress_runner import drive
+from lightmeter.cli.terminal import print_json, show_plan, show_summary
 from lightmeter.engine.session import changed_options, holds_plan, holds_run_of
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from lightmeter.api.run_result import Tables
 from lightmeter.cli.options import json_option
-from lightmeter.cli.render import PLAIN_WIDTH, print_json
 from lightmeter.cli.table_format import lay_out
+from lightmeter.cli.terminal import PLAIN_WIDTH, print_json
 
 __all__ = ["command"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lightmeter.cli.options import json_option
-from lightmeter.cli.render import print_json
+from lightmeter.cli.terminal import print_json
 from lightmeter.money.statement import requests_frame, state_account
 
 __all__ = ["command"]

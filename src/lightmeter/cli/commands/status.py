@@ -8,7 +8,7 @@ import click
 
 from lightmeter.api.run_result import Run
 from lightmeter.cli.options import json_option
-from lightmeter.cli.render import print_json, show_summary
+from lightmeter.cli.terminal import print_json, show_summary
 
 __all__ = ["command"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lightmeter.client.rate_limit.interval import Ticket
+from lightmeter.client.rate_limit.pacer import Ticket
 
 __all__ = ["LEAST_NEAR", "CapTrials"]
 

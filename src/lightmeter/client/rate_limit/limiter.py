@@ -24,9 +24,9 @@ from typing import Final
 
 from lightmeter.client.rate_limit.backoff import Door
 from lightmeter.client.rate_limit.concurrency_probe import LEAST_NEAR, CapTrials
+from lightmeter.client.rate_limit.congestion import LatencyWatch
 from lightmeter.client.rate_limit.headers import Quota
-from lightmeter.client.rate_limit.interval import Spacing, Ticket
-from lightmeter.client.rate_limit.latency import LatencyWatch
+from lightmeter.client.rate_limit.pacer import Spacing, Ticket
 from lightmeter.client.rate_limit.rate_estimator import Ceiling
 from lightmeter.client.rate_limit.rate_search import first_rate
 

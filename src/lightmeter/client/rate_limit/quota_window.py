@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from lightmeter.client.rate_limit.interval import Ticket
+from lightmeter.client.rate_limit.pacer import Ticket
 
 __all__ = ["QuotaWindow"]
 

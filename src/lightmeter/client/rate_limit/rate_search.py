@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lightmeter.client.rate_limit.interval import Ticket
+from lightmeter.client.rate_limit.pacer import Ticket
 
 __all__ = ["RateSearch", "first_rate"]
 

@@ -16,6 +16,7 @@ from lightmeter.media.media_info import sniff
 from lightmeter.media.model_input import View
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
+from lightmeter.service.analysis.backpressure import MOST_WAITING, Busy, Gate, Place
 from lightmeter.service.analysis.coordinates import in_asset_pixels
 from lightmeter.service.analysis.fair_queue import FairRoom
 from lightmeter.service.analysis.inference_queue import Inference, Question
@@ -25,7 +26,6 @@ from lightmeter.service.backends.base import AnalysisOptions, Backend, Composing
 from lightmeter.service.ingest.decode import Darkroom, DecodingLimits, Pictures
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.ingest.payload import Film
-from lightmeter.service.jobs.backpressure import MOST_WAITING, Busy, Gate, Place
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store.credits import Tariff
 

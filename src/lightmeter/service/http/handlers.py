@@ -17,9 +17,9 @@ from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import ACCESS_DENIED, REQUEST_FAILED, not_found
+from lightmeter.service.analysis.backpressure import Busy
 from lightmeter.service.http.parameters import BadRequest, named, read_uploads, validate
 from lightmeter.service.http.request_ids import random_hex
-from lightmeter.service.jobs.backpressure import Busy
 from lightmeter.service.jobs.local_queue import Queue
 from lightmeter.service.jobs.runner import Runner, Running, Terms, kinds_of
 from lightmeter.service.store import auth, requests

@@ -15,8 +15,8 @@ from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, 
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import FEATURES, REQUEST_FAILED
 from lightmeter.service.analysis.analyzer import Desk, Order, Worker
+from lightmeter.service.analysis.backpressure import Busy, Place
 from lightmeter.service.backends.availability import Offering
-from lightmeter.service.jobs.backpressure import Busy, Place
 from lightmeter.service.jobs.quarantine import Company
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import requests

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from lightmeter.widgets.view.colour import DISTANCES_SQL, oklab
+from lightmeter.widgets.view.color_distance import DISTANCES_SQL, oklab
 
 __all__ = [
     "COLORS_OF",

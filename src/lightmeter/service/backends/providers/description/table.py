@@ -16,7 +16,7 @@ from lightmeter.service.backends.providers.provider import Provider
 
 __all__ = ["COMPATIBLE", "PROVIDERS"]
 
-_PACKAGE: Final = "lightmeter.service.backends.providers"
+_PACKAGE: Final = "lightmeter.service.backends.providers.description"
 
 COMPATIBLE: Final = f"{_PACKAGE}.openai_compatible:OpenAICompatible"
 """Adapter of every endpoint that speaks OpenAI's chat completions: vLLM, llama.cpp, LM Studio, OpenRouter, …"""

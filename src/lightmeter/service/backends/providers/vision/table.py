@@ -10,7 +10,7 @@ from lightmeter.service.backends.providers.provider import Provider
 
 __all__ = ["VISION_PROVIDERS"]
 
-_PACKAGE: Final = "lightmeter.service.backends.providers"
+_PACKAGE: Final = "lightmeter.service.backends.providers.vision"
 
 _ROWS: Final = (
     Provider(

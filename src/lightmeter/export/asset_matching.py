@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.facts.assets import listed_assets
@@ -16,7 +17,7 @@ from lightmeter.facts.json_object import read_object
 from lightmeter.journal.outcome import Outcome, Placed
 from lightmeter.manifest.canonical_url import canonical_url
 
-__all__ = ["NO_ASSET", "REQUEST_FAILED", "UNMATCHED", "match_assets", "outcome_of"]
+__all__ = ["NO_ASSET", "REQUEST_FAILED", "UNMATCHED", "match_assets", "outcome_of", "sent_name"]
 
 NO_ASSET: Final = "no_asset"
 """Reason of a row whose answer holds no asset that could be its own."""
@@ -24,6 +25,11 @@ UNMATCHED: Final = "unmatched"
 """Reason of a row whose asset cannot be told from others in the answer."""
 REQUEST_FAILED: Final = "request_failed"
 """Reason of the rows of a request that the service took and could not do."""
+
+
+def sent_name(url: str, path: str | None) -> str:
+    """What a service is expected to call this asset: its URL, or its file's name."""
+    return url if path is None else Path(path).name
 
 
 def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[int | None]:

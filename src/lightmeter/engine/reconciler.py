@@ -10,11 +10,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from lightmeter.engine.accounting import Books, Sent, sent_name
+from lightmeter.engine.accounting import Books, Sent
 from lightmeter.engine.run_state import Standing
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.errors import AccessDenied, LightmeterError, MediaTooLarge, OutcomeUnknown, Unreachable, UsageError
+from lightmeter.export.asset_matching import sent_name
 from lightmeter.journal.balance_proofs import (
     Reading,
     Ruling,

@@ -9,7 +9,7 @@ from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 from lightmeter.api.background_generator import cancel_all_work
-from lightmeter.cli.render import Watch
+from lightmeter.cli.terminal import Watch
 from lightmeter.errors import Interrupted
 from lightmeter.planning.progress import Progress
 
