@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.ask.question import MOST_ERROR_CHARS, ask_of
-from lightmeter.ask.reading import read_answer
+from lightmeter.ask.answer_parser import read_answer
 from lightmeter.tables.answer_schema import arrow_type
 
 ASK = ask_of(QUESTION)

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pricing"))  # tests are no p
 
 from account import KINDS, make_world
 
-from lightmeter.pricing.reconciliation import Proven, reconcile
+from lightmeter.pricing.charge_inference import Proven, reconcile
 
 CASES = 112_000
 """Over all kinds together."""

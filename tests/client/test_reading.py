@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from lightmeter.client.decode import read_answer, text_of
-from lightmeter.facts.json_object import read_object
+from lightmeter.facts.lenient_json import read_object
 
 
 def typed(data):

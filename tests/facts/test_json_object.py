@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.facts.json_object import loads, read_object, strict_object
+from lightmeter.facts.lenient_json import loads, read_object, strict_object
 
 ODD = {
     "NaN": (b'{"score": NaN, "credits_paid": 2}', None),

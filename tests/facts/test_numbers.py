@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.facts.clean import whole_number
+from lightmeter.facts.coerce import whole_number
 from lightmeter.facts.columns import COLUMNS, FACTS
 from lightmeter.facts.fast_decode import decode
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lightmeter.facts import flatten
 from lightmeter.facts.fast_decode import decode, decode_entries
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.facts.json_object import loads
+from lightmeter.facts.lenient_json import loads
 from lightmeter.tables.arrow_decode import tables_of
 from lightmeter.tables.gc_control import collector_paused
 

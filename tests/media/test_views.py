@@ -12,7 +12,7 @@ from PIL import Image
 
 from lightmeter.errors import BrokenMedia, MediaTooLarge
 from lightmeter.media.image import load_rgb, load_views
-from lightmeter.media.model_input import Square, Stretched, Whole, cut, view_of
+from lightmeter.media.model_views import Square, Stretched, Whole, cut, view_of
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_png
 
 VIEWS = (Whole(1024), Whole(20), Square(32), Square(32, 0.5), Stretched(24))

@@ -7,7 +7,7 @@ from random import Random
 
 from lightmeter.pricing.balance_chain import Answered, Prices, Uncertain
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.reconciliation import Proven, Reconciliation, Trust, Window
+from lightmeter.pricing.charge_inference import Proven, Reconciliation, Trust, Window
 
 KINDS = (
     "one at a time",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lightmeter.pricing.balance_chain import Answered, Uncertain
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.packing import Item, most_filled, possibilities
-from lightmeter.pricing.reconciliation import Proven, Trust, Window, reconcile
+from lightmeter.pricing.subset_sum import Item, most_filled, possibilities
+from lightmeter.pricing.charge_inference import Proven, Trust, Window, reconcile
 
 ALONE = Trust(sole_spender=True, chained=True)
 SHARED = Trust(chained=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.html import seconds, share
+from lightmeter.html_fragments import seconds, share
 from lightmeter.money.statement import Statement
 from lightmeter.pricing.estimate import CreditRange
 from lightmeter.report import queries

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lightmeter.service.jobs.quarantine import Company
+from lightmeter.service.jobs.shared_lock import Company
 
 
 class Visits(RuleBasedStateMachine):

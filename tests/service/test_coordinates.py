@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightmeter.media.model_input import Placement, Square, Stretched, Whole, placement_of
+from lightmeter.media.model_views import Placement, Square, Stretched, Whole, placement_of
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Brand, Entries, Face, Text
 from lightmeter.pricing.rates import Rounding, default_rates

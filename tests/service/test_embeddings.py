@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lightmeter.models.response import Embedding, Entries
 from lightmeter.models.vocabulary import FEATURES
-from lightmeter.service.ingest.video_summary import sum_up
+from lightmeter.service.analysis.frame_summary import sum_up
 
 BOTH = {"backends": ("chroma", "palette")}
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.models.response import Brand, Color, Description, Embedding, Entries, Face, Nsfw, Tag, Text
-from lightmeter.service.ingest.video_summary import MOST_COLORS, sum_up
+from lightmeter.service.analysis.frame_summary import MOST_COLORS, sum_up
 
 scores = st.floats(0, 1)
 sources = st.sampled_from(["a", "b"])

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from lightmeter.tables import TABLES, Dataset, schema
-from lightmeter.tables.views import CATALOG, VIEWS, views_sql, write_catalog
+from lightmeter.tables.duckdb_catalog import CATALOG, VIEWS, views_sql, write_catalog
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.facts.buffers import KEY_KINDS
-from lightmeter.facts.clean import cleaned
+from lightmeter.facts.coerce import cleaned
 from lightmeter.facts.columns import COLUMNS, CSS_NAME, FACTS
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.facts.lenient_decode import Corner

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.html import is_hex
+from lightmeter.html_fragments import is_hex
 from lightmeter.widgets.view.color_distance import DISTANCES_SQL, distance, oklab
 
 HEX = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")

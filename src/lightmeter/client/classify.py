@@ -41,7 +41,7 @@ from typing import Any, Final
 
 from lightmeter.client.decode import read_answer, request_id_of, text_of
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.facts.json_object import read_object
+from lightmeter.facts.lenient_json import read_object
 from lightmeter.models.response import Answer
 from lightmeter.models.vocabulary import (
     ACCESS_DENIED,

@@ -34,7 +34,7 @@ from lightmeter.errors import (
     Unreachable,
     UsageError,
 )
-from lightmeter.facts.json_object import read_object
+from lightmeter.facts.lenient_json import read_object
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Answer, BackendOffer, Backends, Credits
 

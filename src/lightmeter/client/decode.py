@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
-from lightmeter.facts.json_object import read_object
+from lightmeter.facts.lenient_json import read_object
 from lightmeter.models.response import Answer
 
 __all__ = ["read_answer", "request_id_of", "text_of"]

@@ -21,7 +21,7 @@ from lightmeter.client.base_url import normal_base_url
 from lightmeter.client.connection_pool import Exchange, Line, Timeouts
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
-from lightmeter.facts.json_object import strict_object
+from lightmeter.facts.lenient_json import strict_object
 from lightmeter.models.vocabulary import AUTH_HEADER, MAX_QUERY_CHARS
 
 __all__ = ["ENVIRONMENT", "MAX_ANSWER_BYTES", "RawAnswer", "Timeouts", "Transport", "normal_base_url"]

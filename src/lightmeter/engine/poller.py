@@ -18,7 +18,7 @@ from lightmeter.engine.accounting import Acked, Books
 from lightmeter.engine.run_state import Standing
 from lightmeter.engine.session import Session
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
-from lightmeter.facts.json_object import strict_object
+from lightmeter.facts.lenient_json import strict_object
 from lightmeter.journal.outcome import Received
 from lightmeter.journal.state import Event
 from lightmeter.models.vocabulary import VIDEO_SUFFIXES

@@ -33,7 +33,7 @@ from lightmeter.journal.state import HOLDING, IN_DOUBT, Event, State
 from lightmeter.journal.store import reading
 from lightmeter.journal.submissions import Submitted, submissions_in
 from lightmeter.money.balance_verdicts import prove, unprovable
-from lightmeter.money.journal_rollback import balance_gap, look_at_gap
+from lightmeter.money.stale_journal import balance_gap, look_at_gap
 
 __all__ = ["Reconciler", "as_sent"]
 

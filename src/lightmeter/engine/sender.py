@@ -22,7 +22,7 @@ from lightmeter.errors import (
     Unreachable,
     UsageError,
 )
-from lightmeter.facts.json_object import strict_object
+from lightmeter.facts.lenient_json import strict_object
 from lightmeter.journal.items import Pending, Retry
 from lightmeter.journal.outcome import Received, Refusal
 from lightmeter.journal.state import Event

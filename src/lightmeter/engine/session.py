@@ -20,7 +20,7 @@ from lightmeter.journal.header import Header, fresh_run_id, read_header
 from lightmeter.journal.items import count_by_status
 from lightmeter.journal.store import Journal, reading
 from lightmeter.manifest.readers import ManifestSource, digest_of
-from lightmeter.money.journal_rollback import Check, watermarked
+from lightmeter.money.stale_journal import Check, watermarked
 from lightmeter.money.key_budget import KeyBudget, key_budget
 from lightmeter.options import ASKED, READ, Options
 from lightmeter.planning.output_folder import prepare_folder

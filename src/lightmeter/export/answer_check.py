@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightmeter.ask.question import MOST_ERROR_CHARS, Ask
-from lightmeter.ask.reading import Reading, read_answer
+from lightmeter.ask.answer_parser import Reading, read_answer
 from lightmeter.facts.descriptions import Description, descriptions_of
 from lightmeter.facts.lenient_decode import parse_answer
 from lightmeter.journal.answer_retries import RetryRow, first_answers

@@ -16,7 +16,7 @@ import apsw
 import pyarrow as pa
 
 from lightmeter.ask.question import Ask
-from lightmeter.ask.reading import Reading
+from lightmeter.ask.answer_parser import Reading
 from lightmeter.export.answer_check import readings_of
 from lightmeter.export.asset_matching import outcome_of, sent_name
 from lightmeter.facts.descriptions import Description

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.facts.assets import listed_assets
-from lightmeter.facts.json_object import read_object
+from lightmeter.facts.lenient_json import read_object
 from lightmeter.journal.outcome import Outcome, Placed
 from lightmeter.manifest.canonical_url import canonical_url
 

@@ -25,7 +25,7 @@ from lightmeter.tables.delta import write_delta
 from lightmeter.tables.gc_control import collector_paused
 from lightmeter.tables.records import Recorder
 from lightmeter.tables.schema import ALL_TABLES, OPTIONAL_TABLES, TABLES, schema
-from lightmeter.tables.views import write_catalog
+from lightmeter.tables.duckdb_catalog import write_catalog
 from lightmeter.tables.writer import Loader
 from lightmeter.tempdirs import Scratch
 

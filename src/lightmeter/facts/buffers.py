@@ -8,11 +8,11 @@ from struct import pack
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.facts.bulk import lists_of
-from lightmeter.facts.clean import cleaned
+from lightmeter.facts.coerce import cleaned
 from lightmeter.facts.columns import COLUMNS
 from lightmeter.facts.extract import TOLD_ELSEWHERE, extract
 from lightmeter.facts.fast_decode import KEYED, WHOLE
-from lightmeter.facts.json_object import loads
+from lightmeter.facts.lenient_json import loads
 from lightmeter.facts.lenient_decode import entries as entries_of
 from lightmeter.facts.packed import Pieces, column_of
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from lightmeter.facts.json_object import read_object
+from lightmeter.facts.lenient_json import read_object
 
 __all__ = ["MOST_SINGLE", "Corner", "Found", "corners", "entries", "json_text", "number", "parse_answer"]
 

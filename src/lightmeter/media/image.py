@@ -19,7 +19,7 @@ from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError, _imaging, fea
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
 from lightmeter.media.media_info import IMAGE_FORMATS, ImageFacts, sniff
-from lightmeter.media.model_input import View, cut
+from lightmeter.media.model_views import View, cut
 
 __all__ = [
     "MAX_PIXELS",

@@ -16,7 +16,7 @@ from lightmeter.journal.balance_proofs import Reading, Ruling, Seen
 from lightmeter.journal.state import Event, State
 from lightmeter.pricing.balance_chain import Answered, Uncertain
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.reconciliation import Proven, Reconciliation, Trust, Window, reconcile
+from lightmeter.pricing.charge_inference import Proven, Reconciliation, Trust, Window, reconcile
 
 __all__ = ["prove", "unprovable", "window_of"]
 

@@ -30,7 +30,7 @@ from lightmeter.pricing.balance_chain import Answered, Uncertain
 from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range, with_retries
 from lightmeter.pricing.price_learner import Drift
 from lightmeter.pricing.rates import Rounding
-from lightmeter.pricing.reconciliation import Reconciliation, Trust, Window, reconcile
+from lightmeter.pricing.charge_inference import Reconciliation, Trust, Window, reconcile
 from lightmeter.tables.to_pandas import frame_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lightmeter.cache.reuse import reuse_answers
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
-from lightmeter.html import esc
+from lightmeter.html_fragments import esc
 from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.header import fresh_run_id

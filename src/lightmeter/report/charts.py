@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from lightmeter.html import seconds
+from lightmeter.html_fragments import seconds
 from lightmeter.money.statement import Statement
 from lightmeter.report.model import BINS, REVIEW_FROM, Severities, Tag, Tempo
 from lightmeter.report.svg import ACCENT, AMBER, INK, LINE, PALE, RED, SOFT, Canvas, Chart, draw, plain

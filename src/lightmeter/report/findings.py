@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightmeter.html import data_uri, seconds, share
+from lightmeter.html_fragments import data_uri, seconds, share
 from lightmeter.report.charts import severity_chart, tag_chart
 from lightmeter.report.markup import bar, esc, linked, strip, swatch, table
 from lightmeter.report.model import REVIEW_FROM, Agreement, Facts, Item, Palette

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from lightmeter import html
-from lightmeter.html import colors_only, figure_of, is_hex, is_number, share, visible
+from lightmeter import html_fragments
+from lightmeter.html_fragments import colors_only, figure_of, is_hex, is_number, share, visible
 from lightmeter.media.oklab import ENCODED_KNEE
 
 __all__ = [
@@ -40,14 +40,14 @@ class Figure(str):
 
 
 def esc(value: Any) -> str:
-    """As `lightmeter.html.esc`, no longer than a report can show."""
+    """As `lightmeter.html_fragments.esc`, no longer than a report can show."""
     text = str(value)
-    return html.esc(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…")
+    return html_fragments.esc(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "") -> str:
     """A table; columns of numbers stand right, None is a dash, `Html` is taken as it is."""
-    return html.table(head, rows, _cell, caption=caption, number=lambda value: is_number(value) or _is_figure(value))
+    return html_fragments.table(head, rows, _cell, caption=caption, number=lambda value: is_number(value) or _is_figure(value))
 
 
 def _is_figure(value: Any) -> bool:
@@ -74,7 +74,7 @@ def linked(url: str, text: str | None = None) -> Html:
     shown = esc(url if text is None else text)
     if not _ADDRESS.match(url):
         return Html(shown)
-    return Html(f'<a href="{html.esc(visible(url, ""))}" rel="noreferrer noopener nofollow">{shown}</a>')
+    return Html(f'<a href="{html_fragments.esc(visible(url, ""))}" rel="noreferrer noopener nofollow">{shown}</a>')
 
 
 def swatch(color: str) -> str:

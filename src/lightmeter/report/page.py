@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lightmeter.html import seconds
+from lightmeter.html_fragments import seconds
 from lightmeter.report.findings import (
     backend_section,
     color_section,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lightmeter.html import seconds, share
+from lightmeter.html_fragments import seconds, share
 from lightmeter.journal.items import STATUSES
 from lightmeter.money.statement import Statement
 from lightmeter.report.charts import credit_chart, tempo_chart

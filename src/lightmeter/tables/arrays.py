@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as kinds
 
-from lightmeter.facts.clean import flag, whole_number
+from lightmeter.facts.coerce import flag, whole_number
 from lightmeter.facts.lenient_decode import number
 
 __all__ = ["array_of"]

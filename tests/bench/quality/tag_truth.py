@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from quality_data import Picture, labelled, open_rgb
 
-from lightmeter.media.model_input import view_of
+from lightmeter.media.model_views import view_of
 from lightmeter.service.backends.imagenet.efficientnet_lite import INPUT, POOLED, PROBABILITIES
 from lightmeter.service.backends.imagenet.scene_words import is_grey
 from lightmeter.service.backends.imagenet.scores import TagTable

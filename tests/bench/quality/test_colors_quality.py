@@ -16,7 +16,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 from face_pictures import labelled, report
 
-from lightmeter.media.model_input import Whole, view_of
+from lightmeter.media.model_views import Whole, view_of
 from lightmeter.media.oklab import srgb_to_linear
 from lightmeter.service.backends.local.palette import dominant_colors
 

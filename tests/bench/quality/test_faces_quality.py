@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from face_pictures import labelled, report
 
-from lightmeter.media.model_input import Whole, view_of
+from lightmeter.media.model_views import Whole, view_of
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.centerface import FACE_SIDE, CenterFace
 

@@ -30,7 +30,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from lightmeter.media.image import load_views
-from lightmeter.media.model_input import Whole
+from lightmeter.media.model_views import Whole
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.brand_names import brand_key
 from lightmeter.service.backends.local.logos import Logos

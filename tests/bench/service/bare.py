@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lightmeter.media.image import load_rgb, load_views
-from lightmeter.media.model_input import view_of
+from lightmeter.media.model_views import view_of
 from lightmeter.service.backends.base import MOST_SIDE, AnalysisOptions
 from lightmeter.service.backends.imagenet.tagger import INPUT, ImageNet
 from lightmeter.service.ingest.allocator import keep_small_blocks

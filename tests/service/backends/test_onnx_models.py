@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.model_input import view_of
+from lightmeter.media.model_views import view_of
 from lightmeter.service.backends.base import Backend, traits_of
 
 COLOURS = ["red", "green", "blue"]

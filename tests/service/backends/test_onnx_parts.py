@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lightmeter.media.model_input import Whole, centre_crop, letterbox, stretch, view_of
+from lightmeter.media.model_views import Whole, centre_crop, letterbox, stretch, view_of
 from lightmeter.service.backends.onnx_models.boxes import (
     corners,
     intersection_over_union,

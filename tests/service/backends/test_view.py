@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightmeter.media.model_input import view_of
+from lightmeter.media.model_views import view_of
 from lightmeter.service.backends.base import traits_of
 from lightmeter.service.backends.catalog import read_catalog
 from lightmeter.service.backends.registry import BUILTIN

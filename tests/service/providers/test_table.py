@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.backends.providers.description.descriptions import DescriptionProvider
-from lightmeter.service.backends.providers.description.prices import Tokens, usd
+from lightmeter.service.backends.providers.description.token_prices import Tokens, usd
 from lightmeter.service.backends.providers.description.table import COMPATIBLE, PROVIDERS
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
@@ -92,7 +92,7 @@ loaded = [name for name in ("openai", "anthropic", "httpx2", "genai_prices") if 
 asked = []
 sys.addaudithook(lambda event, _: asked.append(event) if event.startswith(("socket.", "urllib.")) else None)
 import threading
-from lightmeter.service.backends.providers.description.prices import Tokens, load_prices, usd
+from lightmeter.service.backends.providers.description.token_prices import Tokens, load_prices, usd
 load_prices()
 found = usd("https://api.openai.com/v1", "gpt-6-luna", Tokens(1000, 100))
 print(json.dumps([loaded, asked, str(found), threading.active_count()]))

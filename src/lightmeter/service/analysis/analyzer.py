@@ -13,7 +13,7 @@ import orjson
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
 from lightmeter.media.media_info import sniff
-from lightmeter.media.model_input import View
+from lightmeter.media.model_views import View
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.service.analysis.backpressure import MOST_WAITING, Busy, Gate, Place

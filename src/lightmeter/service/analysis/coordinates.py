@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from lightmeter.media.model_input import Placement, View, placement_of
+from lightmeter.media.model_views import Placement, View, placement_of
 from lightmeter.models.response import Entries, Wire
 from lightmeter.service.ingest.decode import Pictures
 

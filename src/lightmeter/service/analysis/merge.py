@@ -12,7 +12,7 @@ from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.service.analysis.result_cache import Shape
 from lightmeter.service.backends.base import AnalysisOptions, ComposingBackend
 from lightmeter.service.ingest.decode import Pictures
-from lightmeter.service.ingest.video_summary import sum_up
+from lightmeter.service.analysis.frame_summary import sum_up
 
 __all__ = ["Seen", "as_json", "composed", "joined", "merged", "only", "shape_of"]
 

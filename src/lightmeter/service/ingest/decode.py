@@ -25,7 +25,7 @@ from lightmeter.cpu_count import cores
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
 from lightmeter.media.image import load_views, read_facts
 from lightmeter.media.media_info import ImageFacts, MediaKind, VideoFacts, sniff
-from lightmeter.media.model_input import View, view_of
+from lightmeter.media.model_views import View, view_of
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, Frame, iter_video, probe_video
 from lightmeter.service.backends.base import MOST_SIDE

@@ -17,7 +17,7 @@ from lightmeter.models.vocabulary import FEATURES, REQUEST_FAILED
 from lightmeter.service.analysis.analyzer import Desk, Order, Worker
 from lightmeter.service.analysis.backpressure import Busy, Place
 from lightmeter.service.backends.availability import Offering
-from lightmeter.service.jobs.quarantine import Company
+from lightmeter.service.jobs.shared_lock import Company
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import requests
 from lightmeter.service.store.credits import Tariff

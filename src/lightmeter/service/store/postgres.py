@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.completions import Job, Outcome, deliver
+from lightmeter.service.store.db_calls import Job, Outcome, deliver
 from lightmeter.service.store.database import Connection, StoreError, to_postgres, to_postgres_tables
 from lightmeter.service.store.schema import SCHEMA, VERSION, steps_from
 

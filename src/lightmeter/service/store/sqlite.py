@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.completions import Job, Outcome, deliver
+from lightmeter.service.store.db_calls import Job, Outcome, deliver
 from lightmeter.service.store.database import Connection, StoreError, sqlite_path, to_sqlite
 from lightmeter.service.store.schema import SCHEMA, VERSION, steps_from
 

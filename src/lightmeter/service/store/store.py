@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.completions import Job
+from lightmeter.service.store.db_calls import Job
 from lightmeter.service.store.database import Connection, is_postgres
 from lightmeter.service.store.sqlite import Busy, SqliteDatabase
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from lightmeter.html import esc, seconds
+from lightmeter.html_fragments import esc, seconds
 from lightmeter.report.thumbnails import Picture
 from lightmeter.widgets.view.gallery import PAGE_ROWS, Card, Filters, pages
 from lightmeter.widgets.view.markup import figure, gauge, message, status_mark, strip, table

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import cbrt
 from typing import Final
 
-from lightmeter.html import is_hex
+from lightmeter.html_fragments import is_hex
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS
 
 __all__ = ["DISTANCES_SQL", "distance", "oklab"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from lightmeter import html
-from lightmeter.html import colors_only, data_uri, esc, figure_of, is_hex, is_number
+from lightmeter import html_fragments
+from lightmeter.html_fragments import colors_only, data_uri, esc, figure_of, is_hex, is_number
 
 __all__ = ["STYLE", "figure", "gauge", "message", "status_mark", "strip", "table"]
 
@@ -86,7 +86,7 @@ def message(text: str, mood: str = "", hint: str = "") -> str:
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table; columns of numbers stand right, None is a dash, a colour has a dot of it."""
-    return html.table(head, rows, _cell, caption=caption, css="lm-")
+    return html_fragments.table(head, rows, _cell, caption=caption, css="lm-")
 
 
 def _cell(value: Any, _: str, right: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from lightmeter.api.run_result import Summary
 from lightmeter.errors import Interrupted, LightmeterError
-from lightmeter.html import esc, seconds
+from lightmeter.html_fragments import esc, seconds
 from lightmeter.planning.plan import Plan, Reason
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange, FrameRange

@@ -15,7 +15,7 @@ from onnxruntime import InferenceSession
 
 from lightmeter.cpu_count import cores
 from lightmeter.errors import BackendError
-from lightmeter.media.model_input import Square, view_of
+from lightmeter.media.model_views import Square, view_of
 from lightmeter.models.response import Embedding, Entries, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.disk_cache import kept

@@ -34,7 +34,7 @@ from PIL import Image
 
 from lightmeter.cpu_count import cores
 from lightmeter.errors import BackendError
-from lightmeter.media.model_input import Whole, view_of
+from lightmeter.media.model_views import Whole, view_of
 from lightmeter.models.response import Entries, Face, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.local.face_attributes import FaceAttributes

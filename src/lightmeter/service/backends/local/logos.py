@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lightmeter.cpu_count import cores
 from lightmeter.errors import BackendError, MediaError
 from lightmeter.media.image import load_rgb
-from lightmeter.media.model_input import Whole, view_of
+from lightmeter.media.model_views import Whole, view_of
 from lightmeter.models.response import Brand, Entries
 from lightmeter.service.backends.base import MOST_SIDE, RGB, AnalysisOptions, BackendTraits
 

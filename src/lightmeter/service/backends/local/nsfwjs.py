@@ -39,7 +39,7 @@ from onnxruntime import InferenceSession
 
 from lightmeter.cpu_count import cores
 from lightmeter.errors import BackendError
-from lightmeter.media.model_input import Stretched, view_of
+from lightmeter.media.model_views import Stretched, view_of
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session

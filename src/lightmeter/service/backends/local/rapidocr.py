@@ -20,7 +20,7 @@ import numpy as np
 
 from lightmeter.cpu_count import cores
 from lightmeter.errors import BackendError
-from lightmeter.media.model_input import Whole, view_of
+from lightmeter.media.model_views import Whole, view_of
 from lightmeter.models.response import Brand, Entries, Text
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.local.brand_names import BrandNames

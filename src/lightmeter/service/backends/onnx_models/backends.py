@@ -11,7 +11,7 @@ import numpy as np
 
 from lightmeter.cpu_count import cores
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.model_input import Fitted
+from lightmeter.media.model_views import Fitted
 from lightmeter.models.response import Embedding, Entries, Nsfw, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, BackendTraits
 from lightmeter.service.backends.onnx_models.boxes import Floats, non_maximum_suppression, on_picture

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.media.model_input import Fitted
+from lightmeter.media.model_views import Fitted
 
 __all__ = ["Floats", "corners", "intersection_over_union", "non_maximum_suppression", "on_picture"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.errors import SettingsError
-from lightmeter.media.model_input import (
+from lightmeter.media.model_views import (
     Fitted,
     Square,
     Stretched,

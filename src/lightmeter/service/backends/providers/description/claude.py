@@ -23,8 +23,8 @@ from lightmeter.service.backends.providers.description.failures import (
     provider_message,
     scrubbed,
 )
-from lightmeter.service.backends.providers.description.http import timeouts
-from lightmeter.service.backends.providers.description.prices import Tokens
+from lightmeter.service.backends.providers.description.http_client import timeouts
+from lightmeter.service.backends.providers.description.token_prices import Tokens
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 __all__ = ["Claude"]

@@ -15,12 +15,12 @@ import orjson
 
 from lightmeter.errors import SettingsError
 from lightmeter.media.image import encode_jpeg
-from lightmeter.media.model_input import Whole, view_of
+from lightmeter.media.model_views import Whole, view_of
 from lightmeter.models.response import Description, Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.providers.description.failures import CallFailed, FailureKind
-from lightmeter.service.backends.providers.description.http import open_client, read_json, secrets_of, translated_errors
-from lightmeter.service.backends.providers.description.prices import Tokens, load_prices, usd
+from lightmeter.service.backends.providers.description.http_client import open_client, read_json, secrets_of, translated_errors
+from lightmeter.service.backends.providers.description.token_prices import Tokens, load_prices, usd
 from lightmeter.service.backends.providers.description.prompts import prompt_for
 from lightmeter.service.backends.providers.description.retry import Retries
 from lightmeter.service.backends.providers.provider import ProviderSettings, Usage

@@ -29,7 +29,7 @@ from lightmeter.pricing.balance_chain import (
     turned,
 )
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.packing import MOST_WORK_BITS, Item, Possible, most_filled, possibilities
+from lightmeter.pricing.subset_sum import MOST_WORK_BITS, Item, Possible, most_filled, possibilities
 
 __all__ = ["Gap", "Proven", "Reconciliation", "Trust", "Verdict", "Window", "reconcile"]
 
