@@ -30,8 +30,8 @@ from prefect.cache_policies import NO_CACHE
 
 import lightmeter as lm
 from lightmeter.api.run_result import Run
-from lightmeter.api.runs import begin, begin_plan, resuming
-from lightmeter.export.export_tables import export
+from lightmeter.api.runs import prepare_run, prepare_run_from_plan, stream_resume
+from lightmeter.export.export_tables import export_tables
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.planning.progress import Progress
 
@@ -48,9 +48,9 @@ async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
     if is_plan_file(manifest):
         if options:
             raise lm.errors.UsageError("A plan file says everything: give no options beside it.")
-        summary = await begin_plan(manifest, out)
+        summary = await prepare_run_from_plan(manifest, out)
     else:
-        summary = await begin(manifest, out, **options)
+        summary = await prepare_run(manifest, out, **options)
     get_run_logger().info("%s rows: %s", summary.rows, summary.counts)
     return summary.rows
 
@@ -58,7 +58,7 @@ async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=10, task_run_name="rows {first} to {last}")
 async def analyze_rows(out: str, first: int, last: int) -> dict[str, int]:
     """Analyse one shard of rows; returns the rows of the whole run by status."""
-    async for step in resuming(out, rows=(first, last), tables=False):
+    async for step in stream_resume(out, rows=(first, last), tables=False):
         if isinstance(step, Run):
             if step.stopped_by is not None:
                 get_run_logger().warning("%s %s", step.stopped_by, step.stopped_by.hint)
@@ -70,7 +70,7 @@ async def analyze_rows(out: str, first: int, last: int) -> dict[str, int]:
 @task(cache_policy=NO_CACHE)
 def write_tables(out: str) -> dict[str, int]:
     """Write the Parquet tables from the journal; returns rows by table."""
-    return export(Path(out))
+    return export_tables(Path(out))
 
 
 @flow(name="analyze", flow_run_name="analyze {manifest}", log_prints=True)

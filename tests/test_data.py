@@ -11,7 +11,7 @@ import pytest
 
 from lightmeter.manifest import ManifestReader
 from lightmeter.media.fingerprint import hamming, perceptual_hash, sha256_hex
-from lightmeter.media.image import load_rgb, read_facts
+from lightmeter.media.image import load_rgb, read_image_info
 from lightmeter.media.video import probe_video
 
 DATA = Path(__file__).parents[1] / "data"
@@ -74,7 +74,7 @@ def test_data_stays_small():
 def test_photograph_opens_and_is_bounded(path):
     """Each photograph is a JPEG that decodes whole, at most 1024 pixels wide and high."""
     content = (DATA / path).read_bytes()
-    facts = read_facts(content)
+    facts = read_image_info(content)
     assert facts.format == "jpeg"
     assert max(facts.width, facts.height) <= MAX_IMAGE_SIDE
     assert load_rgb(content).shape == (facts.height, facts.width, 3)

@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-__all__ = ["fsync_folder", "replacing", "write_bytes", "write_text"]
+__all__ = ["atomic_replace", "fsync_folder", "write_bytes", "write_text"]
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
+def atomic_replace(target: Path) -> Iterator[Path]:
     """Yield a temporary neighbour of `target`; when the block ends well, it becomes `target`.
 
     The neighbour's name starts with a dot and does not end in the target's suffix, so that a reader who
@@ -36,7 +36,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
 def write_bytes(target: Path, content: bytes) -> None:
     """Write `content` to `target`, whole or not at all."""
-    with replacing(target) as temporary:
+    with atomic_replace(target) as temporary:
         temporary.write_bytes(content)
 
 

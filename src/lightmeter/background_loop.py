@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-__all__ = ["Portal", "sync"]
+__all__ = ["BackgroundLoop", "sync"]
 
 T = TypeVar("T")
 
 
-class Portal:
+class BackgroundLoop:
     """An event loop in a daemon thread of its own.
 
     Used for `sync`, and for anything that must go on while the caller's own loop is busy.
@@ -62,7 +62,7 @@ class Portal:
         self._thread.join(timeout=10)
 
 
-_portal: Portal | None = None
+_portal: BackgroundLoop | None = None
 _guard = threading.Lock()
 
 
@@ -76,5 +76,5 @@ def sync(coroutine: Coroutine[Any, Any, T]) -> T:
     global _portal  # noqa: PLW0603 (one loop for the process, made when first needed)
     with _guard:
         if _portal is None:
-            _portal = Portal()
+            _portal = BackgroundLoop()
     return _portal.run(coroutine)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["cores"]
+__all__ = ["process_cpu_count"]
 
 
-def cores() -> int:
+def process_cpu_count() -> int:
     """Cores that this process may use: the calls at once that gain anything."""
     # Containers and schedulers narrow the affinity; cpu_count would still count the whole machine.
     affinity = getattr(os, "sched_getaffinity", None)

@@ -15,14 +15,14 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from lightmeter.background_loop import Portal
+from lightmeter.background_loop import BackgroundLoop
 from lightmeter.errors import SettingsError
 from lightmeter.models.response import BackendOffer
 from lightmeter.models.vocabulary import FEATURES
 from lightmeter.options import Options
 from lightmeter.settings import Settings
 
-__all__ = ["EMBEDDED_CREDITS", "Endpoint", "embedded_offers", "endpoint", "is_embedded"]
+__all__ = ["EMBEDDED_CREDITS", "Endpoint", "embedded_backends", "is_embedded", "open_endpoint"]
 
 EMBEDDED_CREDITS: Final = 1_000_000
 """Play money: the embedded service charges like any other, so that budgets can be tried out, but nobody pays."""
@@ -50,7 +50,7 @@ def is_embedded(options: Options, settings: Settings) -> bool:
     return (options.base_url or settings.base_url) is None
 
 
-def embedded_offers(settings: Settings) -> tuple[BackendOffer, ...]:
+def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
     """The back ends of the embedded service with their prices, the available ones first; loads no model.
 
     Raises:
@@ -66,13 +66,13 @@ def embedded_offers(settings: Settings) -> tuple[BackendOffer, ...]:
 def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
     """The back ends that answer a run with these options: no other model is loaded for it."""
     features = frozenset(options.features or FEATURES)
-    able = {offer.name: offer for offer in embedded_offers(settings) if offer.available}
+    able = {offer.name: offer for offer in embedded_backends(settings) if offer.available}
     named = options.backends or tuple(name for name, offer in able.items() if offer.default)
     return tuple(name for name in named if name in able and features.intersection(able[name].features))
 
 
 @asynccontextmanager
-async def endpoint(options: Options, settings: Settings, out: Path) -> AsyncIterator[Endpoint]:
+async def open_endpoint(options: Options, settings: Settings, out: Path) -> AsyncIterator[Endpoint]:
     """The service of a run: the one that was named, or the embedded one for as long as the block lasts.
 
     Raises:
@@ -94,7 +94,7 @@ async def endpoint(options: Options, settings: Settings, out: Path) -> AsyncIter
     config = ServiceConfig(
         database=database, backends=needed_backends(options, settings), accounts={}, allow_private=True
     )
-    portal = Portal("lightmeter-embedded-service")
+    portal = BackgroundLoop("lightmeter-embedded-service")
     try:
         key = await portal.call(open_account(database, ACCOUNT, EMBEDDED_CREDITS))
         running = await portal.call(start(config))

@@ -8,31 +8,42 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
-__all__ = ["colors_only", "data_uri", "esc", "figure_of", "is_hex", "is_number", "seconds", "share", "table", "visible"]
+__all__ = [
+    "data_uri",
+    "esc",
+    "format_duration",
+    "format_number",
+    "format_percent",
+    "is_hex_color",
+    "is_number",
+    "replace_control_chars",
+    "table",
+    "valid_colors",
+]
 
 _HEX: Final = re.compile(r"#[0-9a-fA-F]{6}")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 """What HTML cannot hold, and what turns the direction of all text after it."""
 
 
-def visible(value: Any, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
+def replace_control_chars(value: Any, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
     """A value as text without what HTML cannot hold."""
     return _CONTROL.sub(instead, str(value))
 
 
 def esc(value: Any) -> str:
     """A value as text that is nothing but text, also inside a quoted attribute."""
-    return escape(visible(value), quote=True)
+    return escape(replace_control_chars(value), quote=True)
 
 
-def is_hex(text: str) -> bool:
+def is_hex_color(text: str) -> bool:
     """Whether a text is a colour as `#rrggbb`, and nothing else."""
     return _HEX.fullmatch(text) is not None
 
 
-def colors_only(colors: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+def valid_colors(colors: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     """Of colours and their shares those that are written as `#rrggbb`; no share is below 0."""
-    return [(color, max(0.0, part)) for color, part in colors if is_hex(color)]
+    return [(color, max(0.0, part)) for color, part in colors if is_hex_color(color)]
 
 
 def is_number(value: Any) -> bool:
@@ -40,7 +51,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def figure_of(value: float) -> str:
+def format_number(value: float) -> str:
     """A number in as many digits as one reads: 0.0312, 2.67, 1,234."""
     if isinstance(value, int):
         return f"{value:,}"
@@ -49,7 +60,7 @@ def figure_of(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"  # noqa: PLR2004 (then no fraction counts)
 
 
-def share(part: float, whole: float) -> str:
+def format_percent(part: float, whole: float) -> str:
     """A part in per cent; what is not nothing is never 0 %, what is not all never 100 %."""
     if not whole or not part:
         return "0 %"
@@ -59,7 +70,7 @@ def share(part: float, whole: float) -> str:
     return f"{percent:.0f} %" if percent == 100 or 1 <= percent <= 99 else f"{percent:.1f} %"  # noqa: PLR2004 (ends of the scale)
 
 
-def seconds(value: float) -> str:
+def format_duration(value: float) -> str:
     """A length of time as a person says it: `30 ms`, `4.2 s`, `42 s`, `3 min`, `2.5 h`."""
     for limit, text in (
         (1, f"{1000 * value:.0f} ms"),

@@ -18,7 +18,7 @@ from pydantic import (
     field_validator,
 )
 
-from lightmeter.ask.question import Ask, ask_of
+from lightmeter.ask.question import Ask, coerce_ask
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.manifest.row_parser import ReadOptions
 from lightmeter.models.request import AnalyzeRequest
@@ -31,11 +31,11 @@ from lightmeter.models.vocabulary import (
     FEATURES,
     ROLES,
 )
-from lightmeter.pricing.rates import OwnPrices, own_prices
+from lightmeter.pricing.rates import OwnPrices, read_own_prices
 
-__all__ = ["ASKED", "DESCRIPTIONS", "READ", "Options", "PlanOptions", "make_options"]
+__all__ = ["DESCRIPTIONS", "READ_OPTIONS", "REQUEST_OPTIONS", "Options", "PlanOptions", "make_options"]
 
-ASKED: Final = (
+REQUEST_OPTIONS: Final = (
     "features",
     "backends",
     "role",
@@ -48,7 +48,7 @@ ASKED: Final = (
 )
 """Options that decide what an answer holds and costs; the others say how much, how fast and where to."""
 
-READ: Final = ("url_column", "id_column", "kind_column", "lenient")
+READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide which rows a manifest has."""
 
 
@@ -138,7 +138,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ask: Annotated[InstanceOf[Ask] | None, BeforeValidator(ask_of), PlainSerializer(_plain_ask)] = None
+    ask: Annotated[InstanceOf[Ask] | None, BeforeValidator(coerce_ask), PlainSerializer(_plain_ask)] = None
     features: Names = ()
     backends: Names = ()
     role: str = DEFAULT_ROLE
@@ -162,7 +162,7 @@ class Options(BaseModel):
     id_column: str | None = Field(default=None, min_length=1)
     kind_column: str | None = Field(default=None, min_length=1)
     lenient: bool = False
-    prices: Annotated[OwnPrices | None, BeforeValidator(own_prices)] = None
+    prices: Annotated[OwnPrices | None, BeforeValidator(read_own_prices)] = None
 
     @field_validator("features")
     @classmethod
@@ -186,7 +186,7 @@ class Options(BaseModel):
     @property
     def read_options(self) -> ReadOptions:
         """How the manifest is read."""
-        return ReadOptions(**{name: getattr(self, name) for name in READ})
+        return ReadOptions(**{name: getattr(self, name) for name in READ_OPTIONS})
 
     @property
     def sent_prompt(self) -> str | None:

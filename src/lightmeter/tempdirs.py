@@ -15,12 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["Scratch"]
+__all__ = ["LockedTempDir"]
 
 _PREFIX: Final = "lightmeter-scratch-"
 
 
-class Scratch:
+class LockedTempDir:
     """A folder of one's own, which goes at the end of the block, with this object, or with the process.
 
     Attributes:

@@ -23,7 +23,7 @@ from aiohttp import web
 from numpy.typing import NDArray
 
 from lightmeter import atomic
-from lightmeter.background_loop import Portal
+from lightmeter.background_loop import BackgroundLoop
 from lightmeter.media.image import encode_jpeg
 
 __all__ = [
@@ -177,7 +177,7 @@ def odd_service(
     from lightmeter.service.app import ServiceConfig, start  # noqa: PLC0415 (whoever wants media alone loads no service)
     from lightmeter.service.faults.grammar import Faults  # noqa: PLC0415 (likewise)
 
-    portal = Portal("lightmeter-odd-service")
+    portal = BackgroundLoop("lightmeter-odd-service")
     try:
         with TemporaryDirectory(prefix="lightmeter-odd-service-") as folder:
             config = ServiceConfig(
@@ -327,7 +327,7 @@ def openai_stub(answer: Callable[[StubRequest], StubAnswer | str] | None = None)
         >>> with openai_stub(lambda request: "A cat on a mat.") as stub:  # doctest: +SKIP
         ...     client = openai.OpenAI(base_url=stub.base_url, api_key="any")
     """
-    portal = Portal("lightmeter-openai-stub")
+    portal = BackgroundLoop("lightmeter-openai-stub")
     stub = OpenAIStub("", answer or (lambda _: "A picture."))
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_route("*", "/{path:.*}", stub.respond)

@@ -11,9 +11,9 @@ import pytest
 from describer import QUESTION, SCHEMA
 
 import lightmeter as lm
-from lightmeter.ask.question import MOST_ERROR_CHARS, RESERVED, ask_of
+from lightmeter.ask.question import MAX_ERROR_CHARS, RESERVED, coerce_ask
 from lightmeter.errors import SettingsError
-from lightmeter.facts.columns import KEYS
+from lightmeter.facts.columns import KEY_COLUMNS
 from lightmeter.options import make_options
 from lightmeter.tables.answer_schema import ANSWER_COLUMNS, answers_schema, table_name
 
@@ -50,7 +50,7 @@ def schema_of(node, **more):
 
 
 def question(**changes):
-    return ask_of({**QUESTION, **changes})
+    return coerce_ask({**QUESTION, **changes})
 
 
 def columns(ask):
@@ -61,10 +61,10 @@ def test_a_file_names_the_question_by_its_own_name(tmp_path):
     """TOML and JSON say the same; without a name the file's own is taken, made fit for a table."""
     toml, other = tmp_path / "Product Info.v2.toml", tmp_path / "same.json"
     toml.write_text(TOML)
-    ask = ask_of(toml)
+    ask = coerce_ask(toml)
     assert (ask.name, table_name(ask)) == ("product_info_v2", "answers_product_info_v2")
     other.write_text(json.dumps({"name": "Product Info.v2", "prompt": ask.prompt, "schema": ask.schema}))
-    assert ask_of(str(other)) == ask
+    assert coerce_ask(str(other)) == ask
     assert columns(ask) == {"what": pa.string(), "size": pa.float64()}
 
 
@@ -151,7 +151,7 @@ def test_a_question_that_lacks_something_is_refused(given, why):
 
 def test_the_reserved_names_are_the_columns_of_the_table():
     """A property may be called anything but what the table has anyway."""
-    assert {column.name for column in (*KEYS, *ANSWER_COLUMNS)} == set(RESERVED)
+    assert {column.name for column in (*KEY_COLUMNS, *ANSWER_COLUMNS)} == set(RESERVED)
 
 
 def test_options_keep_a_question_as_it_was_given(tmp_path):
@@ -180,7 +180,7 @@ def test_the_prompt_asks_first_and_then_names_the_schema():
     again = ask.retry_prompt("e" * 10_000)
     assert again.startswith(ask.request_prompt)
     assert len(again) == ask.longest_prompt_chars
-    assert again.endswith("e" * MOST_ERROR_CHARS)
+    assert again.endswith("e" * MAX_ERROR_CHARS)
 
 
 def test_the_command_line_refuses_a_wrong_file(command, tmp_path):

@@ -11,11 +11,11 @@ from describer import QUESTION, good
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.ask.question import MOST_ERROR_CHARS, ask_of
-from lightmeter.ask.answer_parser import read_answer
+from lightmeter.ask.answer_parser import parse_answer_text
+from lightmeter.ask.question import MAX_ERROR_CHARS, coerce_ask
 from lightmeter.tables.answer_schema import arrow_type
 
-ASK = ask_of(QUESTION)
+ASK = coerce_ask(QUESTION)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 VALUES = st.fixed_dictionaries(
     {"what": TEXT, "count": st.none() | st.integers(0, 2**63 - 1)},
@@ -37,7 +37,7 @@ AROUND = st.sampled_from(
 @given(VALUES, AROUND)
 def test_a_valid_object_is_read_wherever_it_stands(value, around):
     """Fences and sentences around the object change nothing; what the schema does not name has no column."""
-    values, error = read_answer(ASK, around[0] + json.dumps(value) + around[1])
+    values, error = parse_answer_text(ASK, around[0] + json.dumps(value) + around[1])
     assert error is None
     assert values == {one.name: value.get(one.name) for one in ASK.properties}
     for one in ASK.properties:  # and every value fits its column
@@ -48,9 +48,9 @@ def test_a_valid_object_is_read_wherever_it_stands(value, around):
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_nothing_raises(text):
     """Whatever was answered, there are values or there is an error, and it has a bounded length."""
-    values, error = read_answer(ASK, text)
+    values, error = parse_answer_text(ASK, text)
     assert (values is None) != (error is None)
-    assert error is None or len(error) <= MOST_ERROR_CHARS
+    assert error is None or len(error) <= MAX_ERROR_CHARS
 
 
 @pytest.mark.parametrize(
@@ -77,25 +77,25 @@ def test_nothing_raises(text):
 )
 def test_what_is_wrong_is_said_with_its_place(text, why):
     """The sentence is what a model is told, so it names the place and the reason."""
-    values, error = read_answer(ASK, text)
+    values, error = parse_answer_text(ASK, text)
     assert values is None
     assert re.search(why, error), error
 
 
 def test_a_whole_number_with_a_point_is_an_integer():
     """JSON knows one sort of number: 2.0 is an integer of the schema, and 3 is a number."""
-    values, _ = read_answer(ASK, good(count=2.0, share=3))
+    values, _ = parse_answer_text(ASK, good(count=2.0, share=3))
     assert (values["count"], values["share"]) == (2, 3.0)
     assert (type(values["count"]), type(values["share"])) == (int, float)
 
 
 def test_half_a_surrogate_pair_fits_a_column():
     """What UTF-8 cannot hold is a question mark, as everywhere in the tables."""
-    values, error = read_answer(ASK, '{"what": "\\ud800", "count": 1}')
+    values, error = parse_answer_text(ASK, '{"what": "\\ud800", "count": 1}')
     assert (values["what"], error) == ("?", None)
 
 
 def test_of_several_objects_the_first_valid_one_is_the_answer():
     """A model that thinks aloud in JSON before it answers is understood."""
-    values, error = read_answer(ASK, f'{{"thought": 1}} so: {good()} or {good(what="another")}')
+    values, error = parse_answer_text(ASK, f'{{"thought": 1}} so: {good()} or {good(what="another")}')
     assert (values["what"], error) == ("a cup", None)

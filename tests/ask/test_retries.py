@@ -10,14 +10,14 @@ import pytest
 from describer import AGAIN, QUESTION, Describer, good, serving
 
 import lightmeter as lm
-from lightmeter.api.runs import begin, resuming
+from lightmeter.api.runs import prepare_run, stream_resume
 from lightmeter.errors import InvalidTransition
-from lightmeter.export.export_tables import export
+from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.answer_retries import RetryRow, add_retries
 from lightmeter.journal.commands import hold_and_send
-from lightmeter.journal.items import Retry
+from lightmeter.journal.items import AnswerRetry
 from lightmeter.journal.schema import VERSION
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.store import Journal, open_read_only
 
 BAD = '{"what": "x"}'
 
@@ -194,12 +194,12 @@ async def test_shards_of_a_flow_ask_again_about_their_own_rows(tmp_path):
     how = {"features": ["descriptions"], "backends": ["gemini"], "precheck": False}
     async with serving(service) as base_url:
         ask = str(tmp_path / "product.json")
-        await begin(str(tmp_path / "urls.txt"), str(out), **how, base_url=base_url, ask=ask)
+        await prepare_run(str(tmp_path / "urls.txt"), str(out), **how, base_url=base_url, ask=ask)
         for rows in ((0, 1), (2, 3)):
-            async for _ in resuming(out, rows=rows, tables=False):
+            async for _ in stream_resume(out, rows=rows, tables=False):
                 pass
             assert {number_of(post.urls[0]) for post in service.second} == set(range(rows[1] + 1))
-    export(out)
+    export_tables(out)
     assert set(by_number(lm.open(out), "what").values()) == {"a cup"}
     assert agrees(lm.open(out), service).paid == 8
 
@@ -212,12 +212,12 @@ def test_the_journal_itself_refuses_a_second_retry(tmp_path):
             "VALUES (0, 'a', 'u', '{}', 'ok', 1, 1)"
         )
         journal.submit(lambda db: db.execute(insert) and None).result()
-        journal.submit(add_retries([RetryRow(0, Retry("wrong"))])).result()
+        journal.submit(add_retries([RetryRow(0, AnswerRetry("wrong"))])).result()
         journal.submit(hold_and_send([0], 1, None, 0.0, retry=True)).result()
-        journal.submit(add_retries([RetryRow(0, Retry("wrong"))])).result()
+        journal.submit(add_retries([RetryRow(0, AnswerRetry("wrong"))])).result()
         with pytest.raises(InvalidTransition, match="paid for once"):
             journal.submit(hold_and_send([0], 1, None, 0.0, retry=True)).result()
-        with reading(tmp_path) as db:
+        with open_read_only(tmp_path) as db:
             assert list(db.execute("SELECT held FROM money")) == [(1,)]
             assert list(db.execute("SELECT submission_id FROM items")) == [(None,)]
 

@@ -9,7 +9,7 @@ from describer import QUESTION, Describer, good, serving
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
-from lightmeter.export.export_tables import export
+from lightmeter.export.export_tables import export_tables
 from lightmeter.tables import Dataset
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.remote_write import publish
@@ -103,7 +103,7 @@ async def test_the_table_comes_back_from_the_journal(asking):
     before, posts = run.table("answers_product"), len(service.posts)
     for part in Dataset(run.folder).parts("answers_product"):
         part.unlink()
-    written = export(run.folder, whole=True)
+    written = export_tables(run.folder, whole=True)
     assert written["answers_product"] == 4
     assert lm.open(run.folder).table("answers_product").equals(before)
     assert "answers_product" in (run.folder / "views.sql").read_text()

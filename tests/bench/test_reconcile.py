@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pricing"))  # tests are no p
 
 from account import KINDS, make_world
 
-from lightmeter.pricing.charge_inference import Proven, reconcile
+from lightmeter.pricing.charge_inference import ProofOutcome, reconcile
 
 CASES = 112_000
 """Over all kinds together."""
@@ -37,13 +37,13 @@ def test_no_verdict_is_wrong(kind):
         counted["foreign seen"] += found.foreign > 0 and world.foreign > 0
         counted["added"] += world.added > 0
         counted["added seen"] += found.rose > 0 and world.added > 0
-    verdicts = sum(counted[one.value] for one in Proven)
+    verdicts = sum(counted[one.value] for one in ProofOutcome)
     print(  # noqa: T201 (a bench is there to be read)
         f"\n{kind}: {cases} accounts, {verdicts} uncertain requests, "
-        f"{1 - counted[Proven.NEITHER.value] / max(1, verdicts):.1%} proven, {counted['wrong']} wrong; "
+        f"{1 - counted[ProofOutcome.AMBIGUOUS.value] / max(1, verdicts):.1%} proven, {counted['wrong']} wrong; "
         f"foreign spending seen in {counted['foreign seen']} of {counted['foreign']} accounts that had it, "
         f"additions in {counted['added seen']} of {counted['added']}; slowest {1000 * slowest_s:.1f} ms"
     )
     assert counted["wrong whoever spends"] == 0
     assert counted["wrong"] == 0 or "denied" in kind
-    assert kind != "one at a time" or not counted[Proven.NEITHER.value]
+    assert kind != "one at a time" or not counted[ProofOutcome.AMBIGUOUS.value]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from lightmeter.cli.table_format import MOST_ROWS, as_csv, as_json, as_markdown, lay_out
+from lightmeter.cli.table_format import MAX_ROWS, as_csv, as_json, as_markdown, format_table
 
 WIDE = pa.table({f"column_{at}": [f"value {at} of some length"] * 3 for at in range(20)})
 NESTED = pa.table(
@@ -32,7 +32,7 @@ NESTED = pa.table(
 
 def test_a_wide_answer_fits_the_terminal():
     """Whatever `SELECT *` has, no line is wider than the terminal, and what is left out is named with the way to it."""
-    shown = lay_out(WIDE, 80)
+    shown = format_table(WIDE, 80)
     assert max(map(cell_len, shown.lines)) <= 80
     assert shown.lines[0].split() == [f"column_{at}" for at in range(len(shown.lines[0].split()))]
     assert shown.note.startswith("3 rows; ")
@@ -43,14 +43,14 @@ def test_a_wide_answer_fits_the_terminal():
 
 def test_a_narrow_answer_is_shown_whole():
     """Where there is room nothing is cut, and nothing is said of cutting."""
-    shown = lay_out(pa.table({"name": ["cat", "dog"], "n": [10, 2]}), 80)
+    shown = format_table(pa.table({"name": ["cat", "dog"], "n": [10, 2]}), 80)
     assert shown.lines == ("name   n", "cat   10", "dog    2")
     assert shown.note == "2 rows."
 
 
 def test_long_cells_and_nested_values_are_short():
     """A long text ends in a mark, a nested value is the beginning of its JSON, control characters do nothing."""
-    shown = lay_out(pa.table({"long": ["x" * 500], "list": [list(range(500))], "text": ["a\x1b[31m\nb"]}), 400)
+    shown = format_table(pa.table({"long": ["x" * 500], "list": [list(range(500))], "text": ["a\x1b[31m\nb"]}), 400)
     (_, line) = shown.lines
     assert "x" * 59 + "…" in line
     assert "[0, 1, 2" in line
@@ -61,7 +61,7 @@ def test_long_cells_and_nested_values_are_short():
 
 def test_numbers_are_never_cut():
     """Beside texts that are cut, a number is shown whole: its beginning would be another number."""
-    shown = lay_out(pa.table({"text": ["x" * 90], "big": [12345678901234567]}), 40)
+    shown = format_table(pa.table({"text": ["x" * 90], "big": [12345678901234567]}), 40)
     assert "12345678901234567" in shown.lines[1]
     assert "…" in shown.lines[1]
 
@@ -69,16 +69,16 @@ def test_numbers_are_never_cut():
 def test_columns_without_values_go_first():
     """Where not all columns fit, those that hold nothing are left out before those that do."""
     empty = {f"empty_{at}": pa.array([None], pa.string()) for at in range(9)}
-    shown = lay_out(pa.table({"id": ["1"], **empty, "last": ["seen"]}), 40)
+    shown = format_table(pa.table({"id": ["1"], **empty, "last": ["seen"]}), 40)
     assert "last" in shown.lines[0]
     assert "empty_8" in shown.note
 
 
 def test_rows_beyond_the_first_are_counted():
     """A long answer shows its first rows, and says how many there are."""
-    shown = lay_out(pa.table({"n": list(range(1000))}), 80)
-    assert len(shown.lines) == MOST_ROWS + 1
-    assert shown.note.startswith(f"1,000 rows, the first {MOST_ROWS} are shown")
+    shown = format_table(pa.table({"n": list(range(1000))}), 80)
+    assert len(shown.lines) == MAX_ROWS + 1
+    assert shown.note.startswith(f"1,000 rows, the first {MAX_ROWS} are shown")
 
 
 @given(
@@ -92,7 +92,7 @@ def test_no_line_is_wider_than_the_terminal(rows, width):
     texts, floats, lists = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
     columns = {"a": pa.array(texts, pa.string()), "b": pa.array(floats, pa.float64())}
-    shown = lay_out(pa.table({**columns, "c": pa.array(lists, pa.list_(pa.int64()))}), width)
+    shown = format_table(pa.table({**columns, "c": pa.array(lists, pa.list_(pa.int64()))}), width)
     assert all(cell_len(line) <= max(width, 14) for line in shown.lines)
     assert all(line.splitlines() in ([line], []) for line in shown.lines)
 
@@ -123,7 +123,7 @@ def test_columns_of_one_name_are_all_there():
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
     assert json.loads("".join(as_json(twice))) == [{"n": 1, "n_2": 2}]
     assert "".join(as_csv(twice)).splitlines() == ["n,n", "1,2"]
-    assert lay_out(twice, 80).lines == ("n  n", "1  2")
+    assert format_table(twice, 80).lines == ("n  n", "1  2")
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])
@@ -134,6 +134,6 @@ def test_standard_output_holds_nothing_but_the_answer(command, tmp_path, form):
     pa.parquet.write_table(pa.table({"name": ["cat"] * 100}), part)
     told = command("sql", tmp_path, "SELECT name, 1 AS one FROM tags", "--output", form)
     assert told.code == 0
-    lines = {"table": MOST_ROWS + 1, "csv": 101, "json": 102, "markdown": 102}[form]
+    lines = {"table": MAX_ROWS + 1, "csv": 101, "json": 102, "markdown": 102}[form]
     assert len(told.out.splitlines()) == lines
     assert ("100 rows" in told.err) == (form == "table")

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from lightmeter.api.background_generator import in_background
-from lightmeter.cli.progress_runner import drive
+from lightmeter.cli.progress_runner import run_with_progress
 from lightmeter.errors import Interrupted
 from lightmeter.planning.progress import Progress
 
@@ -30,7 +30,7 @@ def test_a_stop_ends_a_plan_at_once(name):
             closed.append(name)
 
     with pytest.raises(Interrupted, match="nothing was sent"):
-        drive(plan, at_once=True)
+        run_with_progress(plan, at_once=True)
     assert closed == [name]
 
 
@@ -42,7 +42,7 @@ def test_a_stop_in_the_last_moment_counts():
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        drive(plan, at_once=True)
+        run_with_progress(plan, at_once=True)
 
 
 def test_a_run_stops_by_itself():
@@ -54,7 +54,7 @@ def test_a_run_stops_by_itself():
         await stop.wait()
         yield "stopped cleanly"
 
-    assert drive(run) == "stopped cleanly"
+    assert run_with_progress(run) == "stopped cleanly"
 
 
 def test_a_second_interrupt_leaves_what_is_in_flight():
@@ -68,7 +68,7 @@ def test_a_second_interrupt_leaves_what_is_in_flight():
         await asyncio.Event().wait()
 
     with pytest.raises(KeyboardInterrupt):
-        drive(lambda stop: in_background(run, stop))
+        run_with_progress(lambda stop: in_background(run, stop))
 
 
 def test_without_a_stop_the_last_word_counts():
@@ -78,4 +78,4 @@ def test_without_a_stop_the_last_word_counts():
         yield PLANNING
         yield "the plan"
 
-    assert drive(plan, at_once=True) == "the plan"
+    assert run_with_progress(plan, at_once=True) == "the plan"

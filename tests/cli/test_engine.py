@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from lightmeter.cli.serve_options import configured, engine_options
-from lightmeter.cpu_count import cores
+from lightmeter.cli.serve_options import serve_options, service_config
+from lightmeter.cpu_count import process_cpu_count
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def config():
     before = root.handlers[:], root.level
 
     @click.command()
-    @engine_options
+    @serve_options
     def command(**options):
-        made.append(configured(**options))
+        made.append(service_config(**options))
 
     made = []
 
@@ -44,11 +44,11 @@ def test_limits_of_decoding_are_options(config):
 def test_what_is_taken_on_and_remembered_are_options(config):
     """Pictures that may wait, and memory for findings; none is allowed."""
     limits = config("--max-waiting", "5", "--cache", "0").limits
-    assert (limits.most_waiting, limits.cache_bytes) == (5, 0)
+    assert (limits.max_pending_pictures, limits.cache_bytes) == (5, 0)
 
 
 def test_without_options_the_limits_are_the_library_s_own(config):
     """One set of defaults, and two workers for each core that may be used."""
     made = config()
     assert made.limits == type(made.limits)()
-    assert made.workers == 2 * cores()
+    assert made.workers == 2 * process_cpu_count()

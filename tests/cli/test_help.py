@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightmeter.cli import VERBS
-from lightmeter.client.rate_limit import Pace
+from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.options import Options
 
 RUN_OPTIONS = (
@@ -47,7 +47,7 @@ def test_the_default_number_in_flight_leaves_it_to_the_pace(command):
     """What `--help` names as the default is that of the options, and no less than the pace would have in flight."""
     told = " ".join(command("run", "--help").out.split())
     assert f"Most requests in flight ({Options().max_concurrency})." in told
-    assert Options().max_concurrency == Pace().max_in_flight == 64
+    assert Options().max_concurrency == AdaptiveLimiter().max_in_flight == 64
 
 
 def test_the_root_lists_every_verb(command):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lightmeter.service.faults.grammar import KINDS
+from lightmeter.service.faults.grammar import FAULT_SYNTAX
 
 LIGHTMETER = Path(sys.executable).with_name("lightmeter")
 SECRET = "a-key-that-nobody-may-read"
@@ -163,4 +163,4 @@ def test_a_fault_that_is_none_is_wrong_usage(command):
 def test_every_fault_is_in_the_help(command):
     """With the way it is written."""
     told = command("serve", "--help").out
-    assert [rule.form for rule in KINDS.values() if rule.form not in told] == []
+    assert [rule.form for rule in FAULT_SYNTAX.values() if rule.form not in told] == []

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.base_url import normal_base_url, same_address, spellings_of
-from lightmeter.client.shared_limit import key_share
+from lightmeter.client.base_url import canonical_base_url, equivalent_base_urls, normalize_base_url
+from lightmeter.client.shared_limit import join_shared_limit
 from lightmeter.errors import SettingsError
 from lightmeter.manifest.canonical_url import canonical_url
 
@@ -22,14 +22,14 @@ ONE = [
 @pytest.mark.parametrize("spellings", ONE)
 def test_all_spellings_of_an_address_are_one(spellings):
     """Capitals, slashes, a default port, dots, escapes, and this machine's names."""
-    assert len({same_address(one) for one in spellings}) == 1
+    assert len({canonical_base_url(one) for one in spellings}) == 1
 
 
 def test_other_services_are_others():
     """Another scheme, host, port or path is another service."""
     addresses = [group[0] for group in ONE]
     addresses += ["http://api.example", "https://api.example:8443", "http://127.0.0.2:8080", "http://localhost:8081"]
-    assert len({same_address(one) for one in addresses}) == len(addresses)
+    assert len({canonical_base_url(one) for one in addresses}) == len(addresses)
 
 
 @given(
@@ -41,10 +41,10 @@ def test_other_services_are_others():
 def test_every_spelling_that_is_tried_is_the_same_address(scheme, host, port, path):
     """A name is its own name, and what older versions may have written down leads to the same one."""
     given_ = f"{scheme}://{host}{'' if port is None else f':{port}'}{path}"
-    name = same_address(given_)
-    assert same_address(name) == name
-    assert {same_address(one) for one in spellings_of(given_)} == {name}
-    assert {given_.rstrip("/"), normal_base_url(given_)} <= set(spellings_of(given_))
+    name = canonical_base_url(given_)
+    assert canonical_base_url(name) == name
+    assert {canonical_base_url(one) for one in equivalent_base_urls(given_)} == {name}
+    assert {given_.rstrip("/"), normalize_base_url(given_)} <= set(equivalent_base_urls(given_))
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def test_every_spelling_that_is_tried_is_the_same_address(scheme, host, port, pa
 )
 def test_answers_that_are_kept_are_still_found(address):
     """The name of a service on another machine is what kept answers have always been found by."""
-    assert same_address(address) == canonical_url(address).rstrip("/")
+    assert canonical_base_url(address) == canonical_url(address).rstrip("/")
 
 
 def test_an_address_that_cannot_be_used_is_said():
     """Whatever is wrong with it."""
     for wrong in ("ftp://x", "http://", "http://user:secret@x", "http://x?a=b", "http://a..b"):
         with pytest.raises(SettingsError):
-            same_address(wrong)
+            canonical_base_url(wrong)
 
 
 def test_processes_with_two_spellings_share_a_pace(tmp_path):
     """A limit belongs to a key at a service: who calls it by another name hears of it."""
     with (
-        key_share(tmp_path, "http://localhost:80/", "key") as one,
-        key_share(tmp_path, "http://127.0.0.1", "key") as two,
+        join_shared_limit(tmp_path, "http://localhost:80/", "key") as one,
+        join_shared_limit(tmp_path, "http://127.0.0.1", "key") as two,
     ):
         one.look({"rate": 3.0})
         assert two.look({}) == [{"rate": 3.0}]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.request_body import Bodies
+from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.errors import UsageError
 from lightmeter.models.request import AnalyzeRequest
 
@@ -29,7 +29,7 @@ options = st.fixed_dictionaries(
 def test_a_body_of_urls_is_the_request_as_it_would_be_written_whole(given_options, urls):
     """One URL as a string, several as an array, and whatever was asked for beside them."""
     whole = AnalyzeRequest(url=urls, **given_options).to_wire()
-    assert json.loads(Bodies(AnalyzeRequest(**given_options)).of_urls(urls)) == whole
+    assert json.loads(RequestBodyBuilder(AnalyzeRequest(**given_options)).for_urls(urls)) == whole
 
 
 @given(options, st.lists(st.tuples(words, words), min_size=1, max_size=3))
@@ -37,10 +37,10 @@ def test_a_body_of_files_is_the_request_as_it_would_be_written_whole(given_optio
     """Contents and names stand in the same order."""
     contents, names = [content for content, _ in files], [name for _, name in files]
     whole = AnalyzeRequest(file=contents, file_name=names, **given_options).to_wire()
-    assert json.loads(Bodies(AnalyzeRequest(**given_options)).of_files(contents, names)) == whole
+    assert json.loads(RequestBodyBuilder(AnalyzeRequest(**given_options)).for_files(contents, names)) == whole
 
 
 def test_what_cannot_be_written_as_json_is_said_before_anything_is_sent():
     """Half a surrogate pair, as broken file names have, is an error of the row."""
     with pytest.raises(UsageError, match="JSON"):
-        Bodies(AnalyzeRequest()).of_files(["QQ=="], ["\ud800.jpg"])
+        RequestBodyBuilder(AnalyzeRequest()).for_files(["QQ=="], ["\ud800.jpg"])

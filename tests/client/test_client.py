@@ -7,7 +7,7 @@ from base64 import b64decode
 
 import pytest
 
-from lightmeter.client import Client, Timeouts, Verdict
+from lightmeter.client import Client, ResponseVerdict, Timeouts
 from lightmeter.errors import (
     AccessDenied,
     MediaTooLarge,
@@ -180,7 +180,7 @@ async def test_submissions_can_carry_an_idempotency_key(serving):
     async with serving(saying(http(200, DONE), http(200, DONE))) as heard, Client(heard.base_url) as client:
         raw, judgement = await client.submit(request, idempotency_key="run-1")
         await client.submit(request)
-    assert judgement.verdict is Verdict.ANSWERED
+    assert judgement.verdict is ResponseVerdict.ANSWERED
     assert json.loads(raw.body) == DONE
     assert b"\r\nIdempotency-Key: run-1\r\n" in heard.requests[0]
     assert b"idempotency" not in heard.requests[1].lower()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.rate_limit import Pace, Quota, quota_of
+from lightmeter.client.rate_limit import AdaptiveLimiter, Quota, quota_of
 
 EVENTS = st.lists(
     st.tuples(
@@ -25,7 +25,7 @@ def played(events, pace):
     for event, pause_s, asked_s in events:
         now += pause_s
         if event == "sent" or (event in {"answer", "throttled", "lost"} and not out):
-            pace.on_taken(now)
+            pace.on_admitted(now)
             out.append(pace.on_sent(now))
         elif event == "answer":
             ticket = out.pop(0)
@@ -42,13 +42,13 @@ def played(events, pace):
 
 def sent_one(pace, now):
     """Send one request."""
-    pace.on_taken(now)
+    pace.on_admitted(now)
     return pace.on_sent(now)
 
 
 def limited(rejected=2):
     """A pace that has met a limit on the rate, its door open again, and the time."""
-    pace, now = Pace(8), 0.0
+    pace, now = AdaptiveLimiter(8), 0.0
     for _ in range(20):
         pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
         now += 0.1
@@ -63,7 +63,7 @@ def limited(rejected=2):
 @given(EVENTS, st.floats(0, 2000))
 def test_no_go_before_a_retry_after_ends(events, later_s):
     """Whatever else happened, nothing is sent before every Retry-After has ended."""
-    pace = Pace(16)
+    pace = AdaptiveLimiter(16)
     now, quiet_until, _ = played(events, pace)
     if pace.wait_s(now + later_s, 0) == 0:
         assert now + later_s >= quiet_until
@@ -72,7 +72,7 @@ def test_no_go_before_a_retry_after_ends(events, later_s):
 @given(EVENTS, st.integers(1, 40))
 def test_always_recovers(events, max_in_flight):
     """After any history the door opens in finite time, and a service that takes everything is used fully again."""
-    pace = Pace(max_in_flight)
+    pace = AdaptiveLimiter(max_in_flight)
     now, _, out = played(events, pace)
     for ticket in out:
         pace.on_lost(ticket)
@@ -93,7 +93,7 @@ def test_always_recovers(events, max_in_flight):
 @given(EVENTS, st.integers(1, 40), st.integers(0, 200))
 def test_the_window_holds(events, max_in_flight, in_flight):
     """Never more in flight than the limit, and waits are finite."""
-    pace = Pace(max_in_flight)
+    pace = AdaptiveLimiter(max_in_flight)
     now, _, _ = played(events, pace)
     assert 1 <= pace.window <= max_in_flight
     wait_s = pace.wait_s(now, in_flight)
@@ -104,10 +104,10 @@ def test_the_window_holds(events, max_in_flight, in_flight):
 @given(EVENTS)
 def test_what_was_learned_can_be_kept(events):
     """The state of any pace starts another one, at 0.7 of it, and holds nothing but numbers."""
-    pace = Pace(16)
+    pace = AdaptiveLimiter(16)
     now, _, _ = played(events, pace)
     state = pace.state()
-    again = Pace(16)
+    again = AdaptiveLimiter(16)
     again.warm_start(state, now)
     assert all(isinstance(value, float) for value in state.values())
     if "rate" in state:
@@ -134,7 +134,7 @@ def test_one_decrease_for_each_episode():
 
 def test_pauses_grow_while_nothing_gets_through():
     """Without a Retry-After each further episode doubles the pause, up to a minute; an answer makes it short again."""
-    pace, now, pauses = Pace(4, jitter=lambda: 1.0), 0.0, []
+    pace, now, pauses = AdaptiveLimiter(4, jitter=lambda: 1.0), 0.0, []
     for _ in range(12):
         pace.on_throttled(now, None, sent_one(pace, now))
         pauses.append(pace.wait_s(now, 0))
@@ -149,7 +149,7 @@ def test_pauses_grow_while_nothing_gets_through():
 @given(st.floats(0, 1))
 def test_pauses_are_half_fixed_half_chance(chance):
     """Equal jitter: a pause lies between half of it and all of it; a Retry-After is kept to the letter."""
-    pace = Pace(4, jitter=lambda: chance)
+    pace = AdaptiveLimiter(4, jitter=lambda: chance)
     pace.on_throttled(0.0, None, sent_one(pace, 0.0))
     assert pace.wait_s(0.0, 0) == pytest.approx(0.5 * (0.5 + 0.5 * chance))
     pace.on_throttled(0.1, 7.0, sent_one(pace, 0.1))
@@ -158,7 +158,7 @@ def test_pauses_are_half_fixed_half_chance(chance):
 
 def test_to_be_asked_to_wait_before_anything_was_taken_teaches_no_limit():
     """Who is told at once when to come back comes back then, with one request, and finds the limit as anyone else."""
-    pace = Pace(16)
+    pace = AdaptiveLimiter(16)
     tickets = [sent_one(pace, 0.0) for _ in range(3)]
     for ticket in tickets:
         pace.on_throttled(0.1, 7.0, ticket)
@@ -189,14 +189,14 @@ def test_requests_are_evenly_spaced():
     pace, now = limited()
     now += 10  # a long idle time saves nothing up
     for _ in range(3):
-        pace.on_taken(now)
+        pace.on_admitted(now)
         assert pace.wait_s(now, 0) == pytest.approx(1 / pace.ceiling.allowed(now))
         now += pace.wait_s(now, 0)
 
 
 def test_a_hold_says_nothing_about_limits():
     """A pause for another reason shuts the door and teaches nothing."""
-    pace = Pace(4)
+    pace = AdaptiveLimiter(4)
     pace.hold(5.0)
     assert pace.wait_s(1.0, 0) == pytest.approx(4.0)
     assert pace.wait_s(5.0, 0) == 0
@@ -205,13 +205,13 @@ def test_a_hold_says_nothing_about_limits():
 
 def test_a_quota_is_spread_until_it_is_renewed():
     """Headers that state 10 requests for 20 s mean one each 2 s; none left means silence; then they are forgotten."""
-    pace = Pace(4)
+    pace = AdaptiveLimiter(4)
     pace.on_quota(0.0, Quota(10, 20))
-    pace.on_taken(0.0)
+    pace.on_admitted(0.0)
     assert pace.wait_s(0.0, 0) == pytest.approx(2.0)
     pace.on_quota(1.0, Quota(0, 30))
     assert pace.wait_s(2.0, 0) == pytest.approx(29.0)
-    pace.on_taken(31.0)
+    pace.on_admitted(31.0)
     assert pace.wait_s(31.0, 0) == 0
 
 
@@ -244,4 +244,4 @@ def test_quota_headers(headers, quota):
 def test_at_least_one():
     """A limit that lets nothing through is a bug."""
     with pytest.raises(ValueError, match="at least 1"):
-        Pace(0)
+        AdaptiveLimiter(0)

@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench" / "pace"))  # the ben
 from pace_scenarios import Ours
 from pace_world import REJECTED, Bucket, Cap, Window, recent_rate, simulate
 
-from lightmeter.client.rate_limit import Ticket
-from lightmeter.client.rate_limit.pacer import Spacing
-from lightmeter.client.rate_limit.rate_estimator import Ceiling
+from lightmeter.client.rate_limit import SendRecord
+from lightmeter.client.rate_limit.pacer import RequestPacer
+from lightmeter.client.rate_limit.rate_estimator import RateEstimator
 
 
 @settings(max_examples=10, deadline=None)
@@ -116,7 +116,7 @@ def test_late_timers_cost_next_to_nothing():
 @given(st.floats(1, 100), st.floats(0, 60), st.lists(st.floats(0, 0.2), min_size=2, max_size=50))
 def test_catching_up_is_bounded(rate, calm_s, late_s):
     """However late each request is, no two are nearer than the interval less 50 ms, and less 5 ms after a rejection."""
-    spacing, now, left = Spacing(), 1000.0, []
+    spacing, now, left = RequestPacer(), 1000.0, []
     spacing.on_rejected(now - calm_s)
     for each_s in late_s:
         now += spacing.wait_s(now, rate) + each_s
@@ -150,16 +150,16 @@ def first_step_s(ceiling, now, number=0):
 
 def test_a_fallen_limit_is_not_probed_for_the_burst_of_the_former_one():
     """What a bucket held is forgotten with its limit: a probe that empties it anew would take a minute and a half."""
-    ceiling = Ceiling(20.0, 0.0, None)
+    ceiling = RateEstimator(20.0, 0.0, None)
     _, now, number = first_step_s(ceiling, 0.0)
-    ceiling.on_rejected(now, Ticket(number, now, 0, 1, 0), 1)
-    ceiling.on_rejected(now + 1, Ticket(number + 1, now + 1, 1, -1, 0), 1)  # so it was a full bucket that paid
+    ceiling.on_rejected(now, SendRecord(number, now, 0, 1, 0), 1)
+    ceiling.on_rejected(now + 1, SendRecord(number + 1, now + 1, 1, -1, 0), 1)  # so it was a full bucket that paid
     learned_s, now, number = first_step_s(ceiling, now + 1, number + 1)
-    ceiling.on_rejected(now, Ticket(number, now, 2, 0, 0), 1)
+    ceiling.on_rejected(now, SendRecord(number, now, 2, 0, 0), 1)
     while ceiling.rate > 5:
         now, number = now + 1, number + 1
-        ceiling.on_untaken()
-        ceiling.on_rejected(now, Ticket(number, now, number, -1, 0), 1)
+        ceiling.on_not_accepted()
+        ceiling.on_rejected(now, SendRecord(number, now, number, -1, 0), 1)
     fallen_s, _, _ = first_step_s(ceiling, now, number)
     assert fallen_s <= 1.1 * learned_s
 

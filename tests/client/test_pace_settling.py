@@ -19,7 +19,7 @@ from pace_draws import Draw, draw, judge, opening_of, service_of
 from pace_scenarios import Ours
 from pace_world import simulate
 
-from lightmeter.client.rate_limit import Pace, Ticket
+from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
 from lightmeter.client.rate_limit.quota_window import QuotaWindow
 from lightmeter.client.rate_limit.rate_search import RateSearch
 
@@ -56,13 +56,13 @@ def test_twenty_three_per_second_are_reached_in_fifteen():
 
 
 def sent(pace, now):
-    pace.on_taken(now)
+    pace.on_admitted(now)
     return pace.on_sent(now)
 
 
 def test_a_rejection_does_not_hold_back_until_slow_answers_come():
     """Rejections come in milliseconds: who has none by then goes on, though the answer takes three seconds."""
-    pace, now, tickets = Pace(64), 0.0, []
+    pace, now, tickets = AdaptiveLimiter(64), 0.0, []
     for _ in range(30):
         now += pace.wait_s(now, len(tickets)) + 1e-6
         tickets.append(sent(pace, now))
@@ -81,7 +81,7 @@ def test_a_rejection_does_not_hold_back_until_slow_answers_come():
 
 def test_a_service_that_asks_for_long_counts_by_time():
     """A Retry-After of many latencies is no limit in flight, however many there were."""
-    pace, now = Pace(64), 0.0
+    pace, now = AdaptiveLimiter(64), 0.0
     tickets = []
     for _ in range(20):
         now += pace.wait_s(now, len(tickets)) + 1e-6
@@ -96,7 +96,7 @@ def test_a_service_that_asks_for_long_counts_by_time():
 
 def test_a_start_is_evenly_spaced_and_doubles_each_second():
     """The first second brings about twenty requests and the third about ninety, never two at once."""
-    pace, now, left = Pace(64), 0.0, []
+    pace, now, left = AdaptiveLimiter(64), 0.0, []
     while now < 3.5:
         wait_s = pace.wait_s(now, 0)
         if wait_s:
@@ -113,7 +113,7 @@ def test_a_start_is_evenly_spaced_and_doubles_each_second():
 def test_a_search_ends_at_what_a_bucket_takes(rate, excess, burst):
     """It ends within a tenth of a bucket's rate: mostly after five rejections, and after fifteen at most."""
     now, tokens, number, rejections = 0.0, 0.0, 0, 0
-    search = RateSearch(rate * excess, now, Ticket(0, now, 0, -1, 0))
+    search = RateSearch(rate * excess, now, SendRecord(0, now, 0, -1, 0))
     while not search.done:
         pause_s = 1 / search.rate
         now, tokens = now + pause_s, min(float(burst), tokens + pause_s * rate)
@@ -122,8 +122,8 @@ def test_a_search_ends_at_what_a_bucket_takes(rate, excess, burst):
         if tokens >= 1:
             tokens -= 1
             continue
-        search.on_untaken()
-        search.on_rejected(now, Ticket(number - 1, now, 0, -1, 0))
+        search.on_not_accepted()
+        search.on_rejected(now, SendRecord(number - 1, now, 0, -1, 0))
         rejections += 1
         assert rejections <= 15
     assert search.rate == pytest.approx(rate, rel=0.1)
@@ -133,10 +133,12 @@ def test_a_search_ends_at_what_a_bucket_takes(rate, excess, burst):
 def test_the_length_of_a_window_is_found_by_its_openings(length_s, quota, begun, late):
     """Two whole windows, each found open a little late: then quota and length are known."""
     opening_s = length_s * (1 - begun)
-    window, number = QuotaWindow(Ticket(0, 0.0, 0, -1, 0), 0), quota
+    window, number = QuotaWindow(SendRecord(0, 0.0, 0, -1, 0), 0), quota
     for _ in range(4):
-        shut_at = opening_s - length_s * (1 - begun)
-        window.on_open(Ticket(number, opening_s + late * length_s, 0, -1, 0), shut_at, opening_s - late * length_s)
+        blocked_since = opening_s - length_s * (1 - begun)
+        window.on_accepted(
+            SendRecord(number, opening_s + late * length_s, 0, -1, 0), blocked_since, opening_s - late * length_s
+        )
         opening_s, number = opening_s + length_s, number + quota
     assert window.quota == quota
     assert window.length_s == pytest.approx(length_s, rel=0.11)
@@ -144,7 +146,7 @@ def test_the_length_of_a_window_is_found_by_its_openings(length_s, quota, begun,
 
 def test_a_search_is_not_ended_by_what_others_have_learned():
     """Two that begin together each search on: what the other tries at the moment is no knowledge."""
-    pace, now = Pace(64), 0.0
+    pace, now = AdaptiveLimiter(64), 0.0
     for _ in range(3):
         now += pace.wait_s(now, 5) + 1e-6
         pace.on_answer(now + 0.1, 0.1, sent(pace, now))

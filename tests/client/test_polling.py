@@ -108,7 +108,7 @@ def test_what_has_changed_is_learned_anew():
 @given(st.integers(1, 20_000))
 def test_no_burst_on_restart(outstanding):
     """What an earlier run left is asked for at fifty a second at most, and within 15 minutes."""
-    delays = sorted(SCHEDULE.restart_delay(place) for place in range(outstanding))
+    delays = sorted(SCHEDULE.resumed_poll_delay(place) for place in range(outstanding))
     assert 0 <= delays[0] <= delays[-1] <= 900
     assert all(later - delay >= 0.99 for delay, later in zip(delays, delays[50:], strict=False))
 

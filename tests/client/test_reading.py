@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from lightmeter.client.decode import read_answer, text_of
-from lightmeter.facts.lenient_json import read_object
+from lightmeter.client.decode import body_excerpt, decode_answer
+from lightmeter.facts.lenient_json import parse_object_lenient
 
 
 def typed(data):
     """The typed answer of such an object, by way of its bytes."""
-    return read_answer(json.dumps(data).encode())
+    return decode_answer(json.dumps(data).encode())
 
 
 def test_odd_entries_are_left_out_alone():
@@ -64,14 +64,14 @@ def test_unknown_fields_are_kept():
 def test_what_is_no_object():
     """Anything but a JSON object is None, however deep or broken."""
     for body in (b"", b"[1]", b"{", b"\xff", b'"text"', b"[" * 100_000):
-        assert read_object(body) is None
-        assert read_answer(body) is None
+        assert parse_object_lenient(body) is None
+        assert decode_answer(body) is None
 
 
 def test_quoted_text_is_short():
     """A message quotes the start of a body in one line."""
-    assert text_of(b"  a\n b\xff ") == "a b\N{REPLACEMENT CHARACTER}"
-    assert len(text_of(b"x" * 10_000)) == 200
+    assert body_excerpt(b"  a\n b\xff ") == "a b\N{REPLACEMENT CHARACTER}"
+    assert len(body_excerpt(b"x" * 10_000)) == 200
 
 
 def test_a_vector_is_whole_or_left_out():

@@ -20,7 +20,7 @@ import pytest
 import vcr
 from vcr.request import Request
 
-from lightmeter.client import Client, Verdict
+from lightmeter.client import Client, ResponseVerdict
 from lightmeter.clock import SystemClock
 from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
@@ -177,7 +177,7 @@ async def test_single_image(stage):
     """One image by its address is answered at once, with what was paid and what is left."""
     async with stage.client("ample") as client:
         raw, judged = await client.submit(request_for(stage))
-        assert (raw.status, judged.verdict, judged.answer.status) == (200, Verdict.ANSWERED, "completed")
+        assert (raw.status, judged.verdict, judged.answer.status) == (200, ResponseVerdict.ANSWERED, "completed")
         assert (judged.answer.credits_paid, judged.answer.credits) == (1, 99)
         assert [asset.name for asset in judged.answer.all.assets] == [stage.image_url]
         assert judged.answer.all.assets[0].colors
@@ -187,7 +187,7 @@ async def test_two_images(stage):
     """Two images are acknowledged, polled for, and answered together; each is charged."""
     async with stage.client("ample") as client:
         _, judged = await client.submit(request_for(stage, file=PICTURES, file_name=["one.png", "two.png"]))
-        assert (judged.verdict, judged.answer.status) == (Verdict.ACKNOWLEDGED, "queued")
+        assert (judged.verdict, judged.answer.status) == (ResponseVerdict.ACKNOWLEDGED, "queued")
         answer = await client.analyze(
             files=[base64.b64decode(picture) for picture in PICTURES], backends=["palette"], features=["colors"]
         )
@@ -207,7 +207,7 @@ async def test_unknown_request(stage):
     """A request id that was never given is not found."""
     async with stage.client("ample") as client:
         _, judged = await client.poll("no-such-request")
-    assert (judged.verdict, judged.error) == (Verdict.NOT_FOUND, "Request ID no-such-request not found.")
+    assert (judged.verdict, judged.error) == (ResponseVerdict.NOT_FOUND, "Request ID no-such-request not found.")
 
 
 def older(said: str) -> dict:

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.classify import Judgement, Verdict, judge_poll, judge_submission, retry_after_s
+from lightmeter.client.classify import (
+    Classification,
+    ResponseVerdict,
+    classify_poll,
+    classify_submission,
+    retry_after_s,
+)
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.clock import utc_from_timestamp
 
@@ -26,31 +32,31 @@ def answer(body=None, status=200, **headers):
 
 def submission(*args, **kwargs):
     """The verdict on such a submission."""
-    return judge_submission(answer(*args, **kwargs), now=NOW).verdict
+    return classify_submission(answer(*args, **kwargs), now=NOW).verdict
 
 
 def poll(*args, **kwargs):
     """The verdict on such a poll."""
-    return judge_poll(answer(*args, **kwargs), now=NOW).verdict
+    return classify_poll(answer(*args, **kwargs), now=NOW).verdict
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 500])
 @pytest.mark.parametrize("dialect", [{}, {"status": "completed"}, {"status": "done, says a later version"}])
 def test_results_are_an_answer(dialect, status):
     """Where results are, the request is answered: with or without a status word, at any HTTP status."""
-    judged = judge_submission(answer({"request_id": "r", "all": RESULTS, "credits_paid": 3, **dialect}, status))
-    assert judged.verdict is Verdict.ANSWERED
+    judged = classify_submission(answer({"request_id": "r", "all": RESULTS, "credits_paid": 3, **dialect}, status))
+    assert judged.verdict is ResponseVerdict.ANSWERED
     assert judged.answer.all.assets[0].tags["Sand"][0].score == 0.9
     assert (judged.answer.credits_paid, judged.request_id, judged.error) == (3, "r", None)
-    assert poll({"all": RESULTS, **dialect}, status) is Verdict.ANSWERED
+    assert poll({"all": RESULTS, **dialect}, status) is ResponseVerdict.ANSWERED
 
 
 @pytest.mark.parametrize("word", ["queued", "processing", "Processing"])
 def test_partial_results_are_no_answer(word):
     """Results of a request that is still being processed are not yet the results."""
     body = {"request_id": "r", "status": word, "all": RESULTS}
-    assert submission(body) is Verdict.ACKNOWLEDGED
-    assert poll(body) is Verdict.PROCESSING
+    assert submission(body) is ResponseVerdict.ACKNOWLEDGED
+    assert poll(body) is ResponseVerdict.PROCESSING
 
 
 @pytest.mark.parametrize("status", [200, 202])
@@ -66,13 +72,13 @@ def test_partial_results_are_no_answer(word):
 )
 def test_acknowledgments(body, status):
     """A request id without results is an acknowledgment; the result address only lends its last step."""
-    judged = judge_submission(answer(body, status))
-    assert (judged.verdict, judged.request_id) == (Verdict.ACKNOWLEDGED, "7f")
+    judged = classify_submission(answer(body, status))
+    assert (judged.verdict, judged.request_id) == (ResponseVerdict.ACKNOWLEDGED, "7f")
 
 
 def test_numeric_request_ids():
     """A request id that comes as a number is polled as text."""
-    judged = judge_submission(answer({"request_id": 12, "status": "queued"}))
+    judged = classify_submission(answer({"request_id": 12, "status": "queued"}))
     assert (judged.request_id, judged.answer.request_id) == ("12", "12")
 
 
@@ -81,21 +87,21 @@ def test_numeric_request_ids():
 def test_denied_at_any_status(text, status):
     """A text that starts with `Access denied` is fatal whatever the HTTP status, also when it is no JSON."""
     for body in ({"error": text}, {"error": text, "status": "failed"}, text.encode(), json.dumps(text).encode()):
-        assert submission(body, status) is Verdict.DENIED
-        assert poll(body, status) is Verdict.DENIED
+        assert submission(body, status) is ResponseVerdict.DENIED
+        assert poll(body, status) is ResponseVerdict.DENIED
 
 
 def test_a_bare_401_is_denied():
     """A gateway that wants other credentials denies access without our error text."""
-    assert submission(b"<html>", 401) is Verdict.DENIED
+    assert submission(b"<html>", 401) is ResponseVerdict.DENIED
 
 
 @pytest.mark.parametrize("status", [200, 400, 402, 500])
 @pytest.mark.parametrize("text", ["No credits.", "Insufficient credits."])
 def test_no_credits_at_any_status(text, status):
     """Both texts about credits mean the account is short, whatever the HTTP status."""
-    assert submission({"error": text}, status) is Verdict.NO_CREDITS
-    assert submission({"error": "Please pay."}, 402) is Verdict.NO_CREDITS
+    assert submission({"error": text}, status) is ResponseVerdict.NO_CREDITS
+    assert submission({"error": "Please pay."}, 402) is ResponseVerdict.NO_CREDITS
 
 
 @pytest.mark.parametrize("status", [200, 400, 413, 414, 500])
@@ -112,76 +118,76 @@ def test_no_credits_at_any_status(text, status):
 def test_known_refusals_at_any_status(text, status):
     """The documented texts about the request itself mean that it was not taken, at any HTTP status."""
     for body in ({"error": text}, {"error": text, "status": "failed"}):
-        judged = judge_submission(answer(body, status))
-        assert (judged.verdict, judged.error) == (Verdict.REFUSED, text)
+        judged = classify_submission(answer(body, status))
+        assert (judged.verdict, judged.error) == (ResponseVerdict.REFUSED, text)
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, 405, 422])
 def test_other_refusals(status):
     """Any other error text with 2xx or 4xx, and no request id, is a refusal."""
-    assert submission({"error": "Too many cats."}, status) is Verdict.REFUSED
+    assert submission({"error": "Too many cats."}, status) is ResponseVerdict.REFUSED
 
 
 def test_the_word_failed_alone_is_no_failure():
     """Errors may carry `status: failed` with no request taken: the rest of the answer decides."""
     body = {"error": "Too many cats.", "status": "failed"}
-    assert submission(body, 400) is Verdict.REFUSED
-    assert submission(body, 429) is Verdict.THROTTLED
-    assert submission(body, 500) is Verdict.UNCERTAIN
-    assert submission(body, 200) is Verdict.FAILED
-    assert poll(body, 500) is Verdict.UNCERTAIN
+    assert submission(body, 400) is ResponseVerdict.REFUSED
+    assert submission(body, 429) is ResponseVerdict.THROTTLED
+    assert submission(body, 500) is ResponseVerdict.UNCERTAIN
+    assert submission(body, 200) is ResponseVerdict.FAILED
+    assert poll(body, 500) is ResponseVerdict.UNCERTAIN
 
 
 def test_an_error_with_a_request_id_was_taken():
     """An error beside a request id may have been charged: it failed, and was not refused."""
-    assert submission({"error": "Out of film.", "request_id": "r"}) is Verdict.FAILED
+    assert submission({"error": "Out of film.", "request_id": "r"}) is ResponseVerdict.FAILED
 
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_status_failed(status):
     """The newer dialect's `failed` is a failure with its error, from both endpoints."""
     body = {"request_id": "r", "status": "failed", "error": "Request failed: no luck", "credits_paid": 1}
-    judged = judge_submission(answer(body, status))
-    assert (judged.verdict, judged.error) == (Verdict.FAILED, "Request failed: no luck")
+    judged = classify_submission(answer(body, status))
+    assert (judged.verdict, judged.error) == (ResponseVerdict.FAILED, "Request failed: no luck")
     assert judged.answer.credits_paid == 1
-    assert poll(body, status) is Verdict.FAILED
+    assert poll(body, status) is ResponseVerdict.FAILED
 
 
 def test_throttled():
     """429, and 503 with Retry-After, are pleas to come later; the time is kept."""
     for body in (b"", b"<html>", {"error": "Slow down."}):
-        assert submission(body, 429) is Verdict.THROTTLED
-        judged = judge_submission(answer(body, 503, retry_after="7"))
-        assert (judged.verdict, judged.retry_after_s) == (Verdict.THROTTLED, 7.0)
-        assert poll(body, 429) is Verdict.THROTTLED
+        assert submission(body, 429) is ResponseVerdict.THROTTLED
+        judged = classify_submission(answer(body, 503, retry_after="7"))
+        assert (judged.verdict, judged.retry_after_s) == (ResponseVerdict.THROTTLED, 7.0)
+        assert poll(body, 429) is ResponseVerdict.THROTTLED
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504, 520])
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", {"error": "Request failed: boom"}, {"error": "?"}])
 def test_broken_answers_are_uncertain(body, status):
     """A service or a gateway that broke down may have charged: uncertain, with what it said."""
-    judged = judge_submission(answer(body, status))
-    assert judged.verdict is Verdict.UNCERTAIN
+    judged = classify_submission(answer(body, status))
+    assert judged.verdict is ResponseVerdict.UNCERTAIN
     assert judged.error
 
 
 def test_a_breakdown_text_is_uncertain_at_any_status():
     """`Request failed…` says that work had begun, whatever the HTTP status says."""
     for status in (200, 400, 500):
-        assert submission({"error": "Request failed. Try again"}, status) is Verdict.UNCERTAIN
+        assert submission({"error": "Request failed. Try again"}, status) is ResponseVerdict.UNCERTAIN
 
 
 @pytest.mark.parametrize("status", [200, 202, 204, 301, 302, 303, 400, 403, 404])
 @pytest.mark.parametrize("body", [b"", b"<html>Welcome</html>", b"[]", b"null", b'{"all": ', {}, {"success": False}])
 def test_what_is_no_answer_of_the_contract_is_uncertain(body, status):
     """A submission answered by something else, a proxy or a sign-in page, has no known outcome."""
-    assert submission(body, status) is Verdict.UNCERTAIN
+    assert submission(body, status) is ResponseVerdict.UNCERTAIN
 
 
 @pytest.mark.parametrize("status", [307, 308])
 def test_redirects_that_were_not_acted_upon(status):
     """These two redirects are by definition no outcome of the request, so nothing was charged."""
-    assert submission(b"", status) is Verdict.REFUSED
+    assert submission(b"", status) is ResponseVerdict.REFUSED
 
 
 def test_polls_go_on():
@@ -193,7 +199,7 @@ def test_polls_go_on():
         {"status": "resting"},
         {"status": "completed"},
     ):
-        assert poll(body) is Verdict.PROCESSING
+        assert poll(body) is ResponseVerdict.PROCESSING
 
 
 @pytest.mark.parametrize(
@@ -207,23 +213,23 @@ def test_polls_go_on():
 )
 def test_polls_of_nothing(body, status):
     """An id that is unknown or expired is not found: by the text or by the status."""
-    assert poll(body, status) is Verdict.NOT_FOUND
+    assert poll(body, status) is ResponseVerdict.NOT_FOUND
 
 
 def test_polls_that_break_can_be_repeated():
     """A poll that breaks down is uncertain, and one that says the request failed is final."""
     for status in (500, 502, 503, 504):
-        assert poll(b"<html>", status) is Verdict.UNCERTAIN
-    assert poll({"error": "Request failed: boom"}, 500) is Verdict.FAILED
-    assert poll({"error": "Not now."}, 500) is Verdict.UNCERTAIN
-    assert poll({"error": "Too slow."}, 408) is Verdict.UNCERTAIN
-    assert poll({"error": "Bad id."}, 400) is Verdict.REFUSED
-    assert poll({}) is Verdict.UNCERTAIN
+        assert poll(b"<html>", status) is ResponseVerdict.UNCERTAIN
+    assert poll({"error": "Request failed: boom"}, 500) is ResponseVerdict.FAILED
+    assert poll({"error": "Not now."}, 500) is ResponseVerdict.UNCERTAIN
+    assert poll({"error": "Too slow."}, 408) is ResponseVerdict.UNCERTAIN
+    assert poll({"error": "Bad id."}, 400) is ResponseVerdict.REFUSED
+    assert poll({}) is ResponseVerdict.UNCERTAIN
 
 
 def test_a_byte_order_mark_is_no_obstacle():
     """Some servers put a byte order mark before their JSON."""
-    assert submission(b"\xef\xbb\xbf" + json.dumps({"all": RESULTS}).encode()) is Verdict.ANSWERED
+    assert submission(b"\xef\xbb\xbf" + json.dumps({"all": RESULTS}).encode()) is ResponseVerdict.ANSWERED
 
 
 @pytest.mark.parametrize(
@@ -280,8 +286,8 @@ HEADERS = st.dictionaries(st.sampled_from(["retry-after", "date"]), st.text() | 
 def test_judging_never_raises(body, status, headers):
     """Any answer at all is judged, and what is not clearly otherwise is uncertain."""
     raw = RawAnswer(status, headers, body)
-    for judged in (judge_submission(raw, now=NOW), judge_poll(raw)):
-        assert isinstance(judged, Judgement)
+    for judged in (classify_submission(raw, now=NOW), classify_poll(raw)):
+        assert isinstance(judged, Classification)
         assert judged.retry_after_s is None or judged.retry_after_s >= 0
         assert judged.request_id is None or judged.request_id
         assert judged.answer is None or judged.answer.request_id == judged.request_id
@@ -290,6 +296,11 @@ def test_judging_never_raises(body, status, headers):
 @given(BODIES, st.integers(100, 599))
 def test_nothing_is_presumed_unpaid_without_proof(body, status):
     """A submission is taken for unpaid only when a text or one of four statuses says so."""
-    judged = judge_submission(RawAnswer(status, {}, body))
-    if judged.verdict in {Verdict.REFUSED, Verdict.THROTTLED, Verdict.DENIED, Verdict.NO_CREDITS}:
+    judged = classify_submission(RawAnswer(status, {}, body))
+    if judged.verdict in {
+        ResponseVerdict.REFUSED,
+        ResponseVerdict.THROTTLED,
+        ResponseVerdict.DENIED,
+        ResponseVerdict.NO_CREDITS,
+    }:
         assert status in {401, 429, 307, 308} or b"error" in body or b"ccess denied" in body.lower()

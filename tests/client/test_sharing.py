@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.rate_limit import Pace
-from lightmeter.client.shared_limit import KEPT_S, key_share
+from lightmeter.client.rate_limit import AdaptiveLimiter
+from lightmeter.client.shared_limit import STATE_MAX_AGE_S, join_shared_limit
 
 HOLDER = textwrap.dedent("""
     import sys
@@ -28,7 +28,7 @@ HOLDER = textwrap.dedent("""
 
 
 def at(folder, key="key"):
-    return key_share(folder, "http://x", key)
+    return join_shared_limit(folder, "http://x", key)
 
 
 def test_each_hears_what_the_others_have_learned(tmp_path):
@@ -76,7 +76,7 @@ def test_what_was_known_last_is_kept_for_a_week(tmp_path):
         assert share.last(0.0) == {}
         share.leave({"rate": 7.0, "sharers": 2.0}, 1000.0)
         assert share.last(1000.0) == {"rate": 7.0, "sharers": 2.0}
-        assert share.last(1001.0 + KEPT_S) == {}
+        assert share.last(1001.0 + STATE_MAX_AGE_S) == {}
         share.leave({}, 2000.0)
         assert share.last(2000.0) == {"rate": 7.0, "sharers": 2.0}, "who learned nothing takes nothing away"
         (kept,) = tmp_path.glob("pace/*/last.json")
@@ -92,7 +92,7 @@ def test_what_was_known_last_is_kept_for_a_week(tmp_path):
 
 
 def limited(rate):
-    pace = Pace(64)
+    pace = AdaptiveLimiter(64)
     pace.warm_start({"rate": rate / 0.7}, 0.0)
     return pace
 
@@ -113,7 +113,7 @@ def test_equal_parts_of_what_all_think_the_whole_is(rates):
 @given(st.floats(0.5, 500), st.integers(1, 5))
 def test_who_comes_gets_a_part_and_who_goes_leaves_it(rate, others):
     """One that knows the limit, and some that know nothing: all get the same, and the last one has it all again."""
-    paces = [limited(rate), *(Pace(64) for _ in range(others))]
+    paces = [limited(rate), *(AdaptiveLimiter(64) for _ in range(others))]
     for now in (1.0, 2.0):
         states = [pace.state() for pace in paces]
         for number, pace in enumerate(paces):
@@ -126,7 +126,7 @@ def test_who_comes_gets_a_part_and_who_goes_leaves_it(rate, others):
 
 def test_a_number_in_flight_is_shared_too():
     """Six at once are three for each of two."""
-    one, two = Pace(64), Pace(64)
+    one, two = AdaptiveLimiter(64), AdaptiveLimiter(64)
     one.cap = 6
     state = one.state()
     two.share([state], 1.0)
@@ -136,6 +136,6 @@ def test_a_number_in_flight_is_shared_too():
 
 def test_a_warm_start_takes_what_is_left_of_the_whole():
     """What a run with one neighbour kept is half of the whole: alone, one begins with 0.7 of all of it."""
-    pace = Pace(64)
+    pace = AdaptiveLimiter(64)
     pace.warm_start({"rate": 5.0, "sharers": 2.0}, 0.0)
     assert pace.ceiling.rate == pytest.approx(7.0)

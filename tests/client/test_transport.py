@@ -9,7 +9,7 @@ import sys
 import pytest
 from pydantic import SecretStr
 
-from lightmeter.client.transport import Timeouts, Transport, normal_base_url
+from lightmeter.client.transport import Timeouts, Transport, normalize_base_url
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 
 from .conftest import http, read_request, saying
@@ -246,7 +246,7 @@ async def test_closed_transports_say_so():
 )
 def test_base_urls_are_normalised(given, normal):
     """One spelling for each address: no trailing slash, no default port, small letters."""
-    assert normal_base_url(given) == normal
+    assert normalize_base_url(given) == normal
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_base_urls_are_normalised(given, normal):
 def test_what_is_no_base_url(wrong):
     """Other schemes, no host, and anything that does not belong into an address are refused."""
     with pytest.raises(SettingsError) as caught:
-        normal_base_url(wrong)
+        normalize_base_url(wrong)
     assert "secret" not in str(caught.value)
 
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lightmeter.background_loop import Portal
+from lightmeter.background_loop import BackgroundLoop
 from lightmeter.service.app import ServiceConfig, start
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory, cache):
     """A real service with accounts: one rich, two with two credits each, one with none."""
-    portal = Portal("test-service")
+    portal = BackgroundLoop("test-service")
     database = f"sqlite:///{tmp_path_factory.mktemp('service') / 'service.db'}"
     accounts = {"rich": 1000, "poor": 2, "poor2": 2, "empty": 0}
     config = ServiceConfig(database=database, accounts=accounts, allow_private=True, backends=("palette",))

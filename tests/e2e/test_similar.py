@@ -10,8 +10,8 @@ import pytest
 from PIL import Image, ImageEnhance
 
 import lightmeter as lm
-from lightmeter.background_loop import Portal
-from lightmeter.export.export_tables import export
+from lightmeter.background_loop import BackgroundLoop
+from lightmeter.export.export_tables import export_tables
 from lightmeter.service.app import ServiceConfig, start
 from lightmeter.tables import Dataset
 from lightmeter.tables.delta import write_delta
@@ -29,7 +29,7 @@ CHANGES = {
 @pytest.fixture
 def base_url(chroma, tmp_path):
     """A service with a back end for embeddings, on loopback."""
-    portal = Portal("lightmeter-test-similar")
+    portal = BackgroundLoop("lightmeter-test-similar")
     database = f"sqlite:///{tmp_path / 'service.db'}"
     config = ServiceConfig(database, ("chroma",), {"key": 1000}, allow_private=True, rates=chroma)
     running = portal.run(start(config))
@@ -79,7 +79,7 @@ def test_copies_of_a_picture_are_the_nearest_to_it(command, base_url, manifest, 
     with pytest.raises(lm.LightmeterError, match="broken has no embedding: it is skipped: "):
         run.similar("broken")
 
-    export(out, whole=True)
+    export_tables(out, whole=True)
     assert write_delta(Dataset(out), str(tmp_path / "delta"))["embeddings"] == 0
     assert run.table("embeddings").sort_by("item_id").equals(vectors.sort_by("item_id"))
 

@@ -13,7 +13,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.items import count_by_status
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 from lightmeter.testing import tiny_jpeg
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ def wait_for_rows(out, least: int, process: subprocess.Popen[str]) -> None:
     while time.monotonic() < deadline and process.poll() is None:
         if journal_path(out).exists():
             try:
-                with reading(out) as db:
+                with open_read_only(out) as db:
                     if count_by_status(db)["ok"] >= least:
                         return
             except lm.LightmeterError:  # the journal is just being made
@@ -60,7 +60,7 @@ def wait_for_rows(out, least: int, process: subprocess.Popen[str]) -> None:
 
 def answered(out) -> dict[str, int]:
     """The submission of each row that is ok."""
-    with reading(out) as db:
+    with open_read_only(out) as db:
         return dict(db.execute("SELECT item_id, submission_id FROM items WHERE status = 'ok'"))
 
 
@@ -97,7 +97,7 @@ def test_a_polite_stop_drains_and_says_how_to_go_on(command, environment, manife
     said, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "lightmeter resume" in err
-    with reading(tmp_path / "out") as db:
+    with open_read_only(tmp_path / "out") as db:
         assert [state for (state,) in db.execute("SELECT DISTINCT state FROM submissions")] == ["settled"]
     ok = len(answered(tmp_path / "out"))
     assert 5 <= ok < ROWS

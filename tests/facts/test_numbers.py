@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.facts.coerce import whole_number
-from lightmeter.facts.columns import COLUMNS, FACTS
-from lightmeter.facts.fast_decode import decode
+from lightmeter.facts.coerce import to_int_in_range
+from lightmeter.facts.columns import FACT_TABLES, TABLE_COLUMNS
+from lightmeter.facts.fast_decode import decode_answer_fast
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.facts.lenient_decode import number
+from lightmeter.facts.lenient_decode import to_float
 from lightmeter.tables.arrow_decode import tables_of
 
 ENTRIES = {
@@ -57,16 +57,16 @@ def test_texts_for_numbers_make_the_same_rows(table):
     """A service that writes numbers as texts loses none of them, in any table."""
     expected = rows_of({table: ENTRIES[table]})
     assert rows_of({table: texts_for_numbers(ENTRIES[table])}) == expected
-    numeric = {column.name for column in COLUMNS[table] if column.kind in ("double", "int32", "uint8")}
+    numeric = {column.name for column in TABLE_COLUMNS[table] if column.kind in ("double", "int32", "uint8")}
     for column in numeric:
         assert any(row[column] is not None for row in expected[table])
-    assert set(ENTRIES) == set(FACTS) - {"descriptions"}
+    assert set(ENTRIES) == set(FACT_TABLES) - {"descriptions"}
 
 
 def test_usual_and_unusual_assets_share_an_answer():
     """One score as a text sends its answer the long way, where every other score stays the same."""
     asset = {"tags": {"a": [{"name": "a", "score": "0.93"}], "b": [{"name": "b", "score": 0.5}]}}
-    assert decode(orjson.dumps({"all": {"assets": [asset]}})) is None
+    assert decode_answer_fast(orjson.dumps({"all": {"assets": [asset]}})) is None
     assert [(row["name"], row["score"]) for row in rows_of(asset)["tags"]] == [("a", 0.93), ("b", 0.5)]
 
 
@@ -87,19 +87,19 @@ def test_usual_and_unusual_assets_share_an_answer():
 )
 def test_decimal_texts_are_numbers(text, value):
     """A decimal number or a percentage is read; a text that could mean something else is not."""
-    assert number(text) == (None if value is None else pytest.approx(value))
+    assert to_float(text) == (None if value is None else pytest.approx(value))
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60))
 def test_a_number_survives_as_a_text(value):
     """Writing a number as a text and reading it gives the same double."""
-    assert number(str(value)) == float(value)
-    assert number(repr(float(value))) == float(value)
+    assert to_float(str(value)) == float(value)
+    assert to_float(repr(float(value))) == float(value)
 
 
 def test_whole_numbers_may_be_texts():
     """A text of a whole number is one; one with a fraction or out of range is none."""
-    assert [whole_number(text, 0, 256) for text in ("255", "2.0", "1.5", "256", "-1", "x")] == [
+    assert [to_int_in_range(text, 0, 256) for text in ("255", "2.0", "1.5", "256", "-1", "x")] == [
         255,
         2,
         None,

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.facts import flatten
-from lightmeter.facts.fast_decode import decode, decode_entries
+from lightmeter.facts.fast_decode import decode_answer_fast, decode_entries
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.facts.lenient_json import loads
+from lightmeter.facts.lenient_json import loads_lenient
 from lightmeter.tables.arrow_decode import tables_of
 from lightmeter.tables.gc_control import collector_paused
 
@@ -65,7 +65,7 @@ def rows_of(answers: list[bytes]) -> dict[str, list[dict]]:
     for rows in tables.values():
         for row in rows:
             if "raw" in row:  # kept to the letter or written anew: the same JSON
-                row["raw"] = finite(loads(row["raw"].encode()))
+                row["raw"] = finite(loads_lenient(row["raw"].encode()))
     return tables
 
 
@@ -81,7 +81,7 @@ def finite(value):
 def both_ways(raws: list[bytes]) -> list[dict[str, list[dict]]]:
     with pytest.MonkeyPatch.context() as patch:
         short = rows_of(raws)
-        patch.setattr(flatten, "decode", lambda _: None)
+        patch.setattr(flatten, "decode_answer_fast", lambda _: None)
         return [short, rows_of(raws)]
 
 
@@ -160,8 +160,8 @@ def test_both_ways_agree_on_odd_values(raws):
 def test_an_answer_of_another_shape_is_unusual(asset):
     """Where the shape around the entries differs in the least, the answer goes the long way."""
     usual = {"tags": {"a": [{"name": "a", "score": 1}]}, "nsfw": None, "frames": None}
-    assert decode(orjson.dumps({"all": {"assets": [usual]}})) is not None
-    assert decode(orjson.dumps({"all": {"assets": [usual, asset]}})) is None
+    assert decode_answer_fast(orjson.dumps({"all": {"assets": [usual]}})) is not None
+    assert decode_answer_fast(orjson.dumps({"all": {"assets": [usual, asset]}})) is None
 
 
 USUAL = {
@@ -176,7 +176,7 @@ USUAL = {
 
 
 def is_usual(table: str, value: bytes) -> bool:
-    answer = decode(b'{"all":{"assets":[{"%s":%s}]}}' % (table.encode(), value))
+    answer = decode_answer_fast(b'{"all":{"assets":[{"%s":%s}]}}' % (table.encode(), value))
     if answer is None or table not in ("texts", "brands", "faces"):
         return answer is not None
     return decode_entries(table, getattr(answer.all.assets[0], table)) is not None

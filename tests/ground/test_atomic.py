@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from lightmeter.atomic import replacing, write_bytes, write_text
+from lightmeter.atomic import atomic_replace, write_bytes, write_text
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
     """A reader sees the old content until the new one is complete."""
     target = tmp_path / "deep" / "file.txt"
     write_text(target, "old")
-    with replacing(target) as temporary:
+    with atomic_replace(target) as temporary:
         temporary.write_text("new")
         assert target.read_text() == "old"
     assert target.read_text() == "new"
@@ -27,7 +27,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
     write_bytes(target, b"old")
 
     def broken_write() -> None:
-        with replacing(target) as temporary:
+        with atomic_replace(target) as temporary:
             temporary.write_bytes(b"half")
             raise ValueError("no")
 
@@ -39,7 +39,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
 
 def test_a_globbing_reader_never_meets_the_temporary_file(tmp_path):
     """The neighbour's name does not end in the suffix that readers look for."""
-    with replacing(tmp_path / "part-0.parquet") as temporary:
+    with atomic_replace(tmp_path / "part-0.parquet") as temporary:
         temporary.write_bytes(b"x")
         assert list(tmp_path.glob("*.parquet")) == []
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import lightmeter as lm
-from lightmeter.background_loop import Portal
+from lightmeter.background_loop import BackgroundLoop
 
 
 async def double(number: int) -> int:
@@ -49,7 +49,7 @@ def test_errors_reach_the_caller():
 
 async def test_a_portal_of_one_s_own_is_awaited_and_closed():
     """Work in another loop is awaited without blocking this one."""
-    portal = Portal("test")
+    portal = BackgroundLoop("test")
     assert await asyncio.gather(portal.call(double(1)), portal.call(double(2))) == [2, 4]
     portal.close()
     assert portal.loop.is_closed()

@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from lightmeter.tempdirs import Scratch
+from lightmeter.tempdirs import LockedTempDir
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def place(tmp_path, monkeypatch):
 
 def test_a_folder_goes_with_its_block_or_its_owner(place):
     """At the end of the block, or when nobody has it any more, it is gone with all that is in it."""
-    with Scratch() as scratch:
+    with LockedTempDir() as scratch:
         (scratch.path / "file").touch()
         assert scratch.path.parent == place
     assert list(place.iterdir()) == []
-    kept = Scratch()
+    kept = LockedTempDir()
     assert kept.path.exists()
     del kept
     gc.collect()
@@ -51,7 +51,7 @@ def test_what_the_dead_left_is_removed_and_what_the_living_have_is_not(place):
     holders[0].kill()
     holders[0].communicate()
     assert (place / killed / "file").exists()
-    with Scratch() as scratch:
+    with LockedTempDir() as scratch:
         there = {path.name for path in place.iterdir()}
         assert there == {living, scratch.path.name, "lightmeter-scratch-file"}
         assert (place / living / "file").exists()

@@ -11,13 +11,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from lightmeter.errors import BudgetReached
-from lightmeter.journal.balance_proofs import Ruling, act_on, read_balance, release
-from lightmeter.journal.commands import acknowledge, hold_and_send, lose, receive, resend, settle, take_back, void
+from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance, release
+from lightmeter.journal.commands import (
+    acknowledge,
+    hold_and_send,
+    lose,
+    receive,
+    resend,
+    revert_to_planned,
+    settle,
+    void,
+)
 from lightmeter.journal.items import count_by_status, pending_rows, totals
-from lightmeter.journal.outcome import Outcome, Placed, Received, Refusal
+from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import HOLDING, IN_DOUBT, Event
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.store import Journal, open_read_only
 
 ROWS = 40
 BUDGET = 60
@@ -55,13 +64,13 @@ class Money(RuleBasedStateMachine):
         return self.journal.submit(change).result()
 
     def rows_of(self, submission_id: int) -> tuple[int, ...]:
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             found = db.execute("SELECT seq FROM items WHERE submission_id = ? ORDER BY seq", (submission_id,))
             return tuple(seq for (seq,) in found)
 
     @rule(target=sent, rows=st.integers(1, 3), hold=st.integers(1, 9))
     def send(self, rows, hold):
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             waiting = [row.seq for row in pending_rows(db, 0, ROWS)][:rows]
             paid, held = totals(db)
         if not waiting:
@@ -77,7 +86,7 @@ class Money(RuleBasedStateMachine):
     @rule(target=received, one=consumes(sent))
     def answer(self, one):
         if one:
-            self.write(receive(one[0], Received(b"{}", 200, 2.0), Event.ANSWER))
+            self.write(receive(one[0], ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER))
         return one
 
     @rule(target=acked, one=consumes(sent))
@@ -89,7 +98,7 @@ class Money(RuleBasedStateMachine):
     @rule(target=received, one=consumes(acked))
     def collect(self, one):
         if one:
-            self.write(receive(one[0], Received(b"{}", 200, 2.0, polls=3), Event.COLLECT))
+            self.write(receive(one[0], ReceivedAnswer(b"{}", 200, 2.0, polls=3), Event.COLLECT))
         return one
 
     @rule(one=consumes(received), share=st.floats(0, 1), good=st.booleans())
@@ -97,21 +106,21 @@ class Money(RuleBasedStateMachine):
         if one:
             paid = int(one[1] * share)
             error = None if good else "no asset"
-            placed = tuple(Placed(seq, 0 if good else None, None, error) for seq in self.rows_of(one[0]))
-            self.write(settle(one[0], Outcome(paid, 5, "r1", placed), 3.0))
+            placed = tuple(RowResult(seq, 0 if good else None, None, error) for seq in self.rows_of(one[0]))
+            self.write(settle(one[0], AnswerOutcome(paid, 5, "r1", placed), 3.0))
             self.paid += paid
             del self.holds[one[0]]
 
     @rule(one=consumes(sent), wait=st.booleans())
     def refuse(self, one, wait):
         if one:
-            self.write(void(one[0], Refusal("refused", "no", rows_wait=wait), 3.0))
+            self.write(void(one[0], Refusal("refused", "no", rows_retryable=wait), 3.0))
             del self.holds[one[0]]
 
     @rule(one=consumes(sent), event=st.sampled_from([Event.UNREACHED, Event.THROTTLE]))
     def never_counted(self, one, event):
         if one:
-            self.write(take_back(one[0], event, "why", 3.0))
+            self.write(revert_to_planned(one[0], event, "why", 3.0))
             del self.holds[one[0]]
 
     @rule(target=lost, one=consumes(sent))
@@ -133,15 +142,15 @@ class Money(RuleBasedStateMachine):
         return one
 
     def judge(self, one, event, paid=0):
-        opening = self.write(read_balance(100, 5.0, opens=True))
-        closing = self.write(read_balance(99, 6.0, opens=False))
-        self.write(act_on(opening, closing, {}, [Ruling(one[0], event, "why", paid)]))
+        opening = self.write(record_balance(100, 5.0, opens=True))
+        closing = self.write(record_balance(99, 6.0, opens=False))
+        self.write(apply_resolutions(opening, closing, {}, [SubmissionResolution(one[0], event, "why", paid)]))
 
     def undecided(self, one) -> bool:
         """Whether it still is: `pay_again` may have written it off meanwhile."""
         if one is None:
             return False
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             ((state,),) = db.execute("SELECT state FROM submissions WHERE submission_id = ?", (one[0],))
         return state in IN_DOUBT
 
@@ -166,7 +175,7 @@ class Money(RuleBasedStateMachine):
             rows = self.rows_of(one[0])
             self.judge(one, Event.PROVE_UNPAID)
             del self.holds[one[0]]
-            with reading(self.folder) as db:
+            with open_read_only(self.folder) as db:
                 assert set(rows) <= {row.seq for row in pending_rows(db, 0, ROWS)}
 
     def count_as_paid(self, one, share):
@@ -185,19 +194,19 @@ class Money(RuleBasedStateMachine):
     @rule(allowance=st.integers(0, 12))
     def pay_again(self, allowance):
         """What is sent again costs no more than was allowed, and what was held before still is."""
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             before = totals(db)
             waiting = len(list(pending_rows(db, 0, ROWS)))
         credits_, rows = self.write(release(allowance, 7.0))
         assert credits_ <= allowance
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             assert totals(db) == before
             assert len(list(pending_rows(db, 0, ROWS))) == waiting + rows
 
     @invariant()
     def the_money_adds_up(self):
         """Held + paid + free = granted: every credit of the budget is in one place, and none is made up."""
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             paid, held = totals(db)
             states = list(db.execute("SELECT state, hold FROM submissions"))
         assert paid == self.paid
@@ -207,7 +216,7 @@ class Money(RuleBasedStateMachine):
     @invariant()
     def every_row_is_in_one_count(self):
         """No row is lost and none is counted twice."""
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             assert sum(count_by_status(db).values()) == ROWS
 
 
@@ -228,7 +237,7 @@ async def test_duplicates_are_found_by_address_and_by_content(tmp_path):
     ]
     with Journal(tmp_path) as journal:
         await journal.write(add_rows(rows))
-    with reading(tmp_path) as db:
+    with open_read_only(tmp_path) as db:
         stands = list(db.execute("SELECT item_id, status, duplicate_of FROM items ORDER BY seq"))
     assert stands == [
         ("i0", "pending", None),
@@ -242,7 +251,7 @@ async def test_a_repeated_id_is_a_row_with_a_reason(tmp_path):
     """Two rows cannot share an id: the later one is skipped and says why, and its own id is made unique."""
     with Journal(tmp_path) as journal:
         await journal.write(add_rows([planned(0), planned(1, item_id="i0")]))
-    with reading(tmp_path) as db:
+    with open_read_only(tmp_path) as db:
         assert list(db.execute("SELECT item_id, status, reason FROM items ORDER BY seq")) == [
             ("i0", "pending", None),
             ("i0#1", "skipped", "id_repeated"),
@@ -255,5 +264,5 @@ async def test_a_skipped_row_is_nobodys_original(tmp_path):
         await journal.write(
             add_rows([planned(0, status="skipped", reason="x"), planned(1, identity=planned(0).identity)])
         )
-    with reading(tmp_path) as db:
+    with open_read_only(tmp_path) as db:
         assert [status for (status,) in db.execute("SELECT status FROM items ORDER BY seq")] == ["skipped", "pending"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.store import Journal, open_read_only
 
 
 def row(seq: int, status: str, content_sha256: str | None = None) -> PlannedRow:
@@ -60,7 +60,7 @@ def test_the_first_row_that_can_be_sent_is_the_original(tmp_path):
     statuses = ["skipped", "pending", "skipped", "pending", "pending"]
     with Journal(tmp_path) as journal:
         journal.submit(add_rows([row(seq, status) for seq, status in enumerate(statuses)])).result()
-    with reading(tmp_path) as db:
+    with open_read_only(tmp_path) as db:
         found = list(db.execute("SELECT status, duplicate_of FROM items ORDER BY seq"))
     assert found == [
         ("skipped", None),

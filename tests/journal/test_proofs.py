@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.journal.balance_proofs import seen_between, throttled_since
-from lightmeter.journal.commands import hold_and_send, place, take_back
+from lightmeter.journal.balance_proofs import submissions_sent_between, throttled_since
+from lightmeter.journal.commands import hold_and_send, place, revert_to_planned
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import Event
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.store import Journal, open_read_only
 
 
 @settings(max_examples=20, deadline=None)  # each makes a journal
@@ -22,9 +22,9 @@ def test_the_short_question_has_the_answer_of_the_long_one(tmp_path_factory, end
         for event in ends:
             number = journal.submit(hold_and_send([0], 1, None, 1.0)).result()
             if event is not None:
-                journal.submit(take_back(number, event, "as it is", 2.0)).result()
-    with reading(folder) as db:
+                journal.submit(revert_to_planned(number, event, "as it is", 2.0)).result()
+    with open_read_only(folder) as db:
         last = place(db)
         for after in range(last + 1):
-            long = any(one.throttled for one in seen_between(db, after, last))
+            long = any(one.throttled for one in submissions_sent_between(db, after, last))
             assert throttled_since(db, after) == long

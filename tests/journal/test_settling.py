@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import BudgetReached, InvalidTransition
 from lightmeter.journal.commands import acknowledge, hold_and_send, receive, settle
-from lightmeter.journal.compression import unpack
-from lightmeter.journal.outcome import Outcome, Placed, Received
+from lightmeter.journal.compression import decompress
+from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, RowResult
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.settle import receive_and_settle
 from lightmeter.journal.state import Event
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.store import Journal, open_read_only
 
 ROWS = 3
 placed = st.tuples(st.none() | st.integers(0, 9), st.none() | st.text(max_size=5), st.none() | st.text(min_size=1))
@@ -59,19 +59,19 @@ def journal_with_a_request(folder, *, acked):
 
 def contents(folder):
     """All that the journal says, with answers as they came."""
-    with reading(folder) as db:
+    with open_read_only(folder) as db:
         tables = ("items", "submissions", "transitions", "money")
         said = {table: list(db.execute(f"SELECT * FROM {table} ORDER BY 1, rowid")) for table in tables}  # noqa: S608 (our own words)
-        return said | {"answers": [(key, unpack(raw)) for key, raw in db.execute("SELECT * FROM answers")]}
+        return said | {"answers": [(key, decompress(raw)) for key, raw in db.execute("SELECT * FROM answers")]}
 
 
 @settings(max_examples=25, deadline=None)  # each makes two journals
 @given(st.booleans(), st.binary(max_size=30), st.integers(0, 5), st.tuples(placed, placed, placed), st.booleans())
 def test_both_ways_leave_the_same_journal(tmp_path_factory, acked, raw, paid, found, said):
     """Bytes, money, rows and every step in its order: nothing tells which way was taken."""
-    received = Received(raw, 200, 3.0, polls=2 * acked)
-    rows = tuple(Placed(seq, *one) for seq, one in enumerate(found))
-    outcome = Outcome(paid, 90, "r", rows, said=said)
+    received = ReceivedAnswer(raw, 200, 3.0, polls=2 * acked)
+    rows = tuple(RowResult(seq, *one) for seq, one in enumerate(found))
+    outcome = AnswerOutcome(paid, 90, "r", rows, said=said)
     event = Event.COLLECT if acked else Event.ANSWER
     folders = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("one")
     journal, number = journal_with_a_request(folders[0], acked=acked)
@@ -107,9 +107,9 @@ def test_together_is_as_one_by_one(tmp_path_factory, requests):
             answers = [
                 receive_and_settle(
                     number,
-                    Received(raw, 200, 3.0),
+                    ReceivedAnswer(raw, 200, 3.0),
                     Event.COLLECT if acked else Event.ANSWER,
-                    Outcome(paid, 90, None, (Placed(number - 1, 0, name),)),
+                    AnswerOutcome(paid, 90, None, (RowResult(number - 1, 0, name),)),
                     name,
                 )
                 for number, (acked, raw, paid, name) in zip(numbers, requests, strict=True)
@@ -126,13 +126,13 @@ def test_one_that_cannot_be_settled_spoils_no_other(tmp_path):
         journal.submit(add_rows(some_rows(3))).result()
         numbers = written(journal, [hold_and_send([seq], 1, 3, 1.0) for seq in range(3)], at_once=True)
         change = [
-            receive_and_settle(number, Received(b"{}", 200, 3.0), Event.ANSWER, Outcome(1, 0, None, ()))
+            receive_and_settle(number, ReceivedAnswer(b"{}", 200, 3.0), Event.ANSWER, AnswerOutcome(1, 0, None, ()))
             for number in (*numbers, numbers[0], 99)
         ]
         done = list(handed_in(journal, change))
         assert [future.exception() is None for future in done] == [True, True, True, False, False]
         assert isinstance(done[3].exception(), InvalidTransition)
-        with reading(tmp_path) as db:
+        with open_read_only(tmp_path) as db:
             assert list(db.execute("SELECT paid, held FROM money")) == [(3, 0)]
             assert list(db.execute("SELECT count(*) FROM transitions")) == [(12,)]
 
@@ -145,14 +145,14 @@ def test_a_budget_for_some_of_them_lets_these_through(tmp_path):
         assert [future.exception() for future in done[:2]] == [None, None]
         with pytest.raises(BudgetReached, match="4 held, of 5"):
             done[2].result()
-        with reading(tmp_path) as db:
+        with open_read_only(tmp_path) as db:
             assert list(db.execute("SELECT paid, held FROM money")) == [(0, 4)]
             assert list(db.execute("SELECT seq FROM items WHERE submission_id IS NULL")) == [(2,)]
 
 
 def test_what_is_settled_is_not_settled_again(tmp_path):
     """Money moves once: a second answer to the same request is refused, and changes nothing."""
-    received, outcome = Received(b"{}", 200, 3.0), Outcome(5, 0, None, (Placed(0, 0),))
+    received, outcome = ReceivedAnswer(b"{}", 200, 3.0), AnswerOutcome(5, 0, None, (RowResult(0, 0),))
     journal, number = journal_with_a_request(tmp_path, acked=False)
     with journal:
         journal.submit(receive_and_settle(number, received, Event.ANSWER, outcome)).result()

@@ -16,14 +16,14 @@ from lightmeter.journal.balance_proofs import proofs_of
 from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.schema import VERSION
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.store import Journal, open_read_only
 
 
 async def test_what_write_returned_is_on_disk(tmp_path):
     """A change is durable when its write returns, and another connection sees it."""
     with Journal(tmp_path) as journal:
         await journal.write(put_meta({"a": "1"}))
-        with reading(tmp_path) as db:
+        with open_read_only(tmp_path) as db:
             assert get_meta(db) == {"a": "1"}
 
 
@@ -33,7 +33,7 @@ async def test_what_was_written_is_kept_when_the_journal_is_closed_at_once(tmp_p
         writing = asyncio.create_task(journal.write(put_meta({"a": "1"})))
         await asyncio.sleep(0)
     await writing
-    with reading(tmp_path) as db:
+    with open_read_only(tmp_path) as db:
         assert get_meta(db) == {"a": "1"}
 
 
@@ -54,7 +54,7 @@ async def test_a_change_that_fails_takes_no_other_with_it(tmp_path):
             futures[1].result()
         futures[0].result()
         futures[2].result()
-        with reading(tmp_path) as db:
+        with open_read_only(tmp_path) as db:
             assert get_meta(db) == {"before": "1", "after": "1"}
 
 
@@ -87,13 +87,13 @@ def test_a_killed_writer_leaves_no_lock_and_all_it_committed(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    with Journal(tmp_path), reading(tmp_path) as db:
+    with Journal(tmp_path), open_read_only(tmp_path) as db:
         assert int(get_meta(db)["number"]) >= said
 
 
 def test_a_folder_without_a_run_says_so(tmp_path):
     """Reading where nothing is names the command that starts a run, and creates nothing."""
-    with pytest.raises(JournalError, match="holds no run") as caught, reading(tmp_path):
+    with pytest.raises(JournalError, match="holds no run") as caught, open_read_only(tmp_path):
         pass
     assert "lightmeter run" in caught.value.hint
     assert list(tmp_path.iterdir()) == []
@@ -108,7 +108,7 @@ def test_a_foreign_file_is_no_journal(tmp_path):
     stranger.close()
     with pytest.raises(JournalError, match="not a journal"):
         Journal(tmp_path)
-    with pytest.raises(JournalError, match="not a journal"), reading(tmp_path):
+    with pytest.raises(JournalError, match="not a journal"), open_read_only(tmp_path):
         pass
 
 
@@ -135,7 +135,7 @@ def test_an_older_journal_is_brought_up_to_date(tmp_path):
     older.execute("ALTER TABLE submissions DROP COLUMN said")
     older.pragma("user_version", 1)
     older.close()
-    with reading(tmp_path) as db:
+    with open_read_only(tmp_path) as db:
         assert get_meta(db) == {"a": "1"}
         assert proofs_of(db) == []
         assert db.pragma("user_version") == VERSION
@@ -152,7 +152,7 @@ def test_a_page_that_is_broken_in_the_middle_is_an_error_of_ours(tmp_path):
     for page in range(3, len(content) // 4096):
         content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(content)
-    with pytest.raises(JournalError, match="cannot be read"), reading(tmp_path) as db:
+    with pytest.raises(JournalError, match="cannot be read"), open_read_only(tmp_path) as db:
         get_meta(db)
 
 
@@ -161,7 +161,7 @@ def test_a_copy_is_whole(tmp_path):
     with Journal(tmp_path / "a") as journal:
         journal.submit(put_meta({"a": "1"})).result()
     copy_journal(journal_path(tmp_path / "a"), journal_path(tmp_path / "b"))
-    with Journal(tmp_path / "b"), reading(tmp_path / "b") as db:
+    with Journal(tmp_path / "b"), open_read_only(tmp_path / "b") as db:
         assert get_meta(db) == {"a": "1"}
 
 
@@ -169,7 +169,7 @@ def test_a_copy_can_be_written_while_it_is_read(tmp_path):
     """Whoever looks at a run that just begins, however long, does not keep it from beginning."""
     with Journal(tmp_path / "a"):
         copy_journal(journal_path(tmp_path / "a"), journal_path(tmp_path / "b"))
-    with reading(tmp_path / "b") as db:
+    with open_read_only(tmp_path / "b") as db:
         looking = db.execute("SELECT * FROM sqlite_schema")
         assert next(looking)  # and goes on
         with Journal(tmp_path / "b") as journal:
@@ -191,7 +191,7 @@ def test_a_journal_can_be_read_where_nothing_can_be_written(tmp_path):
     with Journal(tmp_path) as journal:
         journal.submit(put_meta({"a": "1"})).result()
     tmp_path.chmod(0o500)
-    with reading(tmp_path) as db:
+    with open_read_only(tmp_path) as db:
         assert get_meta(db) == {"a": "1"}
 
 
@@ -205,7 +205,7 @@ def test_a_full_disk_fails_the_write_and_says_so(tmp_path):
         with pytest.raises(JournalError, match="disk is full") as caught:
             journal.submit(put_meta({"big": "x" * 1_000_000})).result()
         assert "Nothing more is sent" in caught.value.hint
-        with reading(tmp_path) as db:
+        with open_read_only(tmp_path) as db:
             assert get_meta(db) == {"kept": "1"}
 
 
@@ -218,7 +218,7 @@ async def test_who_is_cancelled_while_waiting_does_not_take_the_change_back(tmp_
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await journal.write(put_meta({"b": "2"}))
-        with reading(tmp_path) as db:
+        with open_read_only(tmp_path) as db:
             assert get_meta(db) == {"a": "1", "b": "2"}
 
 
@@ -232,5 +232,5 @@ def test_a_loop_that_has_ended_does_not_stop_the_writer(tmp_path):
         loop.run_until_complete(asyncio.gather(handed_in, return_exceptions=True))
         loop.close()
         journal.submit(put_meta({"b": "2"})).result()
-        with reading(tmp_path) as db:
+        with open_read_only(tmp_path) as db:
             assert get_meta(db) == {"a": "1", "b": "2"}

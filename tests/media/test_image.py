@@ -12,7 +12,7 @@ from PIL import Image, ImageCms
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
-from lightmeter.media.image import encode_jpeg, is_blank, load_rgb, read_facts, thumbnail
+from lightmeter.media.image import encode_jpeg, is_blank, load_rgb, read_image_info, thumbnail
 from lightmeter.media.media_info import IMAGE_FORMATS
 from lightmeter.testing import blank_picture, tiny_jpeg, tiny_picture, tiny_png, tiny_video
 
@@ -27,7 +27,7 @@ def encoded(picture, name, **options):
 def test_every_format_is_measured_and_read(name):
     """The facts and the pixels of each format that is promised."""
     content = encoded(Image.fromarray(tiny_picture()), name)
-    facts = read_facts(content)
+    facts = read_image_info(content)
     assert (facts.format, facts.width, facts.height, facts.frames) == (name, 64, 48, 1)
     assert facts.size_bytes == len(content)
     rgb = load_rgb(content)
@@ -102,7 +102,7 @@ def test_pictures_come_upright(orientation):
     exif = Image.Exif()
     exif[274] = orientation
     content = encoded(stored, "png", exif=exif)
-    facts = read_facts(content)
+    facts = read_image_info(content)
     assert (facts.width, facts.height) == (64, 48)
     assert np.array_equal(load_rgb(content), tiny_picture(2))
 
@@ -119,7 +119,7 @@ def test_an_animation_gives_its_first_frame(name):
     """The frames are counted, the first is the picture."""
     first, *rest = [Image.fromarray(tiny_picture(seed)) for seed in (4, 5, 6)]
     content = encoded(first, name, save_all=True, append_images=rest, **({"lossless": True} if name == "webp" else {}))
-    assert read_facts(content).frames == 3
+    assert read_image_info(content).frames == 3
     assert np.abs(load_rgb(content).astype(int) - tiny_picture(4)).mean() < 10
 
 
@@ -140,7 +140,7 @@ def test_counting_frames_ends(tail):
 def test_too_many_pixels_are_refused_before_decoding():
     """The header tells the size; the limit is checked there, and facts are still to be had."""
     content = encoded(Image.new("1", (10_000, 6_000)), "png")
-    assert read_facts(content).width == 10_000
+    assert read_image_info(content).width == 10_000
     with pytest.raises(MediaTooLarge, match="10000 x 6000"):
         load_rgb(content)
 
@@ -151,7 +151,7 @@ def test_a_decompression_bomb_is_refused():
     content[16:24] = (60_000).to_bytes(4, "big") * 2
     content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
     with pytest.raises(MediaTooLarge):
-        read_facts(bytes(content))
+        read_image_info(bytes(content))
 
 
 def test_a_picture_can_be_shrunk_on_the_way_in():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightmeter.media.image import read_facts, read_size
+from lightmeter.media.image import read_image_info, read_size
 
 FORMS = [("JPEG", {}), ("PNG", {}), ("GIF", {}), ("BMP", {}), ("WEBP", {}), ("WEBP", {"lossless": True})]
 
@@ -42,7 +42,7 @@ def test_the_beginning_tells_the_size(form, more):
 def test_the_size_is_the_one_that_is_shown(form, sideways):
     """EXIF orientation is applied, as it is where the whole file is measured."""
     whole = encoded(form, (300, 200), exif=exif(sideways))
-    facts = read_facts(whole)
+    facts = read_image_info(whole)
     assert read_size(whole[:4096]) == (facts.width, facts.height) == (200, 300)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import BrokenMedia, MediaTimeout, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.media_info import VideoFacts
+from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.video import DecoderLimits, iter_video, probe_video, sample_video
 from lightmeter.testing import stamped_video, tiny_jpeg, tiny_picture, tiny_video
 
@@ -57,7 +57,7 @@ def long_video(tmp_path_factory):
 async def test_a_video_is_measured(video):
     """Size, length, rate and frames, as written."""
     facts = await probe_video(video)
-    assert facts == VideoFacts(64, 48, 2.3, 10.0, 23, video.stat().st_size)
+    assert facts == VideoInfo(64, 48, 2.3, 10.0, 23, video.stat().st_size)
 
 
 async def test_frames_come_from_the_times_asked(video):

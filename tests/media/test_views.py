@@ -12,10 +12,10 @@ from PIL import Image
 
 from lightmeter.errors import BrokenMedia, MediaTooLarge
 from lightmeter.media.image import load_rgb, load_views
-from lightmeter.media.model_views import Square, Stretched, Whole, cut, view_of
+from lightmeter.media.model_views import CenterCrop, FitWithin, StretchToSquare, cut, transform_array
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_png
 
-VIEWS = (Whole(1024), Whole(20), Square(32), Square(32, 0.5), Stretched(24))
+VIEWS = (FitWithin(1024), FitWithin(20), CenterCrop(32), CenterCrop(32, 0.5), StretchToSquare(24))
 SIDES = st.integers(1, 300)
 
 
@@ -29,8 +29,8 @@ def encoded(picture: Image.Image, name: str, **options) -> bytes:
 @given(SIDES, SIDES, st.sampled_from(VIEWS))
 def test_views_have_their_size(width, height, view):
     """Squares as large as said, whole pictures no larger than said and of their shape, whatever the picture."""
-    seen = view_of(np.zeros((height, width, 3), np.uint8), view)
-    if isinstance(view, Whole):
+    seen = transform_array(np.zeros((height, width, 3), np.uint8), view)
+    if isinstance(view, FitWithin):
         longer = max(width, height)
         assert max(seen.shape[:2]) == min(longer, view.most_side)
         assert min(seen.shape[:2]) == pytest.approx(min(width, height) * min(1, view.most_side / longer), abs=1)
@@ -42,30 +42,30 @@ def test_views_have_their_size(width, height, view):
 @given(SIDES, SIDES, st.sampled_from(VIEWS))
 def test_what_was_cut_is_cut_no_further(width, height, view):
     """A view of a view is the view itself."""
-    seen = view_of(np.zeros((height, width, 3), np.uint8), view)
-    assert view_of(seen, view) is seen
+    seen = transform_array(np.zeros((height, width, 3), np.uint8), view)
+    assert transform_array(seen, view) is seen
 
 
 def test_small_pictures_are_seen_as_they_are():
     """To the pixel, as `load_rgb` gives them."""
-    assert np.array_equal(load_views(tiny_png(3), [Whole(64)])[Whole(64)], load_rgb(tiny_png(3)))
+    assert np.array_equal(load_views(tiny_png(3), [FitWithin(64)])[FitWithin(64)], load_rgb(tiny_png(3)))
 
 
 def test_a_square_is_the_middle():
     """What lies outside of its share is not in it."""
     rgb = np.zeros((100, 300, 3), np.uint8)
     rgb[15:85, 115:185] = 200
-    assert (view_of(rgb, Square(10, 0.5)) == 200).all()
+    assert (transform_array(rgb, CenterCrop(10, 0.5)) == 200).all()
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("view", [Whole(64), Whole(20), Square(33, 0.8), Stretched(24)])
+@pytest.mark.parametrize("view", [FitWithin(64), FitWithin(20), CenterCrop(33, 0.8), StretchToSquare(24)])
 def test_views_are_upright(orientation, view):
     """A picture that a camera says was held sideways looks as it looks to a person."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     content = encoded(Image.fromarray(tiny_picture(4)), "PNG", exif=exif)
-    seen, upright = load_views(content, [view])[view], view_of(load_rgb(content), view)
+    seen, upright = load_views(content, [view])[view], transform_array(load_rgb(content), view)
     assert seen.shape == upright.shape
     assert np.abs(seen.astype(int) - upright).mean() < 2
 
@@ -77,8 +77,8 @@ def test_large_pictures_look_alike_at_a_fraction(name, mode):
     """Decoding at a fraction of the size changes what is seen by less than a level or two."""
     fields = Image.fromarray(tiny_picture(6)).convert(mode).resize((3300, 2500), Image.Resampling.BICUBIC)
     content = encoded(fields, name)
-    for view in (Whole(256), Square(224, 0.875), Stretched(256)):
-        exact = view_of(load_rgb(content), view)
+    for view in (FitWithin(256), CenterCrop(224, 0.875), StretchToSquare(256)):
+        exact = transform_array(load_rgb(content), view)
         seen = load_views(content, [view])[view]
         assert seen.shape == exact.shape
         assert np.abs(seen.astype(int) - exact).mean() < 2

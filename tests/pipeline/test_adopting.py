@@ -7,10 +7,10 @@ import sqlite3
 import pytest
 
 import lightmeter as lm
-from lightmeter.engine.session import adopt
+from lightmeter.engine.session import prepare_run_journal
 from lightmeter.errors import JournalLocked
 from lightmeter.journal.files import journal_path, run_lock
-from lightmeter.journal.header import read_header
+from lightmeter.journal.header import read_run_header
 
 
 async def made(url: str, **options: object):
@@ -25,7 +25,7 @@ async def test_a_finished_run_is_set_aside_whole_for_another_manifest(tmp_path):
     assert lm.open(kept).summary().counts == before.summary().counts
     assert lm.open(kept).header.manifest_sha256 == before.header.manifest_sha256
     assert sorted(path.name for path in kept.iterdir()) == ["journal.sqlite", "plan.json"]
-    assert read_header(tmp_path).run_id == after.header.run_id != before.header.run_id
+    assert read_run_header(tmp_path).run_id == after.header.run_id != before.header.run_id
 
 
 async def test_what_the_log_of_the_earlier_journal_holds_goes_with_it(tmp_path):
@@ -41,8 +41,8 @@ async def test_what_the_log_of_the_earlier_journal_holds_goes_with_it(tmp_path):
         (copied / path.name).write_bytes(path.read_bytes())
     live.close()
     assert (copied / "journal.sqlite-wal").stat().st_size
-    run_id = read_header(copied).run_id
-    adopt(await made("more nonsense"), copied)
+    run_id = read_run_header(copied).run_id
+    prepare_run_journal(await made("more nonsense"), copied)
     kept = sqlite3.connect(copied / "runs" / run_id / "journal.sqlite")
     assert kept.execute("SELECT value FROM meta WHERE key = 'late'").fetchall() == [("fact",)]
     kept.close()
@@ -51,18 +51,18 @@ async def test_what_the_log_of_the_earlier_journal_holds_goes_with_it(tmp_path):
 async def test_one_plan_in_two_folders_makes_two_runs(tmp_path):
     """What a service knows a request by must not be the same for two runs."""
     plan = await made("nonsense")
-    adopt(plan, tmp_path / "a")
-    adopt(plan, tmp_path / "b")
-    assert read_header(tmp_path / "a").run_id != read_header(tmp_path / "b").run_id
+    prepare_run_journal(plan, tmp_path / "a")
+    prepare_run_journal(plan, tmp_path / "b")
+    assert read_run_header(tmp_path / "a").run_id != read_run_header(tmp_path / "b").run_id
 
 
 async def test_a_folder_that_is_being_run_is_not_taken_over(tmp_path):
     """Whoever has the lock has the folder, also before there is a journal in it."""
     plan = await made("nonsense")
     with run_lock(tmp_path), pytest.raises(JournalLocked):
-        adopt(plan, tmp_path)
+        prepare_run_journal(plan, tmp_path)
     assert not journal_path(tmp_path).exists()
-    adopt(plan, tmp_path)
-    first = read_header(tmp_path).run_id
-    adopt(plan, tmp_path)
-    assert read_header(tmp_path).run_id == first
+    prepare_run_journal(plan, tmp_path)
+    first = read_run_header(tmp_path).run_id
+    prepare_run_journal(plan, tmp_path)
+    assert read_run_header(tmp_path).run_id == first

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.schema import SCHEMA
-from lightmeter.planning.affordable_rows import RowRange, affordable_rows, payment_sentence
+from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
 from lightmeter.pricing.rates import Rounding, request_price
 
 PICTURES = st.lists(
@@ -74,7 +74,10 @@ def test_rows_that_are_not_sent_cost_nothing():
 
 def test_the_sentence_says_what_is_paid_for():
     """Balance and budget read alike: what they are, and for how many rows they last."""
-    assert payment_sentence("balance", 10, RowRange(10, 10), 39) == "balance 10 credits: pays for 10 of 39 rows"
-    assert payment_sentence("budget", 1, RowRange(0, 2), 39) == "budget 1 credit: pays for 0 to 2 of 39 rows"
-    assert payment_sentence("balance", 99, RowRange(39, 39), 39) == "balance 99 credits: enough for all 39 rows to send"
-    assert payment_sentence("balance", 0, RowRange(0, 0), 0) == "balance 0 credits: no row is to be sent"
+    assert affordability_sentence("balance", 10, RowRange(10, 10), 39) == "balance 10 credits: pays for 10 of 39 rows"
+    assert affordability_sentence("budget", 1, RowRange(0, 2), 39) == "budget 1 credit: pays for 0 to 2 of 39 rows"
+    assert (
+        affordability_sentence("balance", 99, RowRange(39, 39), 39)
+        == "balance 99 credits: enough for all 39 rows to send"
+    )
+    assert affordability_sentence("balance", 0, RowRange(0, 0), 0) == "balance 0 credits: no row is to be sent"

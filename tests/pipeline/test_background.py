@@ -14,7 +14,7 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.api.background_generator import cancel_all_work, in_background
-from lightmeter.api.runs import running
+from lightmeter.api.runs import stream_run
 
 ROWS = 12
 pytestmark = pytest.mark.usefixtures("charges_at_once")
@@ -62,7 +62,7 @@ async def begun(slow, base_url, out):
     """A run that is under way: its generator, with four requests in flight."""
     urls = [f"http://pictures.example/{number}.jpg" for number in range(ROWS)]
     asked = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
-    steps = running(await lm.plan(urls, max_concurrency=4, **asked), out)
+    steps = stream_run(await lm.plan(urls, max_concurrency=4, **asked), out)
     async for _ in steps:
         if slow.all_here.is_set():
             return steps

@@ -10,11 +10,11 @@ from hostile import Hostile, listening
 import lightmeter as lm
 from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import open_engine
-from lightmeter.engine.session import adopt, open_session
-from lightmeter.export.export_tables import export
+from lightmeter.engine.session import open_session, prepare_run_journal
+from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.commands import get_meta
-from lightmeter.journal.header import read_header
-from lightmeter.journal.store import reading
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.store import open_read_only
 from lightmeter.settings import read_settings
 
 HOUR_S = 3600.0
@@ -43,8 +43,10 @@ async def run_with(folder, service, *, clock, adopted=False, **options):
                 batch_size=1,
                 **options,
             )
-            adopt(plan, folder)
-        asked = read_header(folder).options.model_copy(update={"base_url": base_url, "budget": None} if adopted else {})
+            prepare_run_journal(plan, folder)
+        asked = read_run_header(folder).options.model_copy(
+            update={"base_url": base_url, "budget": None} if adopted else {}
+        )
         async with open_session(folder, read_settings(), asked, clock=clock) as session, open_engine(session) as engine:
             await engine.recover()
             await engine.spend()
@@ -54,7 +56,7 @@ async def run_with(folder, service, *, clock, adopted=False, **options):
                 await asyncio.sleep(0.02)
             await task
             notes = list(engine.standing.notes)
-    export(folder)
+    export_tables(folder)
     return lm.open(folder), notes
 
 
@@ -77,7 +79,7 @@ async def test_a_step_proves_nothing_too_early(tmp_path, monkeypatch, charges_at
     assert sorted(service.charged) == sorted(set(service.charged)), "paid twice"
     assert run.summary().counts["in_doubt"] == 1
     assert any("clock was set" in note for note in notes)
-    with reading(run.folder) as db:
+    with open_read_only(run.folder) as db:
         assert "clock was set" in get_meta(db)["notes"]
 
 

@@ -16,15 +16,15 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.errors import TablesError
-from lightmeter.export.export_tables import export
-from lightmeter.export.journal_rows import CREDIT_STEP, share_of
+from lightmeter.export.export_tables import export_tables
+from lightmeter.export.journal_rows import CREDIT_STEP, credit_share
 from lightmeter.tables import TABLES, Dataset
 
 
 @given(paid=st.integers(0, 10**6), sharers=st.integers(1, 200))
 def test_shares_add_up_to_what_was_paid(paid, sharers):
     """However the price divides, the doubles sum to it exactly, in any order, and no share is far from another."""
-    shares = [share_of(paid, sharers, place) for place in range(sharers)]
+    shares = [credit_share(paid, sharers, place) for place in range(sharers)]
     assert sum(shares) == sum(reversed(shares)) == paid
     assert max(shares) - min(shares) <= CREDIT_STEP
 
@@ -114,11 +114,11 @@ async def test_a_rebuild_gives_equal_tables(run_into):
         return [{name: str(value) for name, value in row.items()} for row in Dataset(out).read(table).to_pylist()]
 
     before = rows()
-    written = export(out, whole=True)
+    written = export_tables(out, whole=True)
     assert rows() == before
     assert written == {table: len(before[table]) for table in TABLES}
     assert parts(out) == dict.fromkeys(TABLES, 1)
-    assert export(out) == written  # one part has both runs: the last is not told twice
+    assert export_tables(out) == written  # one part has both runs: the last is not told twice
     assert rows() == before
 
 
@@ -154,7 +154,7 @@ async def test_embeddings_have_a_table_once_they_are_requested_or_answered(run_i
     run = await run_into([("4", "d")])
     assert (embeddings_of(out), parts(out)) == ([("3", "m")], dict.fromkeys(TABLES, 4))
     assert len(Dataset(out).parts("embeddings")) == 3
-    assert export(out, whole=True)["embeddings"] == 1
+    assert export_tables(out, whole=True)["embeddings"] == 1
     assert (embeddings_of(out), len(Dataset(out).parts("embeddings"))) == ([("3", "m")], 1)
     assert run.sql("SELECT vector FROM embeddings")["vector"][0] == pytest.approx([0.6, 0.8])
     Dataset(out).parts("embeddings")[0].unlink()
@@ -178,10 +178,10 @@ async def test_tables_that_cannot_be_written_are_named_and_can_be_made_later(run
     catalog.unlink()
     catalog.mkdir()  # in the way of the file that would be put there
     with pytest.raises(TablesError, match="cannot be written") as caught:
-        export(out)
+        export_tables(out)
     assert "lightmeter rebuild" in caught.value.hint
     catalog.rmdir()
-    assert export(out, whole=True)["assets"] == 1
+    assert export_tables(out, whole=True)["assets"] == 1
 
 
 async def test_pictures_by_url_and_files_have_their_size(tmp_path, monkeypatch, cache, data_server, sample_rows):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hostile import Hostile
 
-from lightmeter.journal.store import reading
-from lightmeter.money.request_prices import MOST_PROBES
-from lightmeter.money.statement import state_account
+from lightmeter.journal.store import open_read_only
+from lightmeter.money.request_prices import MAX_PROBES
+from lightmeter.money.statement import read_statement
 from lightmeter.pricing.rates import Rounding
 
 
@@ -41,7 +41,7 @@ async def test_the_sum_lies_in_the_range_and_is_exact_once_learned(try_out, rule
     milli, rounding, options = RULES[rule]
     service = priced(milli, rounding)
     run, _ = await try_out(service, rows=40, batch_size=5, **options)
-    stated = state_account(run.folder)
+    stated = read_statement(run.folder)
     assert stated.paid == 1000 - service.balance
     assert stated.paid in stated.predicted
     assert stated.predicted.high is not None
@@ -69,9 +69,9 @@ async def test_a_price_that_moves_is_seen_and_held_for(try_out):
     service.answer = answer
     run, _ = await try_out(service, rows=30, max_concurrency=4, features=["descriptions"], backends=["gemini"])
     assert run.summary().paid == 1000 - service.balance == 10 + 2 * 20
-    stated = state_account(run.folder)
+    stated = read_statement(run.folder)
     assert [drift.charge.paid for drift in stated.drifts] == [2]
-    with reading(run.folder) as db:
+    with open_read_only(run.folder) as db:
         held = list(db.execute("SELECT hold, paid FROM submissions ORDER BY submission_id"))
     assert [hold for hold, _ in held[-10:]] == [2] * 10
     assert sum(paid > hold for hold, paid in held) <= 4  # those that were in flight when it moved
@@ -88,12 +88,12 @@ async def test_answers_that_tell_no_price_do_not_keep_a_run_at_one_request_for_e
     service.answer = answer
     run, _ = await try_out(service, rows=12, max_concurrency=4)
     assert run.summary().counts["ok"] == 12
-    with reading(run.folder) as db:
+    with open_read_only(run.folder) as db:
         events = [event for (event,) in db.execute("SELECT event FROM transitions ORDER BY rowid")]
     in_flight, most = 0, []
     for event in events:
         in_flight += (event == "send") - (event == "answer")
         most.append(in_flight)
-    probing = [place for place, event in enumerate(events) if event == "answer"][MOST_PROBES - 1]
+    probing = [place for place, event in enumerate(events) if event == "answer"][MAX_PROBES - 1]
     assert max(most[:probing]) == 1
     assert max(most) > 1

@@ -22,7 +22,7 @@ from lightmeter.embedded_service import Endpoint
 from lightmeter.journal.commands import put_meta
 from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of
 from lightmeter.journal.store import Journal
-from lightmeter.money.key_budget import FILE_NAME, key_budget
+from lightmeter.money.key_budget import FILE_NAME, open_key_budget
 from lightmeter.settings import read_settings
 
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
@@ -118,7 +118,7 @@ def test_what_an_older_version_wrote_down_still_counts(tmp_path, charges_at_once
         with Journal(mine) as journal:
             journal.submit(lambda db: db.execute("UPDATE money SET paid = 30")).result()
     where = Endpoint("http://127.0.0.1:8080/", SecretStr("key"), embedded=False)
-    with key_budget(settings, where, "mine", mine, Fixed()) as budget:
+    with open_key_budget(settings, where, "mine", mine, Fixed()) as budget:
         assert not asyncio.run(budget.hold(11))
         assert asyncio.run(budget.hold(10))
 
@@ -130,7 +130,7 @@ def test_another_key_is_not_charged_for_what_an_older_version_wrote_down(tmp_pat
     former = former_account("http://a.example", "other")
     write_down(settings.state_dir / FILE_NAME, former, "older", tmp_path, in_2026_03=30)
     where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
-    with key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), Fixed()) as budget:
+    with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), Fixed()) as budget:
         assert asyncio.run(budget.hold(40))
 
 
@@ -141,7 +141,7 @@ def test_a_clock_that_is_set_back_opens_no_new_budget(tmp_path, charges_at_once,
     where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
     mine = journal_in(tmp_path / "mine")
     clock.at = APRIL
-    with key_budget(settings, where, "mine", mine, clock) as budget:
+    with open_key_budget(settings, where, "mine", mine, clock) as budget:
         assert asyncio.run(budget.hold(30))
         clock.at = MARCH
         assert not asyncio.run(budget.hold(11))
@@ -150,7 +150,7 @@ def test_a_clock_that_is_set_back_opens_no_new_budget(tmp_path, charges_at_once,
     with Journal(mine) as journal:
         journal.submit(lambda db: db.execute("UPDATE money SET paid = 30")).result()
     clock.at = MARCH
-    with key_budget(settings, where, "mine", mine, clock) as budget:
+    with open_key_budget(settings, where, "mine", mine, clock) as budget:
         assert not asyncio.run(budget.hold(11))
         assert asyncio.run(budget.hold(10))
     assert "2026-04" in caplog.text
@@ -166,7 +166,7 @@ def test_a_new_period_is_a_new_budget(tmp_path, charges_at_once, monkeypatch):
     used = {"in_2026_03": 35, "in_2026_W40": 30}
     write_down(settings.state_dir / FILE_NAME, account_of("key"), "older", tmp_path, **used)
     where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
-    with key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), clock) as budget:
+    with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), clock) as budget:
         assert not asyncio.run(budget.hold(6))
         clock.at = APRIL
         assert asyncio.run(budget.hold(40))

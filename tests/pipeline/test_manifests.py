@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lightmeter as lm
-from lightmeter.api.runs import begin
-from lightmeter.engine.session import holds_run_of
+from lightmeter.api.runs import prepare_run
+from lightmeter.engine.session import has_run_of_manifest
 from lightmeter.errors import ManifestError, PlanChanged, SettingsError
 from lightmeter.options import make_options
 from lightmeter.planning.plan_file import is_plan_file
@@ -58,9 +58,9 @@ async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
     plan = await lm.plan(source, **ASKED)
     assert (plan.counts["pending"], plan.counts["skipped"]) == (plan.rows, 0)
     assert plan.rows == (1 if "b/" in written else 2)
-    await begin(source, tmp_path / "out", **ASKED)
-    assert holds_run_of(tmp_path / "out", source, make_options(**ASKED))
-    assert (await begin(source, tmp_path / "out", **ASKED)).rows == plan.rows
+    await prepare_run(source, tmp_path / "out", **ASKED)
+    assert has_run_of_manifest(tmp_path / "out", source, make_options(**ASKED))
+    assert (await prepare_run(source, tmp_path / "out", **ASKED)).rows == plan.rows
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.chdir(tmp_path)
     assert lm.load_plan(path) == plan
@@ -69,7 +69,7 @@ async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
     with pytest.raises(PlanChanged, match="changed since it was planned"):
         lm.load_plan(path)
     monkeypatch.chdir(photos)
-    assert not holds_run_of(tmp_path / "out", source, make_options(**ASKED))
+    assert not has_run_of_manifest(tmp_path / "out", source, make_options(**ASKED))
 
 
 async def test_a_folder_is_analysed_from_plan_to_tables(photos):
@@ -77,7 +77,7 @@ async def test_a_folder_is_analysed_from_plan_to_tables(photos):
     run = await lm.run(await lm.plan(photos, **ASKED), photos / "out")
     assert run.summary().counts["ok"] == 2
     assert run.table("assets").column("url").to_pylist() == ["a.jpg", "b/c.jpg"]
-    assert holds_run_of(photos / "out", photos, make_options(**ASKED))
+    assert has_run_of_manifest(photos / "out", photos, make_options(**ASKED))
 
 
 async def test_keys_of_partitions_are_columns_of_the_assets(parts, tmp_path):
@@ -104,9 +104,9 @@ async def test_a_named_column_belongs_to_the_run(tmp_path, photos):
     named = {"url_column": "image", "id_column": "sku", **ASKED}
     run = await lm.run(await lm.plan(manifest, **named), tmp_path / "out")
     assert run.sql("SELECT item_id, status, url_manifest FROM assets").to_numpy().tolist() == [["7", "ok", "shop/1"]]
-    assert (await begin(manifest, tmp_path / "out", **named)).rows == 1
+    assert (await prepare_run(manifest, tmp_path / "out", **named)).rows == 1
     with pytest.raises(SettingsError, match="other options: id-column"):
-        await begin(manifest, tmp_path / "out", **{**named, "id_column": None})
+        await prepare_run(manifest, tmp_path / "out", **{**named, "id_column": None})
     with pytest.raises(ManifestError, match="its columns are image, sku, url"):
         await lm.plan(manifest, url_column="picture", **ASKED)
     path = (await lm.plan(manifest, **named)).save(tmp_path / "plan.json")

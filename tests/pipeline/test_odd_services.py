@@ -10,10 +10,10 @@ from hostile import Hostile, listening
 import lightmeter as lm
 from lightmeter.errors import SettingsError
 from lightmeter.journal.commands import get_meta
-from lightmeter.journal.compression import pack
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.compression import compress
+from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.submissions import answer_of
-from lightmeter.money.statement import state_account
+from lightmeter.money.statement import read_statement
 
 
 def once(*words: str):
@@ -37,7 +37,7 @@ class TestFailedJobs:
         assert len(service.charged) <= 6
         assert (summary.paid, summary.held) == (0, 6)
         assert (summary.counts["failed"], summary.counts["over_budget"]) == (6, 14)
-        assert any("failed" in line and "6 credits" in line for line in state_account(run.folder).lines())
+        assert any("failed" in line and "6 credits" in line for line in read_statement(run.folder).lines())
 
     async def test_a_balance_that_misses_nothing_lets_the_hold_go(self, try_out):
         """The job failed and was not charged: the balance proves it, and the rows stay failed."""
@@ -109,7 +109,7 @@ class TestPrices:
         async with listening(service) as base_url:
             run = await lm.run(await lm.plan(urls, **await options_at(base_url, budget=25)), tmp_path / "out")
         assert service.charged[0].endswith("a.jpg")
-        with reading(run.folder) as db:
+        with open_read_only(run.folder) as db:
             holds = [hold for (hold,) in db.execute("SELECT hold FROM submissions ORDER BY submission_id")]
         assert holds[1] == 15
         assert 10_000 - service.balance <= 25
@@ -147,7 +147,7 @@ class TestOddValues:
         run, service = await try_out(once("well", word), rows=3, max_concurrency=1)
         assert (run.summary().counts["ok"], run.summary().paid, run.summary().held) == (3, 3, 0)
         assert len(run.tags) == 3
-        with reading(run.folder) as db:
+        with open_read_only(run.folder) as db:
             assert answer_of(db, 2) == body.encode("latin-1")
         assert service.posts == 3
 
@@ -155,7 +155,7 @@ class TestOddValues:
         """What is no answer at all leaves its row in doubt, with its bytes in the journal."""
         run, _ = await try_out(once("well", "raw <html>\xff"), rows=3, max_concurrency=1)
         assert run.summary().counts["in_doubt"] == 1
-        with reading(run.folder) as db:
+        with open_read_only(run.folder) as db:
             assert answer_of(db, 2) == b"<html>\xff"
 
     async def test_a_whole_answer_in_a_broken_transfer_is_read(self, try_out):
@@ -170,7 +170,7 @@ class TestOddValues:
         good = json.dumps({"credits_paid": 1, "all": {"assets": [{"name": "x", "tags": {}}]}}).encode()
         with Journal(run.folder) as journal:
             journal.submit(
-                lambda db: db.execute("UPDATE answers SET raw = ? WHERE submission_id = 2", (pack(good),))
+                lambda db: db.execute("UPDATE answers SET raw = ? WHERE submission_id = 2", (compress(good),))
             ).result()
         run, service = await try_out(once(), rows=3, max_concurrency=1)
         assert service.posts == 0
@@ -208,7 +208,7 @@ class TestNames:
         assert [(one.reason, one.rows) for one in run.reasons()] == [("unmatched", 2)]
         assert right_rows(run) == []
         assert sorted(service.images)[-2:] == [1, 2]
-        with reading(run.folder) as db:
+        with open_read_only(run.folder) as db:
             assert "one by one" in get_meta(db)["notes"]
         _, service = await try_out(lambda *_: "well", rows=24, batch_size=10)
         assert service.posts == 0

@@ -8,7 +8,7 @@ import pytest
 from hostile import Hostile, listening
 
 import lightmeter as lm
-from lightmeter.api.runs import begin
+from lightmeter.api.runs import prepare_run
 from lightmeter.errors import PlanChanged, SettingsError
 
 MINE = 'unit = "credits"\n[backends.mine]\nprices = { tags = 1.0 }\n'
@@ -94,11 +94,13 @@ async def test_other_prices_do_not_slip_into_a_run(prices, tmp_path, charges_at_
     manifest = manifest_of(tmp_path)
     async with listening(Hostile(lambda *_: "well")) as base_url:
         given = {"base_url": base_url, **ASKED}
-        await begin(manifest, tmp_path / "out", prices=prices, **given)
-        assert (await begin(manifest, tmp_path / "out", prices=str(prices), **given)).rows == 1
-        assert (await begin(manifest, tmp_path / "out", **given)).rows == 1
+        await prepare_run(manifest, tmp_path / "out", prices=prices, **given)
+        assert (await prepare_run(manifest, tmp_path / "out", prices=str(prices), **given)).rows == 1
+        assert (await prepare_run(manifest, tmp_path / "out", **given)).rows == 1
         with pytest.raises(SettingsError, match="other options: prices"):
-            await begin(manifest, tmp_path / "out", prices={"backends": {"mine": {"prices": {"tags": 1}}}}, **given)
+            await prepare_run(
+                manifest, tmp_path / "out", prices={"backends": {"mine": {"prices": {"tags": 1}}}}, **given
+            )
 
 
 async def test_the_embedded_service_is_never_priced_below_what_it_charges(prices):

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lightmeter as lm
-from lightmeter.api.runs import begin_plan
+from lightmeter.api.runs import prepare_run_from_plan
 from lightmeter.errors import LightmeterError, ManifestError, PlanChanged, SettingsError, UsageError
 from lightmeter.journal.plan_rows import PlannedFinding, PlannedRow, planned_rows
-from lightmeter.journal.store import reading
-from lightmeter.planning.plan_file import MOST_INSIDE, is_plan_file, read_saved, write_saved
+from lightmeter.journal.store import open_read_only
+from lightmeter.planning.plan_file import MAX_INLINE_ROWS, is_plan_file, read_plan_file, write_plan_file
 from lightmeter.testing import tiny_jpeg, tiny_video
 
 ASKED = {"features": ["tags", "colors"], "budget": 7}
@@ -43,12 +43,12 @@ def manifest(tmp_path):
 def many(tmp_path):
     """More rows than stand inside plan.json."""
     path = tmp_path / "many.txt"
-    path.write_text("".join(f"https://example.org/{n}.jpg\n" for n in range(MOST_INSIDE + 1)))
+    path.write_text("".join(f"https://example.org/{n}.jpg\n" for n in range(MAX_INLINE_ROWS + 1)))
     return path
 
 
 def rows_of(plan):
-    with reading(plan.folder) as db:
+    with open_read_only(plan.folder) as db:
         return list(planned_rows(db))
 
 
@@ -87,7 +87,7 @@ async def test_many_rows_stand_beside_it(many, tmp_path):
     told = json.loads(plan.save(tmp_path / "plan.json").read_text())
     assert "listed" not in told
     with gzip.open(tmp_path / told["rows_file"]["name"]) as lines:
-        assert sum(1 for _ in lines) == MOST_INSIDE + 1
+        assert sum(1 for _ in lines) == MAX_INLINE_ROWS + 1
     assert rows_of(lm.load_plan(tmp_path / "plan.json")) == rows_of(plan)
 
 
@@ -181,9 +181,9 @@ async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
     """A plan file is taken into a folder as it is, once: what is there goes on, with the plan's budget."""
     plan = await lm.plan(manifest, **ASKED)
     path = plan.save(tmp_path / "plan.json")
-    assert (await begin_plan(path, tmp_path / "out")).counts == plan.counts
+    assert (await prepare_run_from_plan(path, tmp_path / "out")).counts == plan.counts
     path = plan.with_options(budget=3).save(tmp_path / "less.json")
-    summary = await begin_plan(path, tmp_path / "out")
+    summary = await prepare_run_from_plan(path, tmp_path / "out")
     assert (summary.counts, summary.budget) == (plan.counts, 3)
     assert is_plan_file(str(path))
     assert not is_plan_file(str(manifest))
@@ -277,10 +277,10 @@ ROWS = st.lists(
 
 
 @settings(deadline=None, max_examples=60)  # files
-@given(rows=ROWS, repeat=st.sampled_from([1, MOST_INSIDE]))
+@given(rows=ROWS, repeat=st.sampled_from([1, MAX_INLINE_ROWS]))
 def test_rows_come_back_as_they_were(tmp_path_factory, rows, repeat):
     """Whatever a row holds, it is read back from a file exactly, inside or beside."""
     path = tmp_path_factory.getbasetemp() / "any.json"
     saved = [(row, None) for row in rows] * repeat
-    write_saved(path, {"plan_version": 2, "rows": len(saved)}, saved)
-    assert list(read_saved(path).read_rows()) == saved
+    write_plan_file(path, {"plan_version": 2, "rows": len(saved)}, saved)
+    assert list(read_plan_file(path).read_rows()) == saved

@@ -13,7 +13,7 @@ from aiohttp import web
 from hostile import served
 
 import lightmeter as lm
-from lightmeter.api.runs import begin, begin_plan
+from lightmeter.api.runs import prepare_run, prepare_run_from_plan
 from lightmeter.client.transport import Timeouts
 from lightmeter.errors import AccessDenied, PlanChanged, SettingsError, Unreachable, UsageError
 from lightmeter.options import make_options
@@ -149,7 +149,7 @@ async def test_a_flow_fails_before_it_plans(serving, monkeypatch, tmp_path, key)
         monkeypatch.setenv("LIGHTMETER_API_KEY", key)
     async with serving() as service:
         with pytest.raises(SettingsError if key is None else AccessDenied):
-            await begin(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
+            await prepare_run(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
         assert service.looked_at == []
     assert not (tmp_path / "out" / "journal.sqlite").exists()
 
@@ -158,7 +158,7 @@ async def test_hidden_defaults_are_refused_before_a_row_is_looked_at(serving, tm
     """Leaving the back ends to the account is refused at once, not after hours of planning."""
     async with serving() as service:
         with pytest.raises(UsageError, match="No back end is named"):
-            await begin(service.urls(2), tmp_path / "out", features="tags", base_url=service.base_url)
+            await prepare_run(service.urls(2), tmp_path / "out", features="tags", base_url=service.base_url)
         assert service.looked_at == []
 
 
@@ -175,7 +175,7 @@ async def test_what_is_no_such_service_is_a_note_in_a_plan_and_an_error_in_a_run
         plan = await planned(service)
         assert said in plan.service.note
         with pytest.raises(SettingsError, match=said) as caught:
-            await begin(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
+            await prepare_run(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
         assert "base URL" in caught.value.hint
         assert caught.value.exit_code == 2
 
@@ -184,7 +184,7 @@ async def test_a_broken_service_is_unreachable_for_a_run(serving, tmp_path):
     """A page about maintenance is no wrong address: the same command works later."""
     async with serving(credits_answer=(503, "<h1>Maintenance</h1>")) as service:
         with pytest.raises(Unreachable) as caught:
-            await begin(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
+            await prepare_run(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
         assert "later" in caught.value.hint
 
 
@@ -232,9 +232,12 @@ async def test_the_plan_says_what_the_balance_and_the_budget_pay_for(serving):
     async with serving(balance=2) as service:
         plan = await planned(service, rows=5, backends=["clarifai", "imagga"], features=["tags", "nsfw"], budget=1)
     assert (plan.balance, plan.affordable_rows, plan.budget_rows) == (2, RowRange(2, 3), RowRange(1, 1))
-    assert plan.payments == ("balance 2 credits: pays for 2 to 3 of 5 rows", "budget 1 credit: pays for 1 of 5 rows")
-    assert plan.payments[0] in str(plan)
-    assert plan.payments[1] in plan._repr_html_()
+    assert plan.affordability_sentences == (
+        "balance 2 credits: pays for 2 to 3 of 5 rows",
+        "budget 1 credit: pays for 1 of 5 rows",
+    )
+    assert plan.affordability_sentences[0] in str(plan)
+    assert plan.affordability_sentences[1] in plan._repr_html_()
     told = json.loads(json.dumps(plan.to_dict()))
     assert told["balance"] == 2
     assert told["affordable_rows"] == {"balance": {"low": 2, "high": 3}, "budget": {"low": 1, "high": 1}}
@@ -245,14 +248,14 @@ async def test_an_enough_balance_is_one_short_line(serving):
     """Who has enough credits reads so, and no count."""
     async with serving() as service:
         plan = await planned(service)
-    assert plan.payments == ("balance 1000 credits: enough for all 3 rows to send",)
+    assert plan.affordability_sentences == ("balance 1000 credits: enough for all 3 rows to send",)
 
 
 async def test_an_empty_account_is_told_by_the_plan(serving):
     """A balance of 0 pays for no row, and the plan is still made."""
     async with serving(balance=0) as service:
         plan = await planned(service)
-    assert plan.payments == ("balance 0 credits: pays for 0 of 3 rows",)
+    assert plan.affordability_sentences == ("balance 0 credits: pays for 0 of 3 rows",)
 
 
 @pytest.mark.parametrize("name", ["rekognition", "gone"])
@@ -297,7 +300,7 @@ async def test_prices_of_the_service_are_those_of_the_plan(serving, tmp_path):
             await lm.run(lm.load_plan(path), tmp_path / "out")
         service.backends = {"backends": [{"name": "other", "features": {"tags": 0.5}}]}
         with pytest.raises(SettingsError, match="no back end 'quick'"):
-            await begin_plan(path, tmp_path / "out")
+            await prepare_run_from_plan(path, tmp_path / "out")
         assert service.fetched == 0
         assert not (tmp_path / "out" / "journal.sqlite").exists()
         service.backends = None  # not known any more: what was agreed to stays
@@ -336,7 +339,7 @@ async def test_a_saved_plan_asks_again_before_it_is_adopted(serving, tmp_path, m
         assert loaded.balance is None
         monkeypatch.setenv("LIGHTMETER_API_KEY", "wrong")
         with pytest.raises(AccessDenied):
-            await begin_plan(path, tmp_path / "flow")
+            await prepare_run_from_plan(path, tmp_path / "flow")
         with pytest.raises(AccessDenied):
             await lm.run(loaded, tmp_path / "python")
         assert not (tmp_path / "flow" / "journal.sqlite").exists()

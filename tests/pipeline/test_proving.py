@@ -5,23 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.journal.balance_proofs import Reading, Seen
+from lightmeter.journal.balance_proofs import BalanceReading, WindowSubmission
 from lightmeter.journal.state import Event, State
-from lightmeter.money.balance_verdicts import prove
+from lightmeter.money.balance_verdicts import build_proof
 
-OPENING = Reading(1, 0.0, 1000, 0)
+OPENING = BalanceReading(1, 0.0, 1000, 0)
 
 
-def seen(key: int, state: State, hold: int = 1, paid: int | None = None, **more: object) -> Seen:
+def seen(key: int, state: State, hold: int = 1, paid: int | None = None, **more: object) -> WindowSubmission:
     values = {"remaining": None, "said": True, "sent": 2 * key, "answered": None, "throttled": False}
     if state is State.SETTLED:
         values["answered"] = 2 * key + 1
-    return Seen(key, state, hold, paid, **{**values, **more})
+    return WindowSubmission(key, state, hold, paid, **{**values, **more})
 
 
-def proven(balance: int, *all_seen: Seen, sole_spender: bool = False):
-    readings = (Reading(2, 1.0, balance, 99), Reading(3, 2.0, balance, 99))
-    document, rulings = prove(OPENING, readings, all_seen, sole_spender=sole_spender)
+def proven(balance: int, *all_seen: WindowSubmission, sole_spender: bool = False):
+    readings = (BalanceReading(2, 1.0, balance, 99), BalanceReading(3, 2.0, balance, 99))
+    document, rulings = build_proof(OPENING, readings, all_seen, sole_spender=sole_spender)
     return document, {one.submission_id: (one.event, one.paid) for one in rulings}
 
 

@@ -8,11 +8,11 @@ import pytest
 from hostile import Hostile, listening
 
 import lightmeter as lm
-from lightmeter.api.runs import running
+from lightmeter.api.runs import stream_run
 from lightmeter.errors import OutcomeUnknown
 from lightmeter.journal.balance_proofs import proofs_of
-from lightmeter.journal.store import reading
-from lightmeter.money.statement import state_account
+from lightmeter.journal.store import open_read_only
+from lightmeter.money.statement import read_statement
 from lightmeter.planning.progress import Progress
 
 
@@ -28,7 +28,7 @@ async def test_alone_on_the_account_what_was_charged_is_known(try_out):
     assert (summary.counts["ok"], summary.counts["failed"], summary.counts["in_doubt"]) == (5, 1, 0)
     assert (summary.paid, summary.held, len(service.charged)) == (6, 0, 6)
     assert [reason.reason for reason in run.reasons()] == ["paid_and_lost"]
-    with reading(run.folder) as db:
+    with open_read_only(run.folder) as db:
         (proof,) = proofs_of(db)
     assert proof["verdicts"][0]["paid"] == proof["missing"] == 1
     assert any("Nobody else spent" in granted for granted in proof["taken_for_granted"])
@@ -101,7 +101,7 @@ async def test_a_service_that_never_answers_is_left_alone_in_the_end(try_out):
 async def test_what_was_refused_for_being_too_fast_is_checked_at_the_end(try_out):
     """It is sent again at once, because it costs nothing; the balance has the last word, and it is written down."""
     run, service = await try_out(once("well", "throttle"), rows=3, max_concurrency=1)
-    with reading(run.folder) as db:
+    with open_read_only(run.folder) as db:
         (proof,) = proofs_of(db)
     assert (proof["missing"], proof["notes"]) == (0, ["1 requests were refused for being too fast, and cost nothing."])
     assert (run.summary().paid, len(service.charged)) == (3, 3)
@@ -115,7 +115,7 @@ async def test_balances_of_two_accounts_prove_nothing_together(tmp_path, monkeyp
     async with listening(service) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
         stop = asyncio.Event()
-        async for step in running(await lm.plan(urls, max_concurrency=1, **options), tmp_path / "out", stop=stop):
+        async for step in stream_run(await lm.plan(urls, max_concurrency=1, **options), tmp_path / "out", stop=stop):
             if isinstance(step, Progress) and step.phase == "reconciling":
                 stop.set()
         monkeypatch.setenv("LIGHTMETER_API_KEY", "another")
@@ -123,7 +123,7 @@ async def test_balances_of_two_accounts_prove_nothing_together(tmp_path, monkeyp
         run = await lm.resume(tmp_path / "out")
     assert (run.summary().counts["in_doubt"], run.summary().counts["ok"]) == (1, 2)
     assert "of this account" in run.reasons()[0].example
-    assert any("nothing can be proven" in line for line in state_account(run.folder).lines())
+    assert any("nothing can be proven" in line for line in read_statement(run.folder).lines())
 
 
 async def test_what_waits_at_the_service_is_collected_before_anything_is_sent(tmp_path, charges_at_once):
@@ -135,7 +135,7 @@ async def test_what_waits_at_the_service_is_collected_before_anything_is_sent(tm
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
         stop = asyncio.Event()
         plan = await lm.plan(urls, max_concurrency=1, batch_size=1, **options)
-        async for step in running(plan, tmp_path / "out", stop=stop):
+        async for step in stream_run(plan, tmp_path / "out", stop=stop):
             if isinstance(step, Progress) and step.in_flight:
                 stop.set()
         posts = service.posts

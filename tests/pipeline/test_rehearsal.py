@@ -31,7 +31,7 @@ def rehearse(tmp_path, charges_at_once):
             plan = await lm.plan(manifest, base_url=service.base_url, max_concurrency=8, **asked)
             done = await lm.run(plan, tmp_path / "out")
             async with lm.Client(service.base_url, KEY) as client:
-                return done, service.faults_met, CREDITS - await client.credits()
+                return done, service.fault_counts, CREDITS - await client.credits()
         finally:
             await service.close()
 

@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from lightmeter.cli.commands.status import command
-from lightmeter.journal.balance_proofs import Ruling, act_on, read_balance
+from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
 from lightmeter.journal.commands import acknowledge, hold_and_send, lose, put_meta
 from lightmeter.journal.files import run_lock
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
-from lightmeter.money.balance_reading import balance_read
+from lightmeter.money.balance_reading import put_balance_reading
 from lightmeter.options import Options
 
 
@@ -59,8 +59,15 @@ def test_requests_without_an_answer_are_told_with_what_is_held(sent):
     assert f"in doubt: 2 requests, 4 credits held; to find out what became of them: lightmeter resume {folder}" in told(
         folder
     )
-    opening, closing = do(read_balance(9, 1.0, opens=True), read_balance(5, 2.0, opens=False))
-    do(act_on(opening, closing, {}, [Ruling(1, Event.GIVE_UP, "?"), Ruling(2, Event.PROVE_PAID, "!", 2)]))
+    opening, closing = do(record_balance(9, 1.0, opens=True), record_balance(5, 2.0, opens=False))
+    do(
+        apply_resolutions(
+            opening,
+            closing,
+            {},
+            [SubmissionResolution(1, Event.GIVE_UP, "?"), SubmissionResolution(2, Event.PROVE_PAID, "!", 2)],
+        )
+    )
     said = told(folder)
     assert re.search(r"in doubt: 1 requests, 2 credits held; .*pay twice: lightmeter resume .* --pay-again 2", said)
     assert re.search(r"lost: 1 requests, charged 2 credits and never answered; .* --pay-again 2", said)
@@ -138,5 +145,5 @@ def test_a_balance_of_before_the_last_requests_is_told_as_such(sent):
     folder, do = sent
     do(put_meta({"balance_before": "9", "balance_after": "9"}))
     assert "balance 9 (read before the last requests)" in told(folder)
-    do(balance_read({"balance_after": "9"}))
+    do(put_balance_reading({"balance_after": "9"}))
     assert "balance 9;" in told(folder)

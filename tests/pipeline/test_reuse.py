@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is 
 from hostile import Hostile, listening, served
 
 import lightmeter as lm
-from lightmeter.cache.answer_cache import FILE_NAME, Answers, Asset, KeptAsset, is_same
+from lightmeter.cache.answer_cache import FILE_NAME, AnswerCache, AssetFingerprint, CachedAsset, is_same_asset
 from lightmeter.errors import PlanChanged, SettingsError
-from lightmeter.journal.compression import pack
-from lightmeter.journal.plan_rows import EarlierAnswer
+from lightmeter.journal.compression import compress
+from lightmeter.journal.plan_rows import CachedAnswer
 from lightmeter.testing import tiny_jpeg
 
 URLS = [f"http://pictures.example/{number}.jpg" for number in range(4)]
@@ -125,7 +125,7 @@ async def test_old_answers_are_paid_for_anew(again, monkeypatch, kept):
     await again(URLS[:1])
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DAYS", "1e-9")
     assert (await again(URLS[:1]))[2] == 1
-    with Answers.opened(kept) as answers:
+    with AnswerCache.opened(kept) as answers:
         assert answers.forget(0) == 0
         assert answers.forget(2**40) == 1
 
@@ -145,7 +145,7 @@ async def test_a_run_that_was_killed_fills_the_rest_later(again, monkeypatch, ke
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(kept))
     await lm.resume(run.folder)
     await lm.resume(run.folder)
-    with Answers.opened(kept) as answers:
+    with AnswerCache.opened(kept) as answers:
         assert answers.forget(2**40) == 4
 
 
@@ -165,7 +165,7 @@ async def test_a_plan_file_uses_what_it_counted_on_or_is_refused(again, tmp_path
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DAYS", "1e-9")
     assert lm.load_plan(path).counts == plan.counts
-    with Answers.opened(kept) as answers:
+    with AnswerCache.opened(kept) as answers:
         answers.forget(2**40)
     with pytest.raises(PlanChanged, match="no longer kept"):
         lm.load_plan(path)
@@ -274,8 +274,8 @@ def test_many_processes_keep_and_find_together(kept):
     command = [sys.executable, "-c", WRITER, str(kept)]
     writers = [subprocess.Popen([*command, str(me)], stderr=subprocess.PIPE, text=True) for me in range(4)]
     assert [(writer.communicate()[1], writer.returncode) for writer in writers] == [("", 0)] * 4
-    with Answers.opened(kept) as answers:
-        found = [answers.find("q", Asset(f"http://x/{n}"), since=0.0) for n in range(40)]
+    with AnswerCache.opened(kept) as answers:
+        found = [answers.find("q", AssetFingerprint(f"http://x/{n}"), since=0.0) for n in range(40)]
         assert all(one is not None for one in found)
         assert answers.read_to("run 3") == 39
         assert answers.forget(2**40) == 40
@@ -317,7 +317,7 @@ def test_many_processes_begin_the_same_file_at_once(kept):
 
 MARKS = st.none() | st.integers(1, 2)
 ASSETS = st.builds(
-    Asset,
+    AssetFingerprint,
     st.none() | st.sampled_from(["http://x/a", "http://x/b"]),
     st.none() | st.sampled_from(["1", "2"]),
     MARKS,
@@ -328,10 +328,10 @@ ASSETS = st.builds(
 @given(then=ASSETS, now=ASSETS)
 def test_the_same_asset_is_what_nothing_contradicts(then, now):
     """Same is symmetric; known contents decide alone; without them it takes the same URL and no mark that differs."""
-    assert is_same(then, now) == is_same(now, then)
+    assert is_same_asset(then, now) == is_same_asset(now, then)
     if then.content_sha256 and now.content_sha256:
-        assert is_same(then, now) == (then.content_sha256 == now.content_sha256)
-    elif is_same(then, now):
+        assert is_same_asset(then, now) == (then.content_sha256 == now.content_sha256)
+    elif is_same_asset(then, now):
         assert then.identity == now.identity is not None
         pairs = [(then.size_bytes, now.size_bytes), (then.etag, now.etag)]
         assert all(None in pair or pair[0] == pair[1] for pair in pairs)
@@ -343,12 +343,12 @@ def test_what_is_found_is_the_same_asset(tmp_path_factory, kept_, seen):
     """The store finds an answer exactly if one of those kept last under their marks is the same asset."""
     folder = tmp_path_factory.mktemp("answers")
     last = {(one.identity, one.content_sha256): one for one in kept_ if one.identity or one.content_sha256}
-    with Answers.opened(folder) as answers:
+    with AnswerCache.opened(folder) as answers:
         for at, one in enumerate(kept_):
             if one.identity or one.content_sha256:
                 raw = str(at).encode()
-                answer = EarlierAnswer(sha256(raw).hexdigest(), None, float(at), pack(raw))
-                answers.keep("q", [(answer, [KeptAsset(one, at, None)])], "run", at)
+                answer = CachedAnswer(sha256(raw).hexdigest(), None, float(at), compress(raw))
+                answers.keep("q", [(answer, [CachedAsset(one, at, None)])], "run", at)
         found = answers.find("q", seen, since=0.0)
-    assert (found is not None) == any(is_same(one, seen) for one in last.values())
-    assert found is None or is_same(kept_[found.asset], seen)
+    assert (found is not None) == any(is_same_asset(one, seen) for one in last.values())
+    assert found is None or is_same_asset(kept_[found.asset], seen)

@@ -20,9 +20,9 @@ import lightmeter as lm
 from lightmeter.errors import JournalConflict
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.files import journal_path
-from lightmeter.journal.header import read_header
+from lightmeter.journal.header import read_run_header
 from lightmeter.journal.items import count_by_status
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 from lightmeter.journal.watermark import watermark_path
 from lightmeter.settings import read_settings
 
@@ -117,17 +117,17 @@ async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(tmp_path):
     async with listening(service) as base_url:
         await killed_run(base_url, tmp_path / "out", 20, service)
         lose_log(tmp_path / "out")
-        posts, run_id = service.posts, read_header(tmp_path / "out").run_id
+        posts, run_id = service.posts, read_run_header(tmp_path / "out").run_id
         for _ in range(2):
             with pytest.raises(JournalConflict, match="older than its run") as caught:
                 await lm.resume(tmp_path / "out")
             assert caught.value.exit_code == 2
             assert "--accept-journal" in caught.value.hint
         assert service.posts == posts
-        assert read_header(tmp_path / "out").run_id == run_id
+        assert read_run_header(tmp_path / "out").run_id == run_id
         run = await lm.resume(tmp_path / "out", accept_journal=True)
         assert run.summary().counts["ok"] == ROWS
-        assert read_header(tmp_path / "out").run_id != run_id
+        assert read_run_header(tmp_path / "out").run_id != run_id
         posts = service.posts
         assert (await lm.resume(tmp_path / "out")).summary().counts["ok"] == ROWS
     assert service.posts == posts
@@ -146,13 +146,13 @@ async def test_what_was_lost_still_counts_against_the_budget(tmp_path):
         (tmp_path / "backup").rename(out)
         with pytest.raises(JournalConflict, match="10 of 30 requests"):
             await lm.resume(out, budget=40)
-        assert read_header(out).options.budget == 10, "who was refused has changed nothing"
+        assert read_run_header(out).options.budget == 10, "who was refused has changed nothing"
         run = await lm.resume(out, budget=40, accept_journal=True)
     summary = run.summary()
     assert len(service.charged) == 40
     assert (summary.paid, summary.held, summary.requests) == (20, 20, 40)
     assert summary.counts["ok"] == 20
-    assert run.table("assets").column("run_id").unique().to_pylist() == [read_header(out).run_id]
+    assert run.table("assets").column("run_id").unique().to_pylist() == [read_run_header(out).run_id]
 
 
 async def test_of_two_copies_only_one_goes_on_as_the_run(tmp_path):
@@ -167,7 +167,7 @@ async def test_of_two_copies_only_one_goes_on_as_the_run(tmp_path):
         await lm.resume(one, budget=20)
         assert len(service.charged) == 20
         await lm.resume(two, budget=20, accept_journal=True)
-        assert read_header(one).run_id != read_header(two).run_id
+        assert read_run_header(one).run_id != read_run_header(two).run_id
         for folder in (one, two):
             assert (await lm.resume(folder)).summary().paid == 20
     assert len(service.charged) == 30
@@ -218,7 +218,7 @@ async def test_a_machine_that_remembers_nothing_is_no_reason_to_stop(tmp_path, c
         run = await lm.resume(tmp_path / "out", budget=ROWS, sole_spender=True)
     assert run.summary().counts["ok"] == ROWS
     assert not caplog.records
-    assert watermark_path(read_settings().state_dir, read_header(run.folder).run_id).exists()
+    assert watermark_path(read_settings().state_dir, read_run_header(run.folder).run_id).exists()
 
 
 @pytest.mark.parametrize("accepted", [False, True])
@@ -294,10 +294,10 @@ async def test_a_lost_request_is_asked_for_again_under_the_id_it_was_sent_with(t
     out = tmp_path / "out"
     async with listening(service) as base_url:
         await part_of_a_run(base_url, out, budget=5, max_concurrency=1)
-        before = read_header(out)
+        before = read_run_header(out)
         shutil.copytree(out, tmp_path / "copy")
         await lm.resume(tmp_path / "copy", accept_journal=True)
-    after = read_header(tmp_path / "copy")
+    after = read_run_header(tmp_path / "copy")
     assert after.idempotency_key(3) == before.idempotency_key(3) == f"{before.run_id}-3"
     assert after.idempotency_key(99) == f"{after.run_id}-99"
 
@@ -323,7 +323,7 @@ def test_the_command_line_asks_and_takes_the_answer(command, tmp_path):
         assert f"lightmeter resume {out} --accept-journal" in asked.err
     went_on = command(*arguments, "--budget", 8, "--accept-journal", "--json")
     assert (went_on.code, went_on.json["ok"]) == (0, 6), went_on.err
-    with reading(out) as db:
+    with open_read_only(out) as db:
         assert count_by_status(db)["ok"] == 6
         assert get_meta(db)["former_runs"]
 
@@ -351,24 +351,24 @@ def test_a_mark_is_never_ahead_of_its_journal(tmp_path):
     """What is written outside was committed before, so that no crash alone makes a run look older than it is."""
     from lightmeter.journal.commands import hold_and_send, put_meta  # noqa: PLC0415 (only here)
     from lightmeter.journal.store import Journal  # noqa: PLC0415 (likewise)
-    from lightmeter.journal.watermark import Position, Watermark, position_of  # noqa: PLC0415 (likewise)
+    from lightmeter.journal.watermark import JournalPosition, Watermark, position_of  # noqa: PLC0415 (likewise)
 
     path = watermark_path(tmp_path / "state", "run")
-    seen: list[tuple[Position, Position]] = []
+    seen: list[tuple[JournalPosition, JournalPosition]] = []
     with Journal(tmp_path / "out") as journal:
         journal.submit(put_meta({"run_id": "run"})).result()
         mark = Watermark(path)
-        mark.begin("run", tmp_path / "out", Position(0, 0, 0), checked=True)
+        mark.begin("run", tmp_path / "out", JournalPosition(0, 0, 0), checked=True)
 
         def follow(db: apsw.Connection) -> None:
             mark.advance(db)
             other = Watermark(path)
             other.close()
-            with reading(tmp_path / "out") as journal_now:
+            with open_read_only(tmp_path / "out") as journal_now:
                 seen.append((other.known.position, position_of(journal_now)))
 
         journal.after_commit = follow
         for number in range(5):
             journal.submit(hold_and_send([], number, None, 1.0)).result()
         mark.close()
-    assert seen == [(Position(2 * n + 2, n + 1, n * (n + 1) // 2),) * 2 for n in range(5)]
+    assert seen == [(JournalPosition(2 * n + 2, n + 1, n * (n + 1) // 2),) * 2 for n in range(5)]

@@ -10,7 +10,7 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.journal.commands import get_meta
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 
 
 def spoilt_by(*numbers, word="refuse"):
@@ -102,7 +102,7 @@ async def test_what_the_pace_has_learned_is_kept_for_the_next_start(tmp_path, mo
         plan = await lm.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=base_url)
         run = await lm.run(plan, tmp_path / "out")
     assert run.summary().counts["ok"] == 12
-    with reading(run.folder) as db:
+    with open_read_only(run.folder) as db:
         kept = json.loads(get_meta(db)["pace"])
     assert kept["base_url"] == base_url
     assert kept["state"].get("rate", 0) > 0 or kept["state"].get("cap", 0) >= 1

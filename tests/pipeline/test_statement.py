@@ -10,14 +10,14 @@ from click.testing import CliRunner
 
 from lightmeter.cli.commands.statement import command
 from lightmeter.errors import JournalError
-from lightmeter.journal.balance_proofs import Ruling, act_on, read_balance
+from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
 from lightmeter.journal.commands import hold_and_send, lose, put_meta, receive, settle
-from lightmeter.journal.outcome import Outcome, Placed, Received
-from lightmeter.journal.plan_rows import EarlierAnswer, PlannedRow, Reused, add_rows, reuse
+from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, RowResult
+from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, PlannedRow, add_rows, reuse
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
-from lightmeter.money.balance_reading import balance_read
-from lightmeter.money.statement import _lines_of_proof, requests_frame, state_account
+from lightmeter.money.balance_reading import put_balance_reading
+from lightmeter.money.statement import _lines_of_proof, read_statement, requests_frame
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange
 from lightmeter.pricing.rates import Rounding
@@ -46,7 +46,7 @@ class Book:
 
     def close(self, before: int, after: int) -> None:
         with Journal(self.folder) as journal:
-            journal.submit(balance_read({"balance_before": str(before), "balance_after": str(after)})).result()
+            journal.submit(put_balance_reading({"balance_before": str(before), "balance_after": str(after)})).result()
 
     def send(self, rows: list[int], paid: int | None = None, remaining: int | None = None) -> None:
         with Journal(self.folder) as journal:
@@ -54,13 +54,13 @@ class Book:
             if paid is None:
                 journal.submit(lose(key, "no answer", 2.0)).result()
                 return
-            journal.submit(receive(key, Received(b"{}", 200, 2.0), Event.ANSWER)).result()
-            placed = tuple(Placed(seq, at, "x") for at, seq in enumerate(rows))
-            journal.submit(settle(key, Outcome(paid, remaining, "q", placed), 2.0)).result()
+            journal.submit(receive(key, ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER)).result()
+            placed = tuple(RowResult(seq, at, "x") for at, seq in enumerate(rows))
+            journal.submit(settle(key, AnswerOutcome(paid, remaining, "q", placed), 2.0)).result()
 
     def reuse(self, rows: list[int]) -> None:
         with Journal(self.folder) as journal:
-            found = [Reused(seq, 0, "x", EarlierAnswer(str(seq), None, 1.0, b"")) for seq in rows]
+            found = [CachedRow(seq, 0, "x", CachedAnswer(str(seq), None, 1.0, b"")) for seq in rows]
             journal.submit(reuse(found)).result()
 
 
@@ -74,7 +74,7 @@ def test_every_credit_is_accounted_for(book):
     book.send([0], 1, 99)
     book.send(list(range(1, 11)), 5, 94)
     book.close(100, 94)
-    stated = state_account(book.folder)
+    stated = read_statement(book.folder)
     assert (stated.predicted, stated.paid, stated.held, stated.budget) == (CreditRange(9, 20), 6, 0, 50)
     assert stated.rounding is Rounding.REQUEST
     assert (stated.saved.duplicates, stated.saved.prechecks) == (CreditRange(1, 1), CreditRange(0, 1))
@@ -88,20 +88,20 @@ def test_a_balance_from_before_the_last_requests_explains_nothing(book):
     """A killed run leaves the balance of its start: the statement says so, and does not say that it rose."""
     book.close(100, 100)
     book.send([0], 1, 99)
-    stated = state_account(book.folder)
+    stated = read_statement(book.folder)
     assert stated.balances is None
     assert (stated.to_dict()["unexplained"], stated.to_dict()["added_at_least"]) == (None, None)
     assert "balance     100 before; not read since the last requests: resume reads it" in list(stated.lines())
     assert not stated.to_dict()["balance_is_current"]
     book.close(100, 99)
-    assert state_account(book.folder).to_dict()["unexplained"] == 0
+    assert read_statement(book.folder).to_dict()["unexplained"] == 0
 
 
 def test_what_was_paid_is_told_by_back_end_and_feature(book):
     """Shares by the price table, and what rounding up added, come to exactly what was paid."""
     book.send([0], 1, 99)
     book.send(list(range(1, 11)), 5, 94)
-    stated = state_account(book.folder)
+    stated = read_statement(book.folder)
     shares = [(share.backend, share.feature, share.pictures, share.credits) for share in stated.shares.shares]
     each = Fraction(165, 100)
     assert shares == [("clarifai", "nsfw", 11, each), ("clarifai", "tags", 11, each), ("imagga", "tags", 11, each)]
@@ -114,7 +114,7 @@ def test_what_was_paid_is_told_by_back_end_and_feature(book):
 def test_shares_are_never_guessed(book, paid, why):
     """Charges that the price table does not explain are not cut into shares."""
     book.send([0, 1], paid, 90)
-    stated = state_account(book.folder)
+    stated = read_statement(book.folder)
     assert why in stated.to_dict()["shares_unknown"]
     assert stated.shares.shares == ()
 
@@ -124,7 +124,7 @@ def test_earlier_answers_are_a_saving_and_no_prediction(book):
     book.reuse(list(range(10)))
     book.send([10], 1, 99)
     book.close(100, 99)
-    stated = state_account(book.folder)
+    stated = read_statement(book.folder)
     assert (stated.predicted, stated.saved.cache) == (CreditRange(5, 10), CreditRange(10, 10))
     assert stated.to_dict()["saved"]["cache"] == {"low": 10, "high": 10}
 
@@ -132,7 +132,7 @@ def test_earlier_answers_are_a_saving_and_no_prediction(book):
 def test_what_is_in_doubt_is_told(book):
     """A request without an answer is counted with its rows and the credits held for it."""
     book.send([0, 1])
-    stated = state_account(book.folder)
+    stated = read_statement(book.folder)
     assert (stated.doubt.requests, stated.doubt.rows, stated.doubt.credits) == (1, 2, 2)
     assert "in doubt    1 requests with 2 rows, 2 credits held" in list(stated.lines())
 
@@ -143,11 +143,11 @@ def test_a_proof_is_told_with_its_numbers(book):
     verdict = {"submission_id": 1, "held": 1, "verdict": "proven_unpaid", "proof": "Nothing is missing."}
     document = {"expected": 100, "readings": [{"balance": 100}], "missing": 0, "verdicts": [verdict]}
     with Journal(book.folder) as journal:
-        opening = journal.submit(read_balance(100, 1.0, opens=True)).result()
-        closing = journal.submit(read_balance(100, 2.0, opens=False)).result()
-        ruling = Ruling(1, Event.PROVE_UNPAID, "Nothing is missing.")
-        journal.submit(act_on(opening, closing, document, [ruling])).result()
-    stated = state_account(book.folder)
+        opening = journal.submit(record_balance(100, 1.0, opens=True)).result()
+        closing = journal.submit(record_balance(100, 2.0, opens=False)).result()
+        ruling = SubmissionResolution(1, Event.PROVE_UNPAID, "Nothing is missing.")
+        journal.submit(apply_resolutions(opening, closing, document, [ruling])).result()
+    stated = read_statement(book.folder)
     assert stated.to_dict()["proofs"] == [document]
     assert list(stated.lines())[-2:] == [
         "proof       a balance of 100 was expected, 100 was read",
@@ -177,7 +177,7 @@ def test_a_gap_names_what_may_have_taken_it(book):
     book.send([1])
     book.send([2], 1, 97)
     book.close(100, 90)
-    stated = state_account(book.folder)
+    stated = read_statement(book.folder)
     told = stated.to_dict()
     assert told["gaps"] == [{"credits": 1, "candidates": [2]}, {"credits": 7, "candidates": [2]}]
     assert (told["held"], told["unexplained"], told["foreign_at_least"]) == (1, 8, 6)
@@ -190,7 +190,7 @@ def test_with_several_in_flight_only_sums_count(tmp_path):
     book.send([0], 1, 98)
     book.send([1], 1, 98)
     book.close(100, 98)
-    found = state_account(book.folder).balances
+    found = read_statement(book.folder).balances
     assert found is not None
     assert (found.missing, found.rose, found.gaps) == (0, 0, ())
 
@@ -199,7 +199,7 @@ def test_credits_that_were_added_are_seen(book):
     """A balance above what is left of it was added to."""
     book.send([0], 1, 99)
     book.close(100, 599)
-    assert state_account(book.folder).to_dict()["added_at_least"] == 500
+    assert read_statement(book.folder).to_dict()["added_at_least"] == 500
 
 
 def test_drift_is_stated(book):
@@ -207,7 +207,7 @@ def test_drift_is_stated(book):
     book.send([0], 1, 99)
     book.send([1], 3, 96)
     book.close(100, 96)
-    stated = state_account(book.folder)
+    stated = read_statement(book.folder)
     assert stated.to_dict()["price_drift"] == [{"paid": 3, "expected": {"low": 1, "high": 1}}]
     assert "  drift     3 credits charged where 1 credit was expected" in list(stated.lines())
 
@@ -224,4 +224,4 @@ def test_the_command_prints_text_and_json(book):
 def test_no_run_is_said(tmp_path):
     """A folder without a journal has no statement."""
     with pytest.raises(JournalError, match="holds no run"):
-        state_account(tmp_path)
+        read_statement(tmp_path)

@@ -13,7 +13,7 @@ from aiohttp import web
 from hostile import Hostile, listening
 
 from lightmeter.journal.commands import get_meta
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 
 LIMIT_RPS = 40.0
 ROWS = 240
@@ -72,7 +72,7 @@ async def test_two_runs_share_what_a_key_may_do(tmp_path):
     assert service.refused <= 0.2 * len(service.charged)
     states = []
     for name in ("one", "two"):
-        with reading(tmp_path / name) as db:
+        with open_read_only(tmp_path / name) as db:
             states.append(json.loads(get_meta(db)["pace"])["state"])
     assert max(state.get("sharers", 1) for state in states) == 2
     assert not list((tmp_path / "state").rglob("*.member"))

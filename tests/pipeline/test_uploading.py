@@ -9,9 +9,9 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
-from lightmeter.engine.uploads import LONGEST_SIDE_PX, Uploads, name_of, prepared, refusal_in
+from lightmeter.engine.uploads import LONGEST_SIDE_PX, Uploads, file_name_of, free_failure_message, prepare_upload
 from lightmeter.errors import MediaTooLarge
-from lightmeter.media.image import encode_jpeg, read_facts
+from lightmeter.media.image import encode_jpeg, read_image_info
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.service.app import ServiceConfig, start
 from lightmeter.testing import tiny_jpeg
@@ -82,20 +82,20 @@ async def test_what_cannot_be_fetched_from_here_either_fails_with_the_reason(ana
 def test_a_picture_within_the_limits_is_sent_byte_for_byte():
     """What the service would have fetched is what it gets."""
     content = tiny_jpeg(1)
-    assert prepared(content) is content
+    assert prepare_upload(content) is content
 
 
 def test_a_larger_one_is_made_smaller():
     """No side is longer than anybody looks at."""
     noise = np.random.default_rng(0).integers(0, 255, (40, 3 * LONGEST_SIDE_PX, 3), dtype=np.uint8)
-    facts = read_facts(prepared(encode_jpeg(noise)))
+    facts = read_image_info(prepare_upload(encode_jpeg(noise)))
     assert (facts.width, facts.height) == (LONGEST_SIDE_PX, pytest.approx(13, abs=1))
 
 
 def test_what_cannot_be_made_smaller_and_is_too_large_is_said_before_it_is_sent():
     """A video over the limit of one file."""
     with pytest.raises(MediaTooLarge, match="at most"):
-        prepared(b"\0\0\0\x18ftypmp42" + bytes(MAX_FILE_BYTES))
+        prepare_upload(b"\0\0\0\x18ftypmp42" + bytes(MAX_FILE_BYTES))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_cannot_be_made_smaller_and_is_too_large_is_said_before_it_is_sent(
 )
 def test_only_what_was_free_is_asked_for_otherwise(answer, said):
     """An answer that cost something, or does not say what it cost, is never followed by a second request."""
-    assert refusal_in(answer) == said
+    assert free_failure_message(answer) == said
 
 
 def test_bytes_follow_an_address_once_and_for_a_reason():
@@ -126,5 +126,5 @@ def test_bytes_follow_an_address_once_and_for_a_reason():
 
 def test_an_upload_is_named_after_its_address():
     """The last step of the path, readable."""
-    assert name_of("http://x/a/b%20c.jpg?size=2") == "b c.jpg"
-    assert name_of("http://x/") == "file"
+    assert file_name_of("http://x/a/b%20c.jpg?size=2") == "b c.jpg"
+    assert file_name_of("http://x/") == "file"

@@ -9,7 +9,7 @@ import pytest
 from hostile import Hostile, listening
 
 import lightmeter as lm
-from lightmeter.api.runs import running
+from lightmeter.api.runs import stream_run
 from lightmeter.cli.terminal import _facts
 from lightmeter.planning.progress import Progress
 
@@ -28,7 +28,7 @@ async def looks_at(tmp_path, service, *, stop_when_waiting, **options):
             max_concurrency=1,
             **options,
         )
-        async for step in running(plan, tmp_path / "out", stop=stop):
+        async for step in stream_run(plan, tmp_path / "out", stop=stop):
             last = step
             if isinstance(step, Progress):
                 looks.append(step)

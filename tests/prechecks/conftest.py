@@ -31,7 +31,7 @@ class Site:
         self.blank_video = tiny_video(folder / "blank.avi", frames=blank).read_bytes()
 
     async def answer(self, request):
-        """The page named by the path; suffixes are for the asker's eyes only."""
+        """The page named by the path; suffixes are for the caller's eyes only."""
         self.seen.append((request.method, request.path))
         self.headers.append(dict(request.headers))
         name = request.path.strip("/").partition(".")[0].replace("-", "_")

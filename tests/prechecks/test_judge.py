@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.prechecks.finding import CHECKS
-from lightmeter.prechecks.url_verdict import Reached, is_conclusive, judge_answer
+from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive, judge_answer
 from lightmeter.testing import tiny_jpeg
 
 JPEG = tiny_jpeg()[:64]
 HTML = b"<!doctype html><title>Not found</title>"
 
 
-def answer(status=200, content_type="image/jpeg", size_bytes=1000, head=b"", *, looked_inside=None):
-    inside = bool(head) if looked_inside is None else looked_inside
-    return Reached(status, content_type, size_bytes, "http://h.example/a", head, looked_inside=inside)
+def answer(status=200, content_type="image/jpeg", size_bytes=1000, head=b"", *, content_requested=None):
+    inside = bool(head) if content_requested is None else content_requested
+    return ProbeResponse(status, content_type, size_bytes, "http://h.example/a", head, content_requested=inside)
 
 
 def worst(judgement):
@@ -51,7 +51,7 @@ def test_what_may_be_a_matter_of_this_machine_is_a_warning(status):
         (answer(content_type="text/html"), "image", "image", "warning"),
         (answer(content_type="text/html", head=HTML), "image", "image", "error"),
         (answer(content_type="application/json", head=b"{}"), "video", "video", "error"),
-        (answer(looked_inside=True, size_bytes=0), "image", "image", "error"),
+        (answer(content_requested=True, size_bytes=0), "image", "image", "error"),
     ],
 )
 def test_content_is_judged_by_its_bytes_then_by_its_type(reached, expected, kind, severity):
@@ -89,7 +89,7 @@ def test_only_good_news_of_a_head_request_is_believed(reached, conclusive):
 )
 def test_every_answer_has_a_judgement(status, content_type, size_bytes, head, inside, expected):
     """Whatever a server says, there is at least one finding, by a check that is known."""
-    reached = Reached(status, content_type, size_bytes, "http://h.example/", head, looked_inside=inside)
+    reached = ProbeResponse(status, content_type, size_bytes, "http://h.example/", head, content_requested=inside)
     judgement = judge_answer(reached, expected)
     assert judgement.findings
     assert all(finding.check in CHECKS and finding.message for finding in judgement.findings)

@@ -6,12 +6,12 @@ import socket
 import pytest
 
 from lightmeter.errors import FetchError, ForbiddenAddress
-from lightmeter.prechecks.url_probe import MAX_REDIRECTS, Reach
+from lightmeter.prechecks.url_probe import MAX_REDIRECTS, UrlProber
 
 
 @pytest.fixture
 async def reach():
-    async with Reach() as reach:
+    async with UrlProber() as reach:
         yield reach
 
 
@@ -27,7 +27,7 @@ async def test_what_head_does_not_settle_is_looked_into(reach, site, path):
     """A refused, vague or bad answer to HEAD is checked with a GET before anything is concluded."""
     reached = await reach.head(site.base_url + path)
     assert [method for method, _ in (site.seen[0], site.seen[-1])] == ["HEAD", "GET"]
-    assert reached.looked_inside
+    assert reached.content_requested
 
 
 async def test_only_the_first_bytes_are_asked_for(reach, site):
@@ -96,7 +96,7 @@ async def test_a_transfer_that_breaks_off_is_told(reach, site, tmp_path):
 async def test_private_addresses_can_be_refused(site):
     """Digits, names and mapped addresses of this machine are not dialled; the server sees nothing."""
     port = site.base_url.rpartition(":")[2]
-    async with Reach(allow_private=False) as careful:
+    async with UrlProber(allow_private=False) as careful:
         for host in ("127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "10.0.0.1", "169.254.169.254"):
             with pytest.raises(ForbiddenAddress):
                 await careful.head(f"http://{host}:{port}/picture.jpg")

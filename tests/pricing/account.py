@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from lightmeter.pricing.balance_chain import Answered, Prices, Uncertain
+from lightmeter.pricing.balance_chain import AnsweredRequest, PossiblePrices, UncertainRequest
+from lightmeter.pricing.charge_inference import AccountAssumptions, BalanceWindow, ProofOutcome, Reconciliation
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.charge_inference import Proven, Reconciliation, Trust, Window
 
 KINDS = (
     "one at a time",
@@ -30,8 +30,8 @@ LEAST_ADDITION = 40
 class World:
     """What was seen, what is taken for granted, and what is true."""
 
-    window: Window
-    trust: Trust
+    window: BalanceWindow
+    trust: AccountAssumptions
     charged: dict[int, int] = field(default_factory=dict)
     foreign: int = 0
     added: int = 0
@@ -41,15 +41,15 @@ class World:
         return [
             one.key
             for one in found.verdicts
-            if (one.proven is Proven.UNPAID and self.charged[one.key] > 0)
-            or (one.proven is Proven.PAID and self.charged[one.key] == 0)
+            if (one.proven is ProofOutcome.UNPAID and self.charged[one.key] > 0)
+            or (one.proven is ProofOutcome.PAID and self.charged[one.key] == 0)
         ]
 
 
 @dataclass
 class _Request:
     key: int
-    prices: Prices
+    prices: PossiblePrices
     price: int
     sent: int
     charge_at: int
@@ -62,7 +62,7 @@ def _request(random: Random, key: int, clock: int, width: int) -> _Request:
     shape = random.random()
     if shape < 0.5:
         price = random.randint(1, 9)
-        prices: Prices = frozenset({price})
+        prices: PossiblePrices = frozenset({price})
     elif shape < 0.75:
         prices = frozenset(random.sample(range(12), random.randint(1, 3)))
         price = random.choice(sorted(prices))
@@ -119,50 +119,52 @@ def make_world(seed: int, kind: str) -> World:
     return World(window, _trust(kind, added), charged, -sum(c for _, c in moves if c < 0), added)
 
 
-def _trust(kind: str, added: int) -> Trust:
+def _trust(kind: str, added: int) -> AccountAssumptions:
     return {
-        "others spend, said": Trust(chained=True),
-        "credits added, possible": Trust(sole_spender=True, least_addition=LEAST_ADDITION, chained=True),
-        "credits added, said": Trust(sole_spender=True, added=added),
-        "late balances, said": Trust(sole_spender=True),
-    }.get(kind, Trust(sole_spender=True, chained=True))
+        "others spend, said": AccountAssumptions(answers_form_chain=True),
+        "credits added, possible": AccountAssumptions(
+            sole_spender=True, min_unreported_addition=LEAST_ADDITION, answers_form_chain=True
+        ),
+        "credits added, said": AccountAssumptions(sole_spender=True, added=added),
+        "late balances, said": AccountAssumptions(sole_spender=True),
+    }.get(kind, AccountAssumptions(sole_spender=True, answers_form_chain=True))
 
 
-def _seen(random: Random, requests: list[_Request], after: dict[int, int], ends: tuple[int, int]) -> Window:
+def _seen(random: Random, requests: list[_Request], after: dict[int, int], ends: tuple[int, int]) -> BalanceWindow:
     """What the client knows of it: in no order, with gaps in what is said."""
     timed = random.random() < 0.7
     answers, uncertain = [], []
     for one in requests:
         sent = one.sent if timed and random.random() < 0.9 else None
         if one.lost:
-            uncertain.append(Uncertain(one.key, one.prices, sent))
+            uncertain.append(UncertainRequest(one.key, one.prices, sent))
             continue
         answered = one.answered_at if timed and random.random() < 0.9 else None
         paid = None if random.random() < 0.05 else one.price
         remaining = None if random.random() < 0.1 else after[one.key]
-        answers.append(Answered(one.key, paid, remaining, one.prices, sent, answered))
+        answers.append(AnsweredRequest(one.key, paid, remaining, one.prices, sent, answered))
     random.shuffle(answers)
     random.shuffle(uncertain)
-    return Window(ends[0], (ends[1], ends[1]), tuple(answers), tuple(uncertain))
+    return BalanceWindow(ends[0], (ends[1], ends[1]), tuple(answers), tuple(uncertain))
 
 
 def _balance_at(history: list[tuple[int, int]], opening: int, moment: int) -> int:
     return next((balance for at, balance in reversed(history) if at <= moment), opening)
 
 
-def _careful(window: Window, requests: list[_Request], history: list[tuple[int, int]]) -> Window:
+def _careful(window: BalanceWindow, requests: list[_Request], history: list[tuple[int, int]]) -> BalanceWindow:
     """Everything is said, and after each lost request the balance is read, which is an answer that paid nothing."""
-    uncertain = [Uncertain(one.key, one.prices, one.sent, one.answered_at - 1) for one in requests if one.lost]
+    uncertain = [UncertainRequest(one.key, one.prices, one.sent, one.answered_at - 1) for one in requests if one.lost]
     answers = []
     for one in requests:
         balance = _balance_at(history, window.opening, one.answered_at)
         key, paid = (one.key + 1000, 0) if one.lost else (one.key, one.price)
         sent = one.answered_at if one.lost else one.sent
-        answers.append(Answered(key, paid, balance, one.prices, sent, one.answered_at))
+        answers.append(AnsweredRequest(key, paid, balance, one.prices, sent, one.answered_at))
     return replace(window, answers=tuple(answers), uncertain=tuple(uncertain))
 
 
-def _late(window: Window, requests: list[_Request], history: list[tuple[int, int]]) -> Window:
+def _late(window: BalanceWindow, requests: list[_Request], history: list[tuple[int, int]]) -> BalanceWindow:
     """The service says the balance of the moment it answers."""
     balances = {one.key: _balance_at(history, window.opening, one.answered_at) for one in requests}
     return replace(window, answers=tuple(replace(one, remaining=balances[one.key]) for one in window.answers))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.pricing.coverage import advice_on, video_coverage
+from lightmeter.pricing.coverage import coverage_advice, video_coverage
 
 lengths = st.lists(st.tuples(st.none() | st.integers(1, 100_000), st.integers(1, 50)), min_size=1, max_size=8)
 intervals = st.integers(1, 900)
@@ -21,7 +21,7 @@ def test_three_frames_of_ten_minutes():
         "12 videos: the frames cover the first 3 s of each; 99 % of 4,200 s is not looked at "
         "(--capture-interval, --max-frames)"
     )
-    assert advice_on(found) == (
+    assert coverage_advice(found) == (
         (
             "Capture interval 100 spreads 3 frames over 300 s, the median of the videos that are cut off, "
             "for the same 36 frames in all: 86 % is looked at."
@@ -42,9 +42,9 @@ def test_one_video_is_named_as_one():
 def test_short_videos_are_not_mentioned():
     """What is looked at whole needs no sentence and no advice; no video, no coverage."""
     for found in (video_coverage([(3, 5), (1, 2)], 1, 3), video_coverage([(9000, 1), (None, 1)], 1, 0)):
-        assert (found.sentence, advice_on(found)) == (None, ())
+        assert (found.sentence, coverage_advice(found)) == (None, ())
     assert video_coverage([], 1, 3) is None
-    assert advice_on(None) == ()
+    assert coverage_advice(None) == ()
 
 
 def test_unknown_lengths_are_told():

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from lightmeter.pricing.estimate import (
     CreditRange,
     FrameRange,
-    advice,
     estimate_item,
-    frames_of,
+    frame_range,
+    price_advice,
     price_range,
 )
 from lightmeter.pricing.rates import RateTable, Rounding, default_rates, request_price
@@ -26,25 +26,25 @@ DURATIONS = st.none() | st.floats(0, 4000)
 
 def test_an_image_is_one_picture():
     """An image is charged once, whatever the video options say."""
-    assert frames_of("image", None, 1, 0) == FrameRange(1, 1)
+    assert frame_range("image", None, 1, 0) == FrameRange(1, 1)
     assert estimate_item(450, kind="image", duration_s=None, capture_interval_s=1, max_frames=0) == CreditRange(1, 1)
 
 
 def test_a_video_of_known_length_is_exact():
     """A video of known length has as many pictures as are captured of it, within the limit."""
-    assert frames_of("video", 10.5, 2, 0) == FrameRange(6, 6)
-    assert frames_of("video", 10.5, 2, 3) == FrameRange(3, 3)
+    assert frame_range("video", 10.5, 2, 0) == FrameRange(6, 6)
+    assert frame_range("video", 10.5, 2, 3) == FrameRange(3, 3)
 
 
 def test_a_video_of_unknown_length_is_a_range():
     """Without a length a video has one picture up to the limit; without a limit there is no bound."""
-    assert frames_of("video", None, 1, 3) == FrameRange(1, 3)
-    assert frames_of("video", None, 1, 0) == FrameRange(1, None)
+    assert frame_range("video", None, 1, 3) == FrameRange(1, 3)
+    assert frame_range("video", None, 1, 0) == FrameRange(1, None)
 
 
 def test_ten_minutes_are_600_frames():
     """As documented: captures at 0, 1, 2, … seconds, none at the end."""
-    assert frames_of("video", 600.0, 1, 0) == FrameRange(600, 600)
+    assert frame_range("video", 600.0, 1, 0) == FrameRange(600, 600)
     assert estimate_item(1000, kind="video", duration_s=600.0, capture_interval_s=1, max_frames=0) == CreditRange(
         600, 600
     )
@@ -53,13 +53,13 @@ def test_ten_minutes_are_600_frames():
 @pytest.mark.parametrize("duration_s", [3.8e17, float("nan"), float("inf"), -1.0, 0.0])
 def test_an_absurd_duration_is_not_known(duration_s):
     """The price is that of a video of unknown length: at most `max_frames`, or open."""
-    assert frames_of("video", duration_s, 1, 3) == FrameRange(1, 3)
-    assert frames_of("video", duration_s, 1, 0) == FrameRange(1, None)
+    assert frame_range("video", duration_s, 1, 3) == FrameRange(1, 3)
+    assert frame_range("video", duration_s, 1, 0) == FrameRange(1, None)
 
 
 def test_an_unknown_kind_covers_image_and_video():
     """What may be an image or a video is estimated from one picture to all frames."""
-    assert frames_of(None, None, 1, 5) == FrameRange(1, 5)
+    assert frame_range(None, None, 1, 5) == FrameRange(1, 5)
     assert estimate_item(2000, kind=None, duration_s=None, capture_interval_s=1, max_frames=5) == CreditRange(2, 10)
 
 
@@ -140,7 +140,7 @@ RATES = RateTable(
 
 def test_advice_on_what_can_be_dropped():
     """Dropping is advised where it saves whole credits, dearest first, with both prices."""
-    told = advice(RATES, ["a", "b"], [])
+    told = price_advice(RATES, ["a", "b"], [])
     dropped = [sentence for sentence in told if sentence.startswith("Dropping")]
     assert dropped == [
         "Dropping b descriptions saves 3 credits an image (3.3 → 0.3, charged 4 → 1).",
@@ -150,7 +150,7 @@ def test_advice_on_what_can_be_dropped():
 
 def test_advice_on_what_costs_nothing_more():
     """What fits into the credit that rounding takes anyway is offered, and nothing else is."""
-    told = [sentence for sentence in advice(RATES, ["a"], []) if "nothing more" in sentence]
+    told = [sentence for sentence in price_advice(RATES, ["a"], []) if "nothing more" in sentence]
     assert told == [
         "Adding c faces (0.7) costs nothing more where each image is rounded up: 0.3 is charged as 1 credit."
     ]
@@ -158,16 +158,16 @@ def test_advice_on_what_costs_nothing_more():
 
 def test_advice_on_what_a_second_opinion_costs():
     """Other back ends for the same features are told with what they do to the price, cheapest first, a few at most."""
-    assert advice(default_rates(), ["googlevision", "clarifai"], ["tags", "nsfw", "colors"]) == [
+    assert price_advice(default_rates(), ["googlevision", "clarifai"], ["tags", "nsfw", "colors"]) == [
         f"Adding {name} doubles the price: 0.9 → 1.2 credits an image, charged 1 → 2 where each image is rounded up."
         for name in ("imagga", "rekognition")
     ]
-    told = advice(default_rates(), ["openai"], ["descriptions"])
+    told = price_advice(default_rates(), ["openai"], ["descriptions"])
     assert [sentence.partition(":")[0] for sentence in told] == [
         f"Adding {name} makes it 1.5 times the price" for name in ("bakllava", "gemini", "jinaai")
     ]
     few = default_rates().with_rates({name: {} for name in ("bakllava", "jinaai", "llava")})
-    assert [sentence.partition(":")[0] for sentence in advice(few, ["gemini"], ["descriptions"])] == [
+    assert [sentence.partition(":")[0] for sentence in price_advice(few, ["gemini"], ["descriptions"])] == [
         *(f"Adding {name} triples the price" for name in ("grok", "openai")),
         "Adding claude makes it 4 times the price",
     ]
@@ -175,8 +175,8 @@ def test_advice_on_what_a_second_opinion_costs():
 
 def test_advice_offers_only_what_the_service_can_have():
     """A local back end is not offered beside hosted ones, nor the other way round."""
-    assert not any("nearby" in sentence for sentence in advice(RATES, ["a"], []))
-    assert advice(RATES, ["nearby"], []) == []
+    assert not any("nearby" in sentence for sentence in price_advice(RATES, ["a"], []))
+    assert price_advice(RATES, ["nearby"], []) == []
 
 
 def test_advice_on_what_nobody_offers():
@@ -184,19 +184,19 @@ def test_advice_on_what_nobody_offers():
     assert (
         "None of the chosen back ends offers faces, so it costs and returns nothing. "
         "It is offered by c (0.7), d (0.701)."
-    ) in advice(RATES, ["a"], ["tags", "faces"])
+    ) in price_advice(RATES, ["a"], ["tags", "faces"])
 
 
 def test_advice_on_hidden_defaults():
     """A request without a back end is told what the defaults would cost."""
-    assert advice(RATES, [], [])[0] == (
+    assert price_advice(RATES, [], [])[0] == (
         "No back end is named, so the account's defaults work: a, b would cost 4 credits an image."
     )
 
 
 def test_advice_on_the_shipped_table():
     """With one local back end chosen, a second one costs nothing more."""
-    assert advice(default_rates(), ["palette"], []) == [
+    assert price_advice(default_rates(), ["palette"], []) == [
         (
             "Adding any one of centerface faces (0.2), centerface tags (0.1), imagenet tags (0.15), "
             "logos brands (0.2), nsfwjs nsfw (0.15), opennsfw nsfw (0.15), "
@@ -212,6 +212,6 @@ def test_advice_on_the_shipped_table():
 )
 def test_advice_is_always_there_to_give(backends, features):
     """Whatever is chosen, advice is whole sentences, and none of them twice."""
-    told = advice(default_rates(), backends, features)
+    told = price_advice(default_rates(), backends, features)
     assert all(sentence[0].isupper() and sentence.endswith(".") for sentence in told)
     assert len(told) == len(set(told))

@@ -10,13 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.pricing.estimate import CreditRange, FrameRange
-from lightmeter.pricing.price_learner import AGREEING_AFTER_DRIFT, Charge, Drift, Kind, PriceLearner, cheapest_batch
+from lightmeter.pricing.price_learner import (
+    AGREEING_AFTER_DRIFT,
+    Charge,
+    PriceDrift,
+    PriceKey,
+    PriceLearner,
+    cheapest_batch,
+)
 from lightmeter.pricing.rates import RateTable, Rounding, default_rates, request_price, whole_credits
 
 PRIOR = default_rates()
-TAGS = Kind(frozenset({("clarifai", "tags")}))
-FACES = Kind(frozenset({("clarifai", "tags"), ("rekognition", "faces"), ("googlevision", "faces")}))
-TEXTS = Kind(frozenset({("claude", "descriptions"), ("googlevision", "texts")}), prompt_blocks=2)
+TAGS = PriceKey(frozenset({("clarifai", "tags")}))
+FACES = PriceKey(frozenset({("clarifai", "tags"), ("rekognition", "faces"), ("googlevision", "faces")}))
+TEXTS = PriceKey(frozenset({("claude", "descriptions"), ("googlevision", "texts")}), prompt_blocks=2)
 KINDS = (TAGS, FACES, TEXTS)
 
 
@@ -43,7 +50,7 @@ class Service:
     rates: RateTable
     rounding: Rounding
 
-    def charge(self, kind: Kind, *frames: int) -> int:
+    def charge(self, kind: PriceKey, *frames: int) -> int:
         return request_price(kind.prior_milli(self.rates), frames, self.rounding)
 
 
@@ -139,7 +146,7 @@ def test_before_any_charge_the_table_is_believed():
     learner = PriceLearner(PRIOR)
     assert learner.price(TAGS, exactly(10)) == CreditRange(2, 10)
     assert learner.price(TEXTS, exactly(1)) == CreditRange(7, 7)
-    assert learner.price(Kind(frozenset({("nobody", "tags")})), exactly(3)) == CreditRange(0, None)
+    assert learner.price(PriceKey(frozenset({("nobody", "tags")})), exactly(3)) == CreditRange(0, None)
     assert learner.price(TAGS, FrameRange(1, None)) == CreditRange(1, None)
     assert learner.price(TAGS, FrameRange(0, 0)) == CreditRange(0, 0)
 
@@ -173,8 +180,8 @@ def test_drift_is_seen_and_ranges_get_wide():
         learner.observe(Charge(TAGS, exactly(10), 2))
         learner.observe(Charge(FACES, exactly(10), 5))
     charge = Charge(TAGS, exactly(10), 1)
-    assert learner.observe(charge) == Drift(charge, CreditRange(2, 2))
-    assert learner.drifts == [Drift(charge, CreditRange(2, 2))]
+    assert learner.observe(charge) == PriceDrift(charge, CreditRange(2, 2))
+    assert learner.drifts == [PriceDrift(charge, CreditRange(2, 2))]
     assert learner.price(TAGS, exactly(10)) == CreditRange(1, 2)
     assert not learner.knows(FACES)
     assert learner.price(FACES, exactly(10)) == CreditRange(0, 10)

@@ -17,14 +17,14 @@ from lightmeter.models.vocabulary import FEATURES
 from lightmeter.pricing.rates import (
     RateTable,
     Rounding,
+    active_pairs,
     default_rates,
     load_prices,
     load_rates,
-    own_prices,
-    pairs,
+    millicredits_per_image,
     parse_prices,
     parse_rates,
-    per_image,
+    read_own_prices,
     request_price,
 )
 
@@ -75,49 +75,49 @@ def test_local_back_ends_have_prices():
 
 def test_all_defaults_cost_about_ten_credits():
     """A request that names no back end costs ten credits an image and more: never a surprise to us."""
-    assert per_image(RATES, [], []) == 9950
+    assert millicredits_per_image(RATES, [], []) == 9950
     assert request_price(9950, [1], Rounding.IMAGE) == 10
 
 
 def test_pairs_are_what_is_offered_and_asked():
     """A back end is active for the features it offers among those asked; each pair counts once."""
-    assert pairs(RATES, ["palette", "imagenet", "palette"], ["tags", "colors", "faces"]) == [
+    assert active_pairs(RATES, ["palette", "imagenet", "palette"], ["tags", "colors", "faces"]) == [
         ("palette", "colors"),
         ("imagenet", "tags"),
     ]
-    assert pairs(RATES, ["opennsfw"], []) == [("opennsfw", "nsfw")]
-    assert pairs(RATES.with_defaults(["palette"]), [], []) == [("palette", "colors")]
+    assert active_pairs(RATES, ["opennsfw"], []) == [("opennsfw", "nsfw")]
+    assert active_pairs(RATES.with_defaults(["palette"]), [], []) == [("palette", "colors")]
 
 
 @pytest.mark.parametrize(("backends", "features"), [(["nobody"], []), (["palette"], ["smells"])])
 def test_unknown_names_have_no_price(backends, features):
     """What has no known price is refused, never taken as free."""
     with pytest.raises(SettingsError, match=r"nobody|smells"):
-        pairs(RATES, backends, features)
+        active_pairs(RATES, backends, features)
 
 
 def test_own_back_ends_can_be_priced():
     """A back end from elsewhere gets its price in a copy; the shipped table stays as it is."""
     mine = RATES.with_rates({"mine": {"tags": 70, "shapes": 5}})
-    assert per_image(mine, ["mine"], []) == 75
-    assert pairs(mine, ["mine"], ["shapes"]) == [("mine", "shapes")]
+    assert millicredits_per_image(mine, ["mine"], []) == 75
+    assert active_pairs(mine, ["mine"], ["shapes"]) == [("mine", "shapes")]
     assert "mine" not in RATES.rates
 
 
 @pytest.mark.parametrize(("chars", "blocks"), [(0, 1), (1, 1), (2500, 1), (2501, 2), (5000, 2), (5001, 3)])
 def test_long_prompts_cost_a_description_a_block(chars, blocks):
     """2500 characters of a prompt are free; each further block costs every description again."""
-    assert per_image(RATES, ["claude", "gemini", "clarifai"], [], chars) == blocks * 4000 + 300
+    assert millicredits_per_image(RATES, ["claude", "gemini", "clarifai"], [], chars) == blocks * 4000 + 300
 
 
 @given(SOME_BACKENDS, SOME_FEATURES, st.integers(0, 20_000))
 def test_asking_more_never_costs_less(backends, features, prompt_chars):
     """A price never falls when a back end, a feature or a longer prompt is added."""
-    price = per_image(RATES, backends, features, prompt_chars)
+    price = millicredits_per_image(RATES, backends, features, prompt_chars)
     assert price >= 0
-    assert per_image(RATES, backends, features, prompt_chars + 1) >= price
-    assert per_image(RATES, backends, [], prompt_chars) >= price
-    assert per_image(RATES, sorted(RATES.rates), features, prompt_chars) >= price
+    assert millicredits_per_image(RATES, backends, features, prompt_chars + 1) >= price
+    assert millicredits_per_image(RATES, backends, [], prompt_chars) >= price
+    assert millicredits_per_image(RATES, sorted(RATES.rates), features, prompt_chars) >= price
 
 
 @given(MILLICREDITS, FRAMES)
@@ -152,7 +152,7 @@ def test_own_table_from_a_file(tmp_path: Path):
     path.write_text(json.dumps(table))
     rates = load_rates(path)
     assert (rates.as_of, rates.defaults, rates.local) == (date(2027, 1, 31), ("mine",), ("mine",))
-    assert per_image(rates, [], [], 101) == 14
+    assert millicredits_per_image(rates, [], [], 101) == 14
 
 
 @pytest.mark.parametrize(
@@ -192,10 +192,10 @@ def test_own_prices_lie_over_a_table(tmp_path: Path):
     (tmp_path / "p.toml").write_bytes(CREDITS)
     own = load_prices(tmp_path / "p.toml")
     assert own.rates == {"mine": {"tags": 150, "descriptions": 2000}, "other": {"colors": 1234}}
-    table = RATES.with_own(own)
+    table = RATES.with_own_prices(own)
     assert (table.defaults, table.prompt_block_chars, table.as_of) == (("mine",), 100, RATES.as_of)
-    assert per_image(table, ["mine", "clarifai"], ["tags"]) == 300
-    again = RATES.with_own(own_prices({"backends": {"clarifai": {"prices": {"tags": 7}}}}))
+    assert millicredits_per_image(table, ["mine", "clarifai"], ["tags"]) == 300
+    again = RATES.with_own_prices(read_own_prices({"backends": {"clarifai": {"prices": {"tags": 7}}}}))
     assert (dict(again.rates["clarifai"]), again.defaults) == ({"tags": 7}, RATES.defaults)
 
 
@@ -215,13 +215,13 @@ def test_own_prices_come_in_many_forms(tmp_path: Path):
         tmp_path / "p.json",
         str(tmp_path / "p.json"),
         data,
-        own_prices(data),
-        dataclasses.asdict(own_prices(data)),
+        read_own_prices(data),
+        dataclasses.asdict(read_own_prices(data)),
     ]
-    first, *others = [own_prices(form) for form in forms]
+    first, *others = [read_own_prices(form) for form in forms]
     assert others == [first] * 4
     assert first.path == str(tmp_path / "p.json")
-    assert own_prices(None) is None
+    assert read_own_prices(None) is None
 
 
 BAD_PRICES = {
@@ -275,7 +275,7 @@ def test_tables_do_not_change_under_us():
     prices = {"a": {"tags": 1}}
     table = RateTable(as_of=date(2026, 2, 1), rates=prices, defaults=())
     prices["a"]["tags"] = 2
-    assert per_image(table, ["a"], []) == 1
+    assert millicredits_per_image(table, ["a"], []) == 1
     with pytest.raises(TypeError):
         table.rates["a"]["tags"] = 3
 

@@ -11,28 +11,33 @@ from account import KINDS, make_world
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.pricing.balance_chain import Answered, Uncertain
+from lightmeter.pricing.balance_chain import AnsweredRequest, UncertainRequest
+from lightmeter.pricing.charge_inference import AccountAssumptions, BalanceWindow, ProofOutcome, reconcile
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.subset_sum import Item, most_filled, possibilities
-from lightmeter.pricing.charge_inference import Proven, Trust, Window, reconcile
+from lightmeter.pricing.subset_sum import PackingItem, max_fill, possibilities
 
-ALONE = Trust(sole_spender=True, chained=True)
-SHARED = Trust(chained=True)
+ALONE = AccountAssumptions(sole_spender=True, answers_form_chain=True)
+SHARED = AccountAssumptions(answers_form_chain=True)
 TOLD = st.sampled_from([kind for kind in KINDS if "denied" not in kind])
-UNPAID, PAID, NEITHER = Proven.UNPAID, Proven.PAID, Proven.NEITHER
+UNPAID, PAID, AMBIGUOUS = ProofOutcome.UNPAID, ProofOutcome.PAID, ProofOutcome.AMBIGUOUS
 
 
 def price(*credits_: int) -> frozenset[int]:
     return frozenset(credits_)
 
 
-def ruled(window: Window, trust: Trust = SHARED) -> dict[int, Proven]:
+def ruled(window: BalanceWindow, trust: AccountAssumptions = SHARED) -> dict[int, ProofOutcome]:
     return {one.key: one.proven for one in reconcile(window, trust).verdicts}
 
 
 def test_nothing_missing_means_nothing_charged():
     """When the balance is as expected no uncertain request was charged, whoever else uses the account."""
-    window = Window(100, (91, 91), (Answered(1, 9, 91),), (Uncertain(2, price(3)), Uncertain(3, CreditRange(1, None))))
+    window = BalanceWindow(
+        100,
+        (91, 91),
+        (AnsweredRequest(1, 9, 91),),
+        (UncertainRequest(2, price(3)), UncertainRequest(3, CreditRange(1, None))),
+    )
     found = reconcile(window)
     assert [one.proven for one in found.verdicts] == [UNPAID, UNPAID]
     assert all(one.even_if_others_spend for one in found.verdicts)
@@ -43,36 +48,42 @@ def test_nothing_missing_means_nothing_charged():
 
 def test_all_missing_means_all_charged():
     """When all their prices together are missing, all were charged, if nobody else spends."""
-    window = Window(100, (83, 83), (Answered(1, 9, 91),), (Uncertain(2, price(3)), Uncertain(3, price(5))))
+    window = BalanceWindow(
+        100, (83, 83), (AnsweredRequest(1, 9, 91),), (UncertainRequest(2, price(3)), UncertainRequest(3, price(5)))
+    )
     assert ruled(window, ALONE) == {2: PAID, 3: PAID}
-    assert ruled(window) == {2: NEITHER, 3: NEITHER}
+    assert ruled(window) == {2: AMBIGUOUS, 3: AMBIGUOUS}
 
 
 def test_the_only_sum_that_fits_is_told():
     """Exactly one set of prices adds up: those were charged, the others were not."""
-    window = Window(100, (92, 92), (), (Uncertain(1, price(3)), Uncertain(2, price(5)), Uncertain(3, price(4))))
+    window = BalanceWindow(
+        100, (92, 92), (), (UncertainRequest(1, price(3)), UncertainRequest(2, price(5)), UncertainRequest(3, price(4)))
+    )
     assert ruled(window, ALONE) == {1: PAID, 2: PAID, 3: UNPAID}
 
 
 def test_equal_prices_are_not_guessed():
     """One of two equal prices is missing: nobody can say which."""
-    window = Window(100, (97, 97), (), (Uncertain(1, price(3)), Uncertain(2, price(3))))
-    assert ruled(window, ALONE) == {1: NEITHER, 2: NEITHER}
+    window = BalanceWindow(100, (97, 97), (), (UncertainRequest(1, price(3)), UncertainRequest(2, price(3))))
+    assert ruled(window, ALONE) == {1: AMBIGUOUS, 2: AMBIGUOUS}
 
 
 def test_the_chain_tells_equal_prices_apart():
     """A gap before an answer that came before the second request left can only be the first one's."""
-    answers = (Answered(9, 2, 95, sent=1, answered=4),)
-    window = Window(100, (95, 95), answers, (Uncertain(1, price(3), sent=2), Uncertain(2, price(3), sent=5)))
+    answers = (AnsweredRequest(9, 2, 95, sent=1, answered=4),)
+    window = BalanceWindow(
+        100, (95, 95), answers, (UncertainRequest(1, price(3), sent=2), UncertainRequest(2, price(3), sent=5))
+    )
     assert ruled(window, ALONE) == {1: PAID, 2: UNPAID}
     assert reconcile(window, SHARED).verdicts[1].even_if_others_spend
-    untimed = replace(window, answers=(Answered(9, 2, 95),))
-    assert ruled(untimed, ALONE) == {1: NEITHER, 2: NEITHER}
+    untimed = replace(window, answers=(AnsweredRequest(9, 2, 95),))
+    assert ruled(untimed, ALONE) == {1: AMBIGUOUS, 2: AMBIGUOUS}
 
 
 def test_a_gap_smaller_than_any_price_is_somebody_elses():
     """What no price of ours explains is reported as foreign, and the proof no longer relies on being alone."""
-    window = Window(100, (98, 98), (), (Uncertain(1, price(3)),))
+    window = BalanceWindow(100, (98, 98), (), (UncertainRequest(1, price(3)),))
     found = reconcile(window, ALONE)
     assert (found.verdicts[0].proven, found.verdicts[0].even_if_others_spend) == (UNPAID, True)
     assert (found.missing, found.foreign, found.gaps[0].unexplained) == (2, 2, 2)
@@ -81,10 +92,12 @@ def test_a_gap_smaller_than_any_price_is_somebody_elses():
 
 def test_foreign_spending_takes_the_trust_away():
     """Where a gap cannot be ours, sums that happen to fit elsewhere prove nothing."""
-    answers = (Answered(8, 1, 92, sent=1, answered=2),)
-    window = Window(100, (87, 87), answers, (Uncertain(1, price(5), sent=3), Uncertain(2, price(9), sent=3)))
+    answers = (AnsweredRequest(8, 1, 92, sent=1, answered=2),)
+    window = BalanceWindow(
+        100, (87, 87), answers, (UncertainRequest(1, price(5), sent=3), UncertainRequest(2, price(9), sent=3))
+    )
     found = reconcile(window, ALONE)
-    assert [one.proven for one in found.verdicts] == [NEITHER, UNPAID]
+    assert [one.proven for one in found.verdicts] == [AMBIGUOUS, UNPAID]
     assert found.foreign == 7
     assert [(gap.segment.missing, gap.candidates, gap.unexplained) for gap in found.gaps] == [(7, (), 7), (5, (1,), 0)]
 
@@ -92,14 +105,14 @@ def test_foreign_spending_takes_the_trust_away():
 @pytest.mark.parametrize(
     ("window", "word"),
     [
-        (Window(100, (101, 101), (), (Uncertain(1, price(3)),)), "rose by 1"),
-        (Window(100, (147, 147), (Answered(2, 3, 147),), (Uncertain(1, price(3)),)), "rose by 50"),
+        (BalanceWindow(100, (101, 101), (), (UncertainRequest(1, price(3)),)), "rose by 1"),
+        (BalanceWindow(100, (147, 147), (AnsweredRequest(2, 3, 147),), (UncertainRequest(1, price(3)),)), "rose by 50"),
         (
-            Window(
+            BalanceWindow(
                 100,
                 (90, 90),
-                (Answered(2, 3, 97, sent=8, answered=9), Answered(3, 3, 93, sent=1, answered=2)),
-                (Uncertain(1, price(3)),),
+                (AnsweredRequest(2, 3, 97, sent=8, answered=9), AnsweredRequest(3, 3, 93, sent=1, answered=2)),
+                (UncertainRequest(1, price(3)),),
             ),
             "#2 left after #3 was answered with less",
         ),
@@ -108,60 +121,68 @@ def test_foreign_spending_takes_the_trust_away():
 def test_a_rising_balance_proves_nothing(window, word):
     """Credits that were added unsaid are seen where they show, and then nothing is proven."""
     found = reconcile(window, ALONE)
-    assert found.verdicts[0].proven is NEITHER
+    assert found.verdicts[0].proven is AMBIGUOUS
     assert found.rose >= 1
     assert word in found.notes[0]
 
 
 def test_credits_said_to_be_added_are_counted():
     """A top-up that the user names is part of the expected balance."""
-    window = Window(10, (502, 502), (Answered(1, 5, 5), Answered(2, 3, 502)), (Uncertain(3, price(4)),))
-    assert ruled(window, Trust(added=500)) == {3: UNPAID}
-    assert ruled(window, ALONE) == {3: NEITHER}
+    window = BalanceWindow(
+        10, (502, 502), (AnsweredRequest(1, 5, 5), AnsweredRequest(2, 3, 502)), (UncertainRequest(3, price(4)),)
+    )
+    assert ruled(window, AccountAssumptions(added=500)) == {3: UNPAID}
+    assert ruled(window, ALONE) == {3: AMBIGUOUS}
 
 
 def test_what_could_hide_an_addition_is_not_proven():
     """Where charges could have used up what was added unseen, nothing is proven."""
-    window = Window(100, (100, 100), (), (Uncertain(1, price(30)), Uncertain(2, price(20))))
-    assert ruled(window, Trust(sole_spender=True, least_addition=50)) == {1: NEITHER, 2: NEITHER}
-    assert ruled(window, Trust(sole_spender=True, least_addition=51)) == {1: UNPAID, 2: UNPAID}
-    assert ruled(window, Trust(least_addition=10_000)) == {1: NEITHER, 2: NEITHER}
+    window = BalanceWindow(100, (100, 100), (), (UncertainRequest(1, price(30)), UncertainRequest(2, price(20))))
+    assert ruled(window, AccountAssumptions(sole_spender=True, min_unreported_addition=50)) == {
+        1: AMBIGUOUS,
+        2: AMBIGUOUS,
+    }
+    assert ruled(window, AccountAssumptions(sole_spender=True, min_unreported_addition=51)) == {1: UNPAID, 2: UNPAID}
+    assert ruled(window, AccountAssumptions(min_unreported_addition=10_000)) == {1: AMBIGUOUS, 2: AMBIGUOUS}
 
 
 def test_by_default_only_sums_count():
     """Balances said in between, which many services say of another moment, prove nothing unless they are a chain."""
-    answers = (Answered(8, 2, 90), Answered(9, 2, 99))
-    window = Window(100, (93, 93), answers, (Uncertain(1, price(3)), Uncertain(2, price(4))))
+    answers = (AnsweredRequest(8, 2, 90), AnsweredRequest(9, 2, 99))
+    window = BalanceWindow(100, (93, 93), answers, (UncertainRequest(1, price(3)), UncertainRequest(2, price(4))))
     found = reconcile(window)
-    assert [one.proven for one in found.verdicts] == [NEITHER, UNPAID]
+    assert [one.proven for one in found.verdicts] == [AMBIGUOUS, UNPAID]
     assert (found.rose, found.missing) == (0, 3)
 
 
 def test_a_moving_balance_proves_nothing():
     """Two different closing readings mean that charges are not final."""
-    window = Window(100, (100, 97), (), (Uncertain(1, price(3)),))
-    assert ruled(window, ALONE) == {1: NEITHER}
+    window = BalanceWindow(100, (100, 97), (), (UncertainRequest(1, price(3)),))
+    assert ruled(window, ALONE) == {1: AMBIGUOUS}
 
 
 def test_a_charge_that_an_answer_does_not_say_is_worked_out():
     """An answer without its price takes its own gap, and leaves the rest to the uncertain."""
-    answers = (Answered(1, None, 96, price(4)), Answered(2, 2, None))
-    assert ruled(Window(100, (94, 94), answers, (Uncertain(3, price(2)),))) == {3: UNPAID}
-    assert ruled(Window(100, (92, 92), answers, (Uncertain(3, price(2)),)), ALONE) == {3: PAID}
+    answers = (AnsweredRequest(1, None, 96, price(4)), AnsweredRequest(2, 2, None))
+    assert ruled(BalanceWindow(100, (94, 94), answers, (UncertainRequest(3, price(2)),))) == {3: UNPAID}
+    assert ruled(BalanceWindow(100, (92, 92), answers, (UncertainRequest(3, price(2)),)), ALONE) == {3: PAID}
 
 
 def test_answers_that_do_not_fit_prove_nothing():
     """A charge that must have happened and has no room means that the numbers are not what they are taken for."""
-    window = Window(100, (99, 99), (Answered(1, None, None, price(4)),), (Uncertain(2, price(9)),))
-    assert ruled(window, ALONE) == {2: NEITHER}
+    window = BalanceWindow(100, (99, 99), (AnsweredRequest(1, None, None, price(4)),), (UncertainRequest(2, price(9)),))
+    assert ruled(window, ALONE) == {2: AMBIGUOUS}
 
 
 def test_too_much_work_is_ambiguous():
     """Beyond the bound of the work nothing is proven, except what needs none."""
-    uncertain = (*(Uncertain(key, price(key, 2 * key)) for key in range(1, 30)), Uncertain(99, price(10_000)))
-    window = Window(1000, (900, 900), (), uncertain)
+    uncertain = (
+        *(UncertainRequest(key, price(key, 2 * key)) for key in range(1, 30)),
+        UncertainRequest(99, price(10_000)),
+    )
+    window = BalanceWindow(1000, (900, 900), (), uncertain)
     found = reconcile(window, ALONE, most_work_bits=100)
-    assert {one.proven for one in found.verdicts[:-1]} == {NEITHER}
+    assert {one.proven for one in found.verdicts[:-1]} == {AMBIGUOUS}
     assert found.verdicts[-1].proven is UNPAID
     assert any("too many combinations" in note for note in found.notes)
 
@@ -169,7 +190,7 @@ def test_too_much_work_is_ambiguous():
 def test_a_request_is_there_once():
     """The same request twice is a bug of the caller."""
     with pytest.raises(ValueError, match="twice"):
-        reconcile(Window(1, (1, 1), (), (Uncertain(1, price(1)), Uncertain(1, price(1)))))
+        reconcile(BalanceWindow(1, (1, 1), (), (UncertainRequest(1, price(1)), UncertainRequest(1, price(1)))))
 
 
 TIMES = st.none() | st.integers(0, 6)
@@ -185,13 +206,13 @@ def small_windows(draw):
         sent = draw(TIMES)
         answered = None if draw(st.booleans()) else (sent or 0) + draw(st.integers(1, 4))
         paid = draw(st.none() | st.integers(1, 4))
-        answers.append(Answered(key, paid, draw(st.integers(0, opening)), draw(PRICES), sent, answered))
-    uncertain = [Uncertain(10 + key, draw(PRICES), draw(TIMES)) for key in range(draw(st.integers(1, 3)))]
+        answers.append(AnsweredRequest(key, paid, draw(st.integers(0, opening)), draw(PRICES), sent, answered))
+    uncertain = [UncertainRequest(10 + key, draw(PRICES), draw(TIMES)) for key in range(draw(st.integers(1, 3)))]
     closing = draw(st.integers(0, opening))
-    return Window(opening, (closing, closing), tuple(answers), tuple(uncertain))
+    return BalanceWindow(opening, (closing, closing), tuple(answers), tuple(uncertain))
 
 
-def worlds(window: Window, *, alone: bool) -> Iterator[set[int]]:
+def worlds(window: BalanceWindow, *, alone: bool) -> Iterator[set[int]]:
     """By brute force: every set of uncertain requests that were charged in some world that fits."""
     for choice in product(*((0, *sorted(one.prices)) for one in window.uncertain)):
         charged = [(one, paid) for one, paid in zip(window.uncertain, choice, strict=True) if paid]
@@ -229,9 +250,9 @@ def test_verdicts_are_what_all_worlds_have_in_common(window, alone):
     want = {}
     for one in window.uncertain:
         seen = {one.key in world for world in possible}
-        proven = PAID if seen == {True} else UNPAID if seen == {False} else NEITHER
+        proven = PAID if seen == {True} else UNPAID if seen == {False} else AMBIGUOUS
         want[one.key] = proven
-    assert ruled(window, Trust(sole_spender=alone, chained=True)) == want
+    assert ruled(window, AccountAssumptions(sole_spender=alone, answers_form_chain=True)) == want
 
 
 @given(st.integers(0, 10**9))
@@ -239,7 +260,7 @@ def test_a_proof_without_trust_holds_with_it(seed):
     """To know more about the account takes no proof away while it is true."""
     window = make_world(seed, "sole spender").window
     bold, careful = ruled(window, ALONE), ruled(window)
-    assert all(bold[key] is proven for key, proven in careful.items() if proven is not NEITHER)
+    assert all(bold[key] is proven for key, proven in careful.items() if proven is not AMBIGUOUS)
 
 
 @given(TOLD, st.integers(0, 10**9))
@@ -255,7 +276,7 @@ def test_a_tight_bound_makes_no_verdict_wrong(kind, seed, bits):
     world = make_world(seed, kind)
     few = {one.key: one.proven for one in reconcile(world.window, world.trust, most_work_bits=bits).verdicts}
     all_ = ruled(world.window, world.trust)
-    assert all(proven is NEITHER or proven is all_[key] for key, proven in few.items())
+    assert all(proven is AMBIGUOUS or proven is all_[key] for key, proven in few.items())
 
 
 @given(st.integers(0, 10**9))
@@ -264,7 +285,7 @@ def test_one_at_a_time_is_always_provable(seed):
     world = make_world(seed, "one at a time")
     found = reconcile(world.window, world.trust)
     assert world.wrong(found) == []
-    assert all(one.proven is not NEITHER for one in found.verdicts)
+    assert all(one.proven is not AMBIGUOUS for one in found.verdicts)
 
 
 @given(st.integers(0, 30), st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4)), max_size=6))
@@ -274,12 +295,12 @@ def test_most_filled_is_the_best_sum(size, runs):
     sums = {0}
     for ((low, high),) in prices:
         sums |= {total + price for total in sums for price in range(low, high + 1)}
-    assert most_filled(size, prices) == max(total for total in sums if total <= size)
+    assert max_fill(size, prices) == max(total for total in sums if total <= size)
 
 
 def test_bins_are_joined_before_work_is_refused():
     """Joined bins allow more ways than there are: what is still ruled out was ruled out before."""
-    items = [Item(range(1), ((7, 7),)), Item(range(3), ((2, 2),)), Item(range(2, 3), ((1, 1),))]
+    items = [PackingItem(range(1), ((7, 7),)), PackingItem(range(3), ((2, 2),)), PackingItem(range(2, 3), ((1, 1),))]
     sharp = possibilities([2, 0, 1], items, exact=True)
     joined = possibilities([2, 0, 1], items, exact=True, most_work_bits=160)
     assert sharp is not None

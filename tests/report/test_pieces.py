@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.html_fragments import seconds, share
+from lightmeter.html_fragments import format_duration, format_percent
 from lightmeter.money.statement import Statement
 from lightmeter.pricing.estimate import CreditRange
 from lightmeter.report import queries
-from lightmeter.report.charts import credit_chart, severity_chart, tag_chart, tempo_chart
-from lightmeter.report.load import in_order
-from lightmeter.report.markup import credits_, esc, linked, strip, table
-from lightmeter.report.model import BINS, Severities, Tag, Tempo, short_name
+from lightmeter.report.charts import credit_chart, severity_chart, tag_chart, timeline_chart
+from lightmeter.report.load import sort_colors
+from lightmeter.report.markup import credits_, esc, link_html, palette_strip, table
+from lightmeter.report.model import BINS, RequestTimeline, SeverityHistogram, TagFrequency, short_name
 
 CREDITS = st.integers(0, 10**9)
 COLORS = st.lists(st.tuples(st.from_regex(r"#[0-9a-f]{6}", fullmatch=True), st.floats(0, 1)), max_size=12)
@@ -54,17 +54,17 @@ def test_a_long_text_is_cut():
 def test_only_web_addresses_become_links(rest):
     """A script, a file or a piece of data is shown and never opened; the attribute ends where it should."""
     for scheme in ("javascript:", "data:text/html,", "file:///", "vbscript:", " http:", ""):
-        assert "a" not in Marks(linked(f"{scheme}{rest}")).tags or rest.lower().startswith(("http://", "https://"))
-    assert Marks(linked(f"https://host/{rest}")).tags == ["a"]
+        assert "a" not in Marks(link_html(f"{scheme}{rest}")).tags or rest.lower().startswith(("http://", "https://"))
+    assert Marks(link_html(f"https://host/{rest}")).tags == ["a"]
 
 
 @given(st.integers(0, 10**7), st.integers(1, 10**7))
 def test_a_share_never_rounds_to_nothing_or_all(part, more):
     """Only nothing is 0 %, and only all is 100 %."""
     whole = part + more
-    assert (share(part, whole) == "0 %") == (part == 0)
-    assert share(part, whole) != "100 %"
-    assert share(whole, whole) == "100 %"
+    assert (format_percent(part, whole) == "0 %") == (part == 0)
+    assert format_percent(part, whole) != "100 %"
+    assert format_percent(whole, whole) == "100 %"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_share_never_rounds_to_nothing_or_all(part, more):
 )
 def test_lengths_of_time_are_said_as_people_do(value, said):
     """With the unit that leaves few digits."""
-    assert seconds(value) == said
+    assert format_duration(value) == said
 
 
 def test_credits_are_counted_in_words():
@@ -89,8 +89,8 @@ def test_credits_are_counted_in_words():
 @given(COLORS)
 def test_a_palette_is_put_in_order_and_nothing_else(colors):
     """Sorting loses and adds no colour; black comes first, white is the last of the greys."""
-    assert sorted(in_order(colors)) == sorted(colors)
-    ordered = [name for name, _ in in_order([*colors, ("#000000", 0.1), ("#ffffff", 0.1), ("#ff0000", 0.1)])]
+    assert sorted(sort_colors(colors)) == sorted(colors)
+    ordered = [name for name, _ in sort_colors([*colors, ("#000000", 0.1), ("#ffffff", 0.1), ("#ff0000", 0.1)])]
     assert ordered[0] == "#000000"
     assert ordered.index("#ffffff") < ordered.index("#ff0000")
 
@@ -104,7 +104,7 @@ def test_palettes_are_asked_for_without_counting_every_item():
 @given(COLORS)
 def test_a_strip_holds_colours_only(colors):
     """What is not `#rrggbb` is no style; no colours make no strip."""
-    html = strip([*colors, ("red;background:url(//evil)", 0.5), ("#12345", 0.5)], named=True)
+    html = palette_strip([*colors, ("red;background:url(//evil)", 0.5), ("#12345", 0.5)], named=True)
     assert "evil" not in html
     assert len(re.findall("<i ", html)) == len(colors)
 
@@ -135,7 +135,7 @@ def test_names_are_those_of_files(url, name):
 @given(st.lists(st.tuples(st.text(max_size=40), st.integers(1, 10**9)), min_size=1, max_size=20))
 def test_any_tag_can_be_drawn(tags):
     """Scripts that no font at hand has, formulas and markup: the drawing holds each as text, and is well formed."""
-    chart = tag_chart([Tag(name, items, 1, None) for name, items in tags], 10)
+    chart = tag_chart([TagFrequency(name, items, 1, None) for name, items in tags], 10)
     for drawing in (chart.wide, chart.narrow):
         assert set(Marks(drawing).tags) <= {"svg", "defs", "g", "path", "text", "clippath", "rect", "use"}
         assert Marks(drawing).tags.count("text") == 2 * len(tags)
@@ -162,7 +162,7 @@ def _statement(predicted: CreditRange, budget: int | None, paid: int, held: int)
 @given(st.lists(st.integers(0, 10**8), min_size=BINS, max_size=BINS))
 def test_any_distribution_can_be_drawn(bins):
     """Each bin that holds items says how many; an empty one says nothing."""
-    chart = severity_chart(Severities(tuple(bins)))
+    chart = severity_chart(SeverityHistogram(tuple(bins)))
     for items in filter(None, bins):
         assert f">{items:,}<" in chart.wide
     assert f"{sum(bins[5:]):,} of {sum(bins):,}" in chart.description
@@ -175,6 +175,6 @@ def test_any_distribution_can_be_drawn(bins):
 )
 def test_any_tempo_can_be_drawn(bins, bin_s):
     """From one request in a tenth of a second to months; pauses are drawn as pauses."""
-    chart = tempo_chart(Tempo("2026-01-01 00:00:00 UTC", bin_s, bins, None))
+    chart = timeline_chart(RequestTimeline("2026-01-01 00:00:00 UTC", bin_s, bins, None))
     assert f"{sum(sent for sent, _, _ in bins.values()):,} requests over" in chart.description
     assert "credits paid so far" in chart.wide

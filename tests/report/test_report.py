@@ -12,7 +12,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.errors import JournalError, UsageError
-from lightmeter.tables.queries import OpenTables
+from lightmeter.tables.queries import QuerySession
 from lightmeter.testing import tiny_jpeg
 
 VOID = {"meta", "img", "br", "hr", "input", "link"}
@@ -198,7 +198,7 @@ def test_all_questions_are_asked_through_one_connection_with_bounded_memory(told
     """A page opens DuckDB once, with a limit on its memory, however much it asks."""
     limits = []
 
-    class Seen(OpenTables):
+    class Seen(QuerySession):
         def __exit__(self, *how):
             limits.append(self.ask("SELECT current_setting('memory_limit') AS said").to_pylist()[0]["said"])
             super().__exit__(*how)
@@ -209,7 +209,7 @@ def test_all_questions_are_asked_through_one_connection_with_bounded_memory(told
         connections[0] += 1
         return connect(*args, **more)
 
-    monkeypatch.setattr("lightmeter.report.load.OpenTables", Seen)
+    monkeypatch.setattr("lightmeter.report.load.QuerySession", Seen)
     monkeypatch.setattr(duckdb, "connect", counted)
     lm.sync(lm.report(told))
     assert (connections, limits) == ([1], ["256.0 MiB"])

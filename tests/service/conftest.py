@@ -21,7 +21,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from lightmeter.background_loop import Portal
+from lightmeter.background_loop import BackgroundLoop
 from lightmeter.service.app import ServiceConfig, open_account, start
 from lightmeter.service.store.credits import balances
 from lightmeter.service.store.store import Store
@@ -194,7 +194,7 @@ def _own_cache(tmp_path_factory):
 @pytest.fixture(scope="session")
 def portal():
     """A loop for the servers, so that they live longer than one test's loop."""
-    portal = Portal("lightmeter-test-servers")
+    portal = BackgroundLoop("lightmeter-test-servers")
     yield portal
     assert portal.run(_others()) == []
     portal.close()

@@ -11,22 +11,22 @@ from lightmeter.errors import BackendError
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries, Tag
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.analysis.analyzer import Desk, Order, Worker, WorkerLimits
-from lightmeter.service.analysis.inference_queue import Question
-from lightmeter.service.analysis.result_cache import Answers, Content, Shape
+from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, AnalyzerLimits, JobCallbacks
+from lightmeter.service.analysis.inference_queue import InferenceParams
+from lightmeter.service.analysis.result_cache import AssetMetadata, ContentKey, ResultCache
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.local.palette import Palette
+from lightmeter.service.backends.local.palette import PaletteBackend
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import tiny_png, tiny_video
 
-TAGS = Question(frozenset({"tags"}), AnalysisOptions())
-SHAPE = Shape("image", 64, 48, None, None)
+TAGS = InferenceParams(frozenset({"tags"}), AnalysisOptions())
+SHAPE = AssetMetadata("image", 64, 48, None, None)
 RATES = RateTable(date(2026, 1, 1), {"palette": {"colors": 1000}}, ("palette",))
 
 
 def content(number):
-    return Content(number.to_bytes(32, "big"))
+    return ContentKey(number.to_bytes(32, "big"))
 
 
 def tagged(name, count=1):
@@ -35,7 +35,7 @@ def tagged(name, count=1):
 
 def test_what_is_kept_is_found_as_it_was():
     """Equal to the last digit, with fields nobody has heard of, and None told from empty."""
-    answers = Answers()
+    answers = ResultCache()
     answers.keep(content(1), "x", TAGS, tagged("cat"))
     assert answers.find(content(1), "x", TAGS) == tagged("cat")
     assert answers.find(content(1), "x", TAGS)[0].texts is None
@@ -45,24 +45,24 @@ def test_what_is_kept_is_found_as_it_was():
     "asked",
     [
         (content(2), "x", TAGS),
-        (Content(content(1).digest, 1, 3), "x", TAGS),
+        (ContentKey(content(1).digest, 1, 3), "x", TAGS),
         (content(1), "y", TAGS),
-        (content(1), "x", Question(frozenset({"nsfw"}), AnalysisOptions())),
-        (content(1), "x", Question(frozenset({"tags"}), AnalysisOptions(role="critic"))),
-        (content(1), "x", Question(frozenset({"tags"}), AnalysisOptions(prompt="why"))),
+        (content(1), "x", InferenceParams(frozenset({"nsfw"}), AnalysisOptions())),
+        (content(1), "x", InferenceParams(frozenset({"tags"}), AnalysisOptions(role="critic"))),
+        (content(1), "x", InferenceParams(frozenset({"tags"}), AnalysisOptions(prompt="why"))),
     ],
     ids=["content", "sampling", "back end", "features", "role", "prompt"],
 )
 def test_another_question_is_another_answer(asked):
     """Everything that could change an answer is part of its key."""
-    answers = Answers()
+    answers = ResultCache()
     answers.keep(content(1), "x", TAGS, tagged("cat"))
     assert answers.find(*asked) is None
 
 
 def test_nobody_can_change_what_the_next_one_gets():
     """Answers are handed out fresh."""
-    answers = Answers()
+    answers = ResultCache()
     answers.keep(content(1), "x", TAGS, tagged("cat"))
     answers.find(content(1), "x", TAGS)[0].tags.clear()
     assert answers.find(content(1), "x", TAGS) == tagged("cat")
@@ -70,11 +70,11 @@ def test_nobody_can_change_what_the_next_one_gets():
 
 def test_the_longest_unused_goes_first_and_the_bound_holds():
     """Bounded by bytes, and what was used lately stays."""
-    answers = Answers(most_bytes=2000)
+    answers = ResultCache(most_bytes=2000)
     answers.keep(content(0), "x", TAGS, tagged("cat"))
     for number in range(1, 50):
         answers.keep(content(number), "x", TAGS, tagged("cat"))
-        answers.keep_shape(content(number), SHAPE)
+        answers.put_metadata(content(number), SHAPE)
         assert answers.find(content(0), "x", TAGS) is not None
         assert 0 < answers.size_bytes <= 2000
     assert answers.find(content(1), "x", TAGS) is None
@@ -83,7 +83,7 @@ def test_the_longest_unused_goes_first_and_the_bound_holds():
 
 def test_what_is_larger_than_everything_is_not_kept():
     """It would only push the rest out."""
-    answers = Answers(most_bytes=2000)
+    answers = ResultCache(most_bytes=2000)
     answers.keep(content(0), "x", TAGS, tagged("cat"))
     answers.keep(content(1), "x", TAGS, tagged("dog", count=100))
     assert answers.find(content(1), "x", TAGS) is None
@@ -92,14 +92,14 @@ def test_what_is_larger_than_everything_is_not_kept():
 
 def test_keeping_again_counts_once():
     """The size is that of what is there."""
-    answers = Answers()
+    answers = ResultCache()
     answers.keep(content(1), "x", TAGS, tagged("cat"))
     once = answers.size_bytes
     answers.keep(content(1), "x", TAGS, tagged("cat"))
     assert answers.size_bytes == once
 
 
-class Counting(Palette):
+class Counting(PaletteBackend):
     """The palette, which counts what it is shown and can be made to fail."""
 
     seen = 0
@@ -124,18 +124,18 @@ async def working():
             backend = Counting()
             backend.fails = fails
             tariff = Tariff(RATES, Rounding.IMAGE)
-            worker = Worker({"palette": backend}, fetcher, tariff, 2, limits=WorkerLimits(cache_bytes=cache_bytes))
+            worker = Analyzer({"palette": backend}, fetcher, tariff, 2, limits=AnalyzerLimits(cache_bytes=cache_bytes))
             made.append(worker)
 
             async def do(*uploads, held=1, more=None, **asked):
                 request = AnalyzeRequest(backend=["palette"], feature=["colors"], **asked)
                 names = tuple(f"{number}" for number in range(len(uploads)))
-                order = Order(request, uploads, names, (held,) * len(uploads), most_frames=3)
+                order = AnalysisJob(request, uploads, names, (held,) * len(uploads), max_frames=3)
 
                 async def hold_more(pictures):
                     more.append(pictures)
 
-                done = await worker.do(order, Desk(lambda: None, hold_more))
+                done = await worker.do(order, JobCallbacks(lambda: None, hold_more))
                 return done.result, done.paid
 
             return backend, do

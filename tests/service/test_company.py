@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lightmeter.service.jobs.shared_lock import Company
+from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
 
 
 class Visits(RuleBasedStateMachine):
@@ -24,7 +24,7 @@ class Visits(RuleBasedStateMachine):
     @initialize()
     def open(self):
         """An empty room."""
-        self.company = Company()
+        self.company = SharedExclusiveLock()
 
     def settle(self):
         """Let everybody go as far as they can."""
@@ -70,7 +70,7 @@ class Visits(RuleBasedStateMachine):
         """Whoever is in alone is alone."""
         assert not (True in self.inside and len(self.inside) > 1)
         assert self.company.inside == self.inside.count(False)
-        assert self.company.is_taken == (True in self.inside)
+        assert self.company.is_exclusively_held == (True in self.inside)
 
     @invariant()
     def nobody_waits_before_an_empty_room(self):
@@ -97,7 +97,7 @@ def test_company_comes_in_between_two_suspects(suspects):
     """However many suspects wait, whoever comes beside them waits for one of them only."""
 
     async def run():
-        company, order = Company(), []
+        company, order = SharedExclusiveLock(), []
 
         async def alone(number):
             async with company.alone():
@@ -120,7 +120,7 @@ def test_company_comes_in_between_two_suspects(suspects):
 
 async def test_whoever_gives_up_waiting_is_forgotten():
     """The room goes to the next, and is empty in the end."""
-    company = Company()
+    company = SharedExclusiveLock()
     async with company.alone():
         with suppress(TimeoutError):
             async with asyncio.timeout(0.01), company.together():
@@ -129,5 +129,5 @@ async def test_whoever_gives_up_waiting_is_forgotten():
             async with asyncio.timeout(0.01), company.alone():
                 raise AssertionError
     async with company.alone():
-        assert company.is_taken
-    assert (company.inside, company.is_taken) == (0, False)
+        assert company.is_exclusively_held
+    assert (company.inside, company.is_exclusively_held) == (0, False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Description, Entries, Tag
 from lightmeter.service.backends.base import BackendTraits
-from lightmeter.service.backends.catalog import Catalog, CatalogEntry
+from lightmeter.service.backends.catalog import BackendCatalog, CatalogEntry
 
 CAT = Path(__file__).parents[2] / "data" / "media" / "chelsea.jpg"
 
@@ -65,7 +65,7 @@ def catalog(tagger, teller):
             make=lambda _: made,
         )
 
-    return Catalog([entry(tagger, 1000), entry(teller, 2000)])
+    return BackendCatalog([entry(tagger, 1000), entry(teller, 2000)])
 
 
 async def test_it_is_answered_alone_and_charged_alone(starting, calling, encoded):

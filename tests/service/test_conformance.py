@@ -18,7 +18,7 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import FEATURES, ROLES
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.analysis.analyzer import Desk, Order, Worker
+from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
@@ -321,10 +321,12 @@ async def test_role_language_and_prompt_reach_the_back_end():
     asked = {"role": "realtor", "language": "German", "prompt": "What is the kitchen like?"}
     request = AnalyzeRequest(backend=["listener"], feature=["descriptions"], **asked)
     async with Fetcher(allow_private=False) as fetcher:
-        worker = Worker({"listener": listener}, fetcher, Tariff(rates, Rounding.IMAGE), 1)
+        worker = Analyzer({"listener": listener}, fetcher, Tariff(rates, Rounding.IMAGE), 1)
         try:
             await worker.warm()
-            await worker.do(Order(request, (tiny_png(),), ("a.png",), (1,), 3), Desk(lambda: None, nothing_more))
+            await worker.do(
+                AnalysisJob(request, (tiny_png(),), ("a.png",), (1,), 3), JobCallbacks(lambda: None, nothing_more)
+            )
         finally:
             worker.close()
     assert listener.heard == [(frozenset({"descriptions"}), AnalysisOptions(**asked))]

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightmeter.media.model_views import Placement, Square, Stretched, Whole, placement_of
+from lightmeter.media.model_views import CenterCrop, FitWithin, PixelMapping, StretchToSquare, placement_of
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Brand, Entries, Face, Text
 from lightmeter.pricing.rates import Rounding, default_rates
-from lightmeter.service.analysis.analyzer import Desk, Order, Worker
+from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
 from lightmeter.service.analysis.coordinates import moved
 from lightmeter.service.backends.base import BackendTraits
 from lightmeter.service.ingest.fetch import Fetcher
@@ -23,11 +23,11 @@ from lightmeter.service.store.credits import Tariff
 
 SIDES = st.integers(1, 5000)
 VIEWS = st.one_of(
-    st.integers(1, 2000).map(Whole),
-    st.integers(1, 600).map(Stretched),
-    st.builds(Square, st.integers(1, 600), st.floats(0.1, 1)),
+    st.integers(1, 2000).map(FitWithin),
+    st.integers(1, 600).map(StretchToSquare),
+    st.builds(CenterCrop, st.integers(1, 600), st.floats(0.1, 1)),
 )
-PLACEMENTS = st.builds(Placement, *[st.floats(0, 1000)] * 2, *[st.floats(0.01, 100)] * 2)
+PLACEMENTS = st.builds(PixelMapping, *[st.floats(0, 1000)] * 2, *[st.floats(0.01, 100)] * 2)
 
 
 class RedFinder:
@@ -71,11 +71,13 @@ async def answered(view, content):
     """The asset that comes of a picture when it is looked at like that."""
     tariff = Tariff(default_rates(), Rounding.IMAGE)
     async with Fetcher(allow_private=True) as fetcher:
-        worker = Worker({"rapidocr": RedFinder(view)}, fetcher, tariff, workers=1)
+        worker = Analyzer({"rapidocr": RedFinder(view)}, fetcher, tariff, workers=1)
         try:
             request = AnalyzeRequest(backend=["rapidocr"], feature=["texts", "brands", "faces"])
-            order = Order(request, (content,), ("a.png",), held_pictures=(1,), most_frames=1)
-            again = [orjson.loads((await worker.do(order, Desk(lambda: None, no_more))).result) for _ in range(2)]
+            order = AnalysisJob(request, (content,), ("a.png",), held_pictures=(1,), max_frames=1)
+            again = [
+                orjson.loads((await worker.do(order, JobCallbacks(lambda: None, no_more))).result) for _ in range(2)
+            ]
         finally:
             worker.close()
     assert again[0] == again[1]  # the second is from the cache
@@ -97,7 +99,9 @@ def drawn(orientation=1):
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
-@pytest.mark.parametrize("view", [Whole(600), Whole(4000), Stretched(300), Square(300, 0.75)], ids=str)
+@pytest.mark.parametrize(
+    "view", [FitWithin(600), FitWithin(4000), StretchToSquare(300), CenterCrop(300, 0.75)], ids=str
+)
 async def test_polygons_and_boxes_lie_on_the_original(view, orientation):
     """Larger than the view, stretched, cut out or turned: coordinates fit `width` and `height` of the answer."""
     asset = await answered(view, drawn(orientation))
@@ -120,10 +124,10 @@ async def test_polygons_and_boxes_lie_on_the_original(view, orientation):
 @given(view=VIEWS, width=SIDES, height=SIDES)
 def test_a_view_lies_inside_its_picture(view, width, height):
     """The corners of a view are points of the picture; those of all of it are the picture's own."""
-    side = 7 if isinstance(view, Whole) else view.side
+    side = 7 if isinstance(view, FitWithin) else view.side
     where = placement_of(view, width, height, np.broadcast_to(np.uint8(0), (side, side, 3)))
     right, bottom = where.left + side * where.across, where.top + side * where.down
-    if not isinstance(view, Square):
+    if not isinstance(view, CenterCrop):
         assert (where.left, where.top, right, bottom) == pytest.approx((0, 0, width, height))
     assert where.left >= 0
     assert where.top >= 0

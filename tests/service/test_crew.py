@@ -8,13 +8,13 @@ import threading
 
 import pytest
 
-from lightmeter.service.thread_pool import Crew
+from lightmeter.service.thread_pool import AsyncThreadPool
 
 
 @pytest.fixture
 def crew():
     """Two threads."""
-    made = Crew(2, "crew-of-a-test")
+    made = AsyncThreadPool(2, "crew-of-a-test")
     yield made
     made.close()
 
@@ -33,7 +33,7 @@ async def test_what_a_call_returns_comes_back(crew):
 
 async def test_calls_are_begun_in_order():
     """One thread does one thing after the other."""
-    one = Crew(1, "crew-of-a-test")
+    one = AsyncThreadPool(1, "crew-of-a-test")
     done: list[int] = []
     await asyncio.gather(*(one.run(done.append, number) for number in range(200)))
     one.close()
@@ -67,7 +67,7 @@ async def test_stop_iteration_arrives_as_something_a_future_can_raise(crew):
 
 async def test_cancelled_calls_are_not_begun():
     """Nobody wants what nobody waits for."""
-    one, gate, done = Crew(1, "crew-of-a-test"), threading.Event(), []
+    one, gate, done = AsyncThreadPool(1, "crew-of-a-test"), threading.Event(), []
     first = one.run(gate.wait)
     second = one.run(done.append, 2)
     second.cancel()
@@ -80,7 +80,7 @@ async def test_cancelled_calls_are_not_begun():
 
 async def test_closing_lets_what_is_begun_finish_and_cancels_the_rest():
     """And nothing is taken on afterwards; closing twice is closing."""
-    one, begun, gate = Crew(1, "crew-of-a-test"), threading.Event(), threading.Event()
+    one, begun, gate = AsyncThreadPool(1, "crew-of-a-test"), threading.Event(), threading.Event()
 
     def work() -> str:
         begun.set()
@@ -101,8 +101,8 @@ async def test_closing_lets_what_is_begun_finish_and_cancels_the_rest():
 
 async def test_a_forgotten_crew_goes_home():
     """Threads do not outlive the object, closed or not, used or not."""
-    crew = Crew(3, "crew-of-a-test")
-    Crew(3, "crew-of-a-test")
+    crew = AsyncThreadPool(3, "crew-of-a-test")
+    AsyncThreadPool(3, "crew-of-a-test")
     await crew.run(pow, 2, 2)
     threads = ours()
     assert len(threads) == 3
@@ -115,7 +115,7 @@ async def test_a_forgotten_crew_goes_home():
 
 def test_a_loop_that_is_gone_is_not_told():
     """A call that outlives its loop ends quietly, and its thread goes on."""
-    crew, gate = Crew(1, "crew-of-a-test"), threading.Event()
+    crew, gate = AsyncThreadPool(1, "crew-of-a-test"), threading.Event()
 
     async def leave() -> None:
         crew.run(gate.wait)

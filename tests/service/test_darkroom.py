@@ -15,11 +15,11 @@ import pytest
 from PIL import Image
 
 from lightmeter.errors import BrokenMedia, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.model_views import Square, Whole
+from lightmeter.media.model_views import CenterCrop, FitWithin
 from lightmeter.media.video import DecoderLimits
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
-from lightmeter.service.ingest.decode import Darkroom, DecodingLimits
-from lightmeter.service.ingest.payload import Film
+from lightmeter.service.ingest.decode import DecodingLimits, MediaDecoder
+from lightmeter.service.ingest.payload import AssetPayload
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
@@ -35,24 +35,24 @@ def decoders() -> list[int]:
     return found
 
 
-WHOLE = Whole(1024)
+WHOLE = FitWithin(1024)
 VIEWS = frozenset({WHOLE})
 
 
-async def watched(darkroom: Darkroom, path: Path, interval_s: int = 1, max_frames: int = 3, views=VIEWS) -> list:
+async def watched(darkroom: MediaDecoder, path: Path, interval_s: int = 1, max_frames: int = 3, views=VIEWS) -> list:
     """All that comes of a video."""
     return [pictures async for pictures in darkroom.video(path, views, interval_s, max_frames)]
 
 
-async def developed(darkroom: Darkroom, content: bytes, views=VIEWS):
+async def developed(darkroom: MediaDecoder, content: bytes, views=VIEWS):
     """What comes of an image."""
-    return await darkroom.image(Film.of(content), views)
+    return await darkroom.image(AssetPayload.of(content), views)
 
 
 async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
     """`max_frames` 0 is every capture, in slices, and counted alike before."""
     path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 9) for seed in range(1500)], fps=1)
-    darkroom = Darkroom(DecodingLimits(slice_frames=400))
+    darkroom = MediaDecoder(DecodingLimits(slice_frames=400))
     slices = await watched(darkroom, path, max_frames=0)
     assert [len(pictures.seen[WHOLE]) for pictures in slices] == [400, 400, 400, 300]
     times = [time_s for pictures in slices for time_s in pictures.times_s]
@@ -65,7 +65,7 @@ async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
 async def test_no_more_decoders_than_allowed(tmp_path):
     """However many videos come at once, so many processes decode; and all are answered."""
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
-    darkroom = Darkroom(DecodingLimits(decoders=2, slice_frames=1))
+    darkroom = MediaDecoder(DecodingLimits(decoders=2, slice_frames=1))
     most = 0
     videos = asyncio.gather(*(watched(darkroom, path) for _ in range(6)))
     while not videos.done():
@@ -81,7 +81,7 @@ async def test_a_crashed_decoder_harms_no_other(tmp_path):
     """One that is ended by a broken file is that file's error alone."""
     victim = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(width=640, height=480)] * 1500, fps=1)
     other = tiny_video(tmp_path / "tiny.avi", frames=25)
-    darkroom = Darkroom(DecodingLimits(decoders=8, slice_frames=1500))
+    darkroom = MediaDecoder(DecodingLimits(decoders=8, slice_frames=1500))
     crashing = asyncio.create_task(watched(darkroom, victim, max_frames=0))
     while not (pids := decoders()):  # noqa: ASYNC110 (the kernel tells of processes in no other way)
         await asyncio.sleep(0.01)
@@ -95,7 +95,7 @@ async def test_a_crashed_decoder_harms_no_other(tmp_path):
 async def test_limits_reach_the_decoder(tmp_path):
     """What the configuration allows is what each decoder gets."""
     path = tiny_video(tmp_path / "tiny.avi", frames=5)
-    darkroom = Darkroom(DecodingLimits(video=DecoderLimits(max_pixels=1000)))
+    darkroom = MediaDecoder(DecodingLimits(video=DecoderLimits(max_pixels=1000)))
     for looking in (darkroom.frames_of(path, 1, 3), watched(darkroom, path)):
         with pytest.raises(MediaTooLarge, match="64 x 48"):
             await looking
@@ -103,7 +103,7 @@ async def test_limits_reach_the_decoder(tmp_path):
 
 async def test_pictures_wait_for_room():
     """Pixels in flight are bounded: with room for one, many still get their turn, and a larger one goes alone."""
-    darkroom = Darkroom(DecodingLimits(threads=2, pixels_in_flight=2 * 64 * 48))
+    darkroom = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=2 * 64 * 48))
     contents = [tiny_jpeg(seed, width=64 * size, height=48) for seed, size in enumerate([1, 3, 1, 2] * 5)]
     found = await asyncio.gather(*(developed(darkroom, content) for content in contents))
     assert [pictures.width for pictures in found] == [64, 192, 64, 128] * 5
@@ -111,7 +111,7 @@ async def test_pictures_wait_for_room():
 
 async def test_room_is_given_back_by_whoever_leaves():
     """Cancelled and broken pictures keep no room: what comes after them is decoded."""
-    darkroom = Darkroom(DecodingLimits(threads=2, pixels_in_flight=64 * 48))
+    darkroom = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=64 * 48))
     good, torn = tiny_jpeg(), tiny_jpeg()[:700]
     for _ in range(5):
         waiting = [asyncio.create_task(developed(darkroom, good)) for _ in range(4)]
@@ -128,16 +128,16 @@ async def test_large_pictures_come_out_small():
     """Measured as they are, decoded to what back ends use."""
     stream = BytesIO()
     Image.fromarray(np.zeros((3000, 5000, 3), np.uint8)).save(stream, "PNG")
-    pictures = await developed(Darkroom(), stream.getvalue())
+    pictures = await developed(MediaDecoder(), stream.getvalue())
     assert (pictures.width, pictures.height) == (5000, 3000)
     assert max(pictures.seen[WHOLE][0].shape) == WHOLE.most_side
 
 
 async def test_nobody_sees_less_because_others_look():
     """A view is the same alone as beside others, of images and of frames; nobody can write to what others see."""
-    square = Square(32, 0.5)
+    square = CenterCrop(32, 0.5)
     content = tiny_jpeg(5, width=640, height=480)
-    darkroom = Darkroom()
+    darkroom = MediaDecoder()
     alone = await developed(darkroom, content, frozenset({square}))
     together = await developed(darkroom, content, frozenset({square, WHOLE}))
     assert set(alone.seen) == {square}
@@ -148,8 +148,8 @@ async def test_nobody_sees_less_because_others_look():
 async def test_frames_are_cut_like_images(tmp_path):
     """Each frame of a video comes as it is looked at, and in the order of time."""
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
-    square = Square(16)
-    (pictures,) = await watched(Darkroom(), path, views=frozenset({square, WHOLE}))
+    square = CenterCrop(16)
+    (pictures,) = await watched(MediaDecoder(), path, views=frozenset({square, WHOLE}))
     assert [rgb.shape for rgb in pictures.seen[square]] == [(16, 16, 3)] * len(pictures.times_s)
     assert [rgb.shape for rgb in pictures.seen[WHOLE]] == [(48, 64, 3)] * len(pictures.times_s)
 
@@ -167,4 +167,4 @@ async def test_frames_are_cut_like_images(tmp_path):
 async def test_what_cannot_be_used_says_why(content, error):
     """Unknown, empty, too large, torn."""
     with pytest.raises(error):
-        await developed(Darkroom(), content)
+        await developed(MediaDecoder(), content)

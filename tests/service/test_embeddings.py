@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lightmeter.models.response import Embedding, Entries
 from lightmeter.models.vocabulary import FEATURES
-from lightmeter.service.analysis.frame_summary import sum_up
+from lightmeter.service.analysis.frame_summary import summarize_frames
 
 BOTH = {"backends": ("chroma", "palette")}
 
@@ -107,7 +107,7 @@ def test_a_sum_has_one_unit_vector_for_each_model_and_source(frames):
         )
         for said in frames
     ]
-    found = sum_up(video).embeddings
+    found = summarize_frames(video).embeddings
     if all(said is None for said in frames):
         assert found is None
         return

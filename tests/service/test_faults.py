@@ -45,7 +45,7 @@ async def test_a_hidden_bucket_rejects_and_charges_nothing(faulty, encoded):
     assert answers[-1].body == {"error": "Too many requests.", "status": "failed"}
     assert "Retry-After" not in answers[-1].headers
     assert await caller.balance() == 997
-    assert service.faults_met == {"429": 3}
+    assert service.fault_counts == {"429": 3}
 
 
 @pytest.mark.parametrize(("said", "most"), [("yes", 100), ("7", 7)])
@@ -89,7 +89,7 @@ async def test_dropped_before_is_not_charged_and_dropped_after_is(faulty, portal
     for name, balance in (("drop-before", 1000), ("drop-after", 995)):
         service, caller = await faulty(f"{name}=1")
         assert await attempts(caller, 5, encoded) == [None] * 5
-        assert (await caller.balance(), service.faults_met) == (balance, {name: 5})
+        assert (await caller.balance(), service.fault_counts) == (balance, {name: 5})
         await portal.call(service.close())
 
 
@@ -266,7 +266,7 @@ async def test_odd_values_are_drawn_by_chance(faulty, encoded):
         parts = (b"NaN", b"Infinity", b"999999", b"ud800", b"\xff", b'"credits_paid":0', b"\xef\xbb\xbf", b"<!--")
         seen |= {part for part in parts if part in text}
     assert len(seen) >= 4
-    assert service.faults_met == {"odd-value": 24}
+    assert service.fault_counts == {"odd-value": 24}
 
 
 @pytest.mark.parametrize("names", ["redirect", "none"])

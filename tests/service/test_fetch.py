@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
 from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
-from lightmeter.service.ingest.ssrf import is_public, refuse_url
+from lightmeter.service.ingest.ssrf import is_public, url_rejection
 
 PRIVATE = """
     127.0.0.1 127.255.255.254 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 192.0.0.1 192.0.2.1
@@ -55,7 +55,9 @@ def test_public_addresses_are_public(address):
 def test_any_text_may_be_judged(text):
     """Whatever a URL is, judging it raises nothing."""
     for allow_private in (False, True):
-        assert refuse_url(text, allow_private=allow_private) is None or refuse_url(text, allow_private=allow_private)
+        assert url_rejection(text, allow_private=allow_private) is None or url_rejection(
+            text, allow_private=allow_private
+        )
     is_public(text)
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from lightmeter.errors import MediaTooLarge
 from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
-from lightmeter.service.ingest.payload import IN_MEMORY_BYTES, Exposure, Film
+from lightmeter.service.ingest.payload import IN_MEMORY_BYTES, AssetPayload, PayloadWriter
 
 
 @given(st.lists(st.binary(max_size=100), max_size=20))
 def test_pieces_make_the_whole(pieces):
     """However an asset comes apart on its way, it is the same: content, size and first bytes."""
-    with Exposure() as exposure:
+    with PayloadWriter() as exposure:
         for piece in pieces:
             exposure.add(piece)
         film = exposure.film()
@@ -31,11 +31,11 @@ async def test_wherever_it_lies_it_is_the_same(size):
     """In memory or in a file: the digest, the content, and a file for whoever needs one."""
     content = bytes(range(251)) * (size // 251 + 1)
     content = content[:size]
-    with Exposure() as exposure:
+    with PayloadWriter() as exposure:
         for first in range(0, size, 300_000):
             exposure.add(content[first : first + 300_000])
         film = exposure.film()
-        for one in (film, Film.of(content)):
+        for one in (film, AssetPayload.of(content)):
             assert await one.digest() == sha256(content).digest()
             assert one.content() == content
             async with one.as_file() as path:
@@ -45,18 +45,18 @@ async def test_wherever_it_lies_it_is_the_same(size):
 
 async def test_a_digest_that_is_known_is_not_computed_again():
     """Whoever uploaded it has hashed it already: that is what it is called by."""
-    assert await Film.of(b"content", b"known").digest() == b"known"
+    assert await AssetPayload.of(b"content", b"known").digest() == b"known"
 
 
 async def test_nothing_stays_on_disk():
     """Files end with their blocks, those of assets that never came whole too."""
-    with Exposure() as exposure:
+    with PayloadWriter() as exposure:
         exposure.add(bytes(IN_MEMORY_BYTES + 1))
         large = exposure.film().held
         assert isinstance(large, Path)
-    with Exposure() as torn:
+    with PayloadWriter() as torn:
         torn.add(bytes(IN_MEMORY_BYTES + 1))
-    async with Film.of(b"small").as_file() as small:
+    async with AssetPayload.of(b"small").as_file() as small:
         assert small.exists()
     assert not large.parent.exists()
     assert not small.parent.exists()
@@ -65,4 +65,4 @@ async def test_nothing_stays_on_disk():
 def test_more_than_an_image_may_have_is_not_read():
     """The size is looked at first: the file does not even have to be there."""
     with pytest.raises(MediaTooLarge):
-        Film(Path("nowhere"), MAX_FILE_BYTES + 1, b"").content()
+        AssetPayload(Path("nowhere"), MAX_FILE_BYTES + 1, b"").content()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.models.response import Brand, Color, Description, Embedding, Entries, Face, Nsfw, Tag, Text
-from lightmeter.service.analysis.frame_summary import MOST_COLORS, sum_up
+from lightmeter.service.analysis.frame_summary import MAX_COLORS, summarize_frames
 
 scores = st.floats(0, 1)
 sources = st.sampled_from(["a", "b"])
@@ -49,7 +49,7 @@ def test_a_tag_has_the_mean_of_its_two_best_scores(video):
     for frame in video:
         for pair, score in flat(frame.tags).items():
             scores.setdefault(pair, []).append(score)
-    found = flat(sum_up(video).tags)
+    found = flat(summarize_frames(video).tags)
     assert found.keys() == scores.keys()
     for pair, each in scores.items():
         best, second = [*sorted(each, reverse=True), 0.0][:2]
@@ -59,21 +59,21 @@ def test_a_tag_has_the_mean_of_its_two_best_scores(video):
 @given(videos, frames())
 def test_a_sum_is_within_its_frames(video, more):
     """Never above the highest score; above half of it only where two frames say so; one more frame takes nothing."""
-    found = flat(sum_up(video).tags)
+    found = flat(summarize_frames(video).tags)
     for pair, score in found.items():
         each = sorted((flat(frame.tags).get(pair, 0.0) for frame in video), reverse=True)
         assert score <= each[0]
         if len(each) > 1 and score > each[0] / 2 + 1e-4:
             assert each[1] > 0
     if len(video) > 1:
-        longer = flat(sum_up([*video, more]).tags)
+        longer = flat(summarize_frames([*video, more]).tags)
         assert all(longer[pair] >= score - 1e-9 for pair, score in found.items())
 
 
 @given(videos)
 def test_the_order_of_frames_does_not_matter(video):
     """For tags, moderation labels, texts and brands: a video told backwards has the same."""
-    whole, backwards = sum_up(video), sum_up(video[::-1])
+    whole, backwards = summarize_frames(video), summarize_frames(video[::-1])
     assert flat(whole.tags) == flat(backwards.tags)
     assert sorted(map(str, whole.nsfw)) == sorted(map(str, backwards.nsfw))
 
@@ -81,16 +81,16 @@ def test_the_order_of_frames_does_not_matter(video):
 def test_a_tag_of_a_video_has_no_boxes():
     """They belong to a frame, and stand there."""
     tag = Tag(name="cat", score=0.8, source="a", boxes=[{"left": 0.1}])
-    whole = sum_up([Entries(tags={"cat": [tag]})] * 2)
+    whole = summarize_frames([Entries(tags={"cat": [tag]})] * 2)
     assert whole.tags["cat"] == [Tag(name="cat", score=0.8, source="a")]
 
 
 def test_tags_without_a_score_count_as_sure():
     """As where they are filtered: without a score where two frames agree, with half of one where one is alone."""
     unscored, other = Entries(tags={"cat": [Tag(name="cat", source="a")]}), Entries()
-    assert sum_up([unscored, unscored]).tags["cat"][0].score is None
-    assert sum_up([unscored, other]).tags["cat"][0].score == 0.5
-    assert sum_up([unscored]).tags["cat"][0].score is None
+    assert summarize_frames([unscored, unscored]).tags["cat"][0].score is None
+    assert summarize_frames([unscored, other]).tags["cat"][0].score == 0.5
+    assert summarize_frames([unscored]).tags["cat"][0].score is None
 
 
 @given(videos)
@@ -100,7 +100,7 @@ def test_a_moderation_label_is_as_bad_as_its_worst_frame(video):
     for frame in video:
         for entry in frame.nsfw:
             wanted.setdefault((entry.label, entry.source), []).append(entry.score)
-    found = sum_up(video).nsfw
+    found = summarize_frames(video).nsfw
     assert len(found) == len(wanted)
     for entry in found:
         every = wanted[entry.label, entry.source]
@@ -110,9 +110,9 @@ def test_a_moderation_label_is_as_bad_as_its_worst_frame(video):
 @given(videos)
 def test_colors_keep_their_share(video):
     """Near colours count as one, each is the mean over all frames, and nothing is counted twice: no share grows."""
-    found = sum_up(video).colors
+    found = summarize_frames(video).colors
     entries = [entry for same in found.values() for entry in same]
-    assert len(entries) <= MOST_COLORS
+    assert len(entries) <= MAX_COLORS
     for source in ("a", "b"):
         shares = [
             sum(color.pixel_fraction for same in frame.colors.values() for color in same if color.source == source)
@@ -131,14 +131,14 @@ def test_a_color_counts_nothing_where_it_is_absent():
     shade = Color(hex="#fd0202", score=0.25, pixel_fraction=0.25, red=253, green=2, blue=2, source="a")
     blue = Color(hex="#0000ff", score=0.5, pixel_fraction=0.5, red=0, green=0, blue=255, source="a")
     video = [Entries(colors={"#ff0000": [red], "#0000ff": [blue]}), Entries(colors={"#fd0202": [shade]})]
-    found = {name: entries[0].pixel_fraction for name, entries in sum_up(video).colors.items()}
+    found = {name: entries[0].pixel_fraction for name, entries in summarize_frames(video).colors.items()}
     assert found == {"#ff0000": 0.375, "#0000ff": 0.25}
 
 
 @given(frames())
 def test_one_frame_is_the_video(frame):
     """Summing up a single frame changes nothing but the order and the number of colours."""
-    whole = sum_up([frame])
+    whole = summarize_frames([frame])
     assert flat(whole.tags) == flat(frame.tags)
     assert sorted(map(str, whole.nsfw)) == sorted(map(str, frame.nsfw))
 
@@ -147,7 +147,7 @@ def test_one_frame_is_the_video(frame):
 def test_the_frames_are_left_alone(video):
     """Summing up reads, it does not write."""
     before = [frame.model_dump() for frame in video]
-    sum_up(video)
+    summarize_frames(video)
     assert [frame.model_dump() for frame in video] == before
 
 
@@ -156,7 +156,7 @@ def test_likelihoods_are_compared_by_what_they_mean(likelihoods):
     """The likelihood form too is as bad as its worst frame, whatever the order."""
     order = ["VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY"]
     video = [Entries(nsfw=[Nsfw(label="adult", likelihood=word, source="a")]) for word in likelihoods]
-    (entry,) = sum_up(video).nsfw
+    (entry,) = summarize_frames(video).nsfw
     assert entry.likelihood == max(likelihoods, key=order.index)
 
 
@@ -166,13 +166,13 @@ def test_descriptions_are_listed_once():
         Entries(descriptions=[Description(description="one", source="a"), Description(description="two", source="a")]),
         Entries(descriptions=[Description(description="one", source="a"), Description(description="one", source="b")]),
     ]
-    found = [(entry.description, entry.source) for entry in sum_up(video).descriptions]
+    found = [(entry.description, entry.source) for entry in summarize_frames(video).descriptions]
     assert found == [("one", "a"), ("two", "a"), ("one", "b")]
 
 
 def test_parts_that_no_frame_has_are_absent():
     """A part that was not asked for is None, one that found nothing is empty."""
-    whole = sum_up([Entries(brands=[]), Entries()])
+    whole = summarize_frames([Entries(brands=[]), Entries()])
     assert (whole.brands, whole.faces, whole.texts, whole.embeddings) == ([], None, None, None)
 
 
@@ -180,7 +180,7 @@ def test_faces_are_those_of_the_fullest_frame():
     """For each back end the first frame with most: the same person in three frames is not three people."""
     faces = [[Face(source="a", at=n)] * n for n in (1, 3, 2, 3)]
     faces[0].append(Face(source="b", at=1))
-    found = [(face.source, face.at) for face in sum_up([Entries(faces=part) for part in faces]).faces]
+    found = [(face.source, face.at) for face in summarize_frames([Entries(faces=part) for part in faces]).faces]
     assert sorted(found) == [("a", 3), ("a", 3), ("a", 3), ("b", 1)]
 
 
@@ -191,8 +191,8 @@ def test_texts_and_brands_are_listed_once(video):
     brands = [Entries(brands=[Brand(name=t, source=s, score=v) for t, s, v in frame]) for frame in video]
     every = [entry for frame in video for entry in frame]
     for found in (
-        [(entry.text, entry.source, entry.score) for entry in sum_up(texts).texts],
-        [(entry.name, entry.source, entry.score) for entry in sum_up(brands).brands],
+        [(entry.text, entry.source, entry.score) for entry in summarize_frames(texts).texts],
+        [(entry.name, entry.source, entry.score) for entry in summarize_frames(brands).brands],
     ):
         named = [(name, source) for name, source, _ in found if name is not None]
         assert sorted(named) == sorted({(name, source) for name, source, _ in every if name is not None})
@@ -210,7 +210,7 @@ def test_embeddings_are_averaged(vectors):
     units = [np.array(vector) / np.linalg.norm(vector) for vector in vectors]
     video = [Entries(embeddings=[Embedding(model="m", vector=unit.tolist(), source="a")]) for unit in units]
     video[0].embeddings.append(Embedding(model="other", vector=[1.0], source="a"))
-    found = {entry.model: np.array(entry.vector) for entry in sum_up(video).embeddings}
+    found = {entry.model: np.array(entry.vector) for entry in summarize_frames(video).embeddings}
     assert found["other"].tolist() == [1]
     assert np.linalg.norm(found["m"]) == pytest.approx(1, abs=1e-5)
     mean = np.mean(units, axis=0)

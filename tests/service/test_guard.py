@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.ingest.ssrf import BLOCKED, PORTS, block_of, embedded_ipv4, is_public, refuse_url
+from lightmeter.service.ingest.ssrf import BLOCKED, PORTS, embedded_ipv4, find_blocked_network, is_public, url_rejection
 
 SPECIAL = {
     "169.254.169.254": "link local",  # AWS, Google, Azure, Oracle, DigitalOcean
@@ -58,7 +58,7 @@ inside_a_block = st.sampled_from(BLOCKED).flatmap(
 @pytest.mark.parametrize(("address", "name"), SPECIAL.items())
 def test_special_addresses_are_blocked_by_name(address, name):
     """Metadata services, host agents and tunnels: each lies in a block that says what it is."""
-    assert name in block_of(ip_address(address)).name
+    assert name in find_blocked_network(ip_address(address)).name
     assert not is_public(address)
 
 
@@ -95,7 +95,7 @@ def test_the_standard_library_never_knows_better(address):
     mapped = isinstance(address, IPv6Address) and address.ipv4_mapped
     address = mapped or address
     if not address.is_global or address.is_multicast or address.is_reserved or address.is_link_local:
-        assert block_of(address) is not None
+        assert find_blocked_network(address) is not None
 
 
 @given(v6)
@@ -116,8 +116,8 @@ def test_isatap_is_judged_by_what_is_inside(address, prefix, mark):
     """Under any prefix, a private address inside is enough."""
     wrapped = IPv6Address(prefix << 64 | mark << 32 | int(address))
     assert address in embedded_ipv4(wrapped)
-    if block_of(address) is not None:
-        assert block_of(wrapped) is not None
+    if find_blocked_network(address) is not None:
+        assert find_blocked_network(wrapped) is not None
 
 
 @given(v4)
@@ -135,7 +135,7 @@ def test_tunnels_show_what_they_carry(address):
         IPv6Address(0x20010000 << 96 | number ^ 0xFFFF_FFFF),
     ):
         assert address in embedded_ipv4(wrapped)
-        assert block_of(wrapped) is not None
+        assert find_blocked_network(wrapped) is not None
 
 
 @given(v6)
@@ -148,7 +148,7 @@ def test_addresses_that_carry_nothing_are_themselves(address):
 @given(st.text())
 def test_any_text_may_be_judged(text):
     """Whatever a URL is, judging it raises nothing; strangers' rules are at least as strict as one's own."""
-    own, strangers = (refuse_url(text, allow_private=allow) for allow in (True, False))
+    own, strangers = (url_rejection(text, allow_private=allow) for allow in (True, False))
     assert own is None or strangers is not None
     is_public(text)
 
@@ -158,11 +158,11 @@ def test_ports_are_those_of_the_web(port):
     """80 and 443, written out or not; on one's own machine, any."""
     for scheme in ("http", "https"):
         url = f"{scheme}://example.org:{port}/x.png"
-        assert (refuse_url(url, allow_private=False) is None) == (port in PORTS)
-        assert refuse_url(url, allow_private=True) is None
+        assert (url_rejection(url, allow_private=False) is None) == (port in PORTS)
+        assert url_rejection(url, allow_private=True) is None
 
 
 @pytest.mark.parametrize("host", ["xn--localhost-9m0.test", "xn--a", "xn--", "%6c", "a b", "a\tb", "\ud800"])
 def test_hosts_that_nobody_can_read_are_no_hosts(host):
     """Torn punycode, percent signs and blanks: refused, and nothing is raised."""
-    assert refuse_url(f"http://{host}/x.png", allow_private=True) == "not a URL"
+    assert url_rejection(f"http://{host}/x.png", allow_private=True) == "not a URL"

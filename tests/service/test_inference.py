@@ -10,15 +10,15 @@ import pytest
 
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Description, Entries
-from lightmeter.service.analysis.inference_queue import Inference, Question
+from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
 from lightmeter.service.backends.base import AnalysisOptions, BackendTraits
 from lightmeter.service.backends.catalog import read_catalog
-from lightmeter.service.backends.registry import BUILTIN
+from lightmeter.service.backends.registry import BUILTIN_BACKENDS
 from lightmeter.service.metrics import Metrics
 from lightmeter.testing import tiny_picture
 
-LOCAL = sorted(name for name, builtin in BUILTIN.items() if builtin.setting is None and name != "template")
-ALL = Question(frozenset({"descriptions"}), AnalysisOptions())
+LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.setting is None and name != "template")
+ALL = InferenceParams(frozenset({"descriptions"}), AnalysisOptions())
 
 
 def numbered(number):
@@ -67,11 +67,11 @@ def asking():
     made = []
 
     def begin(backend):
-        inference = Inference({backend.name: backend}, Metrics())
+        inference = InferenceQueues({backend.name: backend}, Metrics())
         made.append(inference)
 
-        async def ask(numbers, asker="someone", question=ALL):
-            found = await inference.ask(backend.name, [numbered(number) for number in numbers], question, asker)
+        async def ask(numbers, caller="someone", question=ALL):
+            found = await inference.ask(backend.name, [numbered(number) for number in numbers], question, caller)
             return [each.descriptions[0].description.split()[-1] for each in found]
 
         ask.inference = inference
@@ -102,7 +102,7 @@ async def test_one_call_at_a_time_of_one_picture_unless_it_says_otherwise(asking
     """What back ends that say nothing of themselves are promised."""
     reader = Reader()
     ask = asking(reader)
-    await asyncio.gather(*(ask(range(5), asker) for asker in range(3)))
+    await asyncio.gather(*(ask(range(5), caller) for caller in range(3)))
     assert reader.most == 1
     assert {len(call) for call in reader.calls} == {1}
 
@@ -137,7 +137,7 @@ async def test_pictures_of_several_requests_share_a_call(asking):
     reader = Reader(BackendTraits(pictures_a_call=4))
     reader.gate = threading.Semaphore(0)
     ask = asking(reader)
-    other = Question(ALL.features, AnalysisOptions(role="critic"))
+    other = InferenceParams(ALL.features, AnalysisOptions(role="critic"))
     tasks = [asyncio.create_task(ask([0], "first"))]
     await until(lambda: reader.inside == 1)
     tasks += [asyncio.create_task(ask([1, 2, 3], "a")), asyncio.create_task(ask([11, 12], "b"))]
@@ -212,9 +212,9 @@ async def test_closing_ends_what_waits(asking):
 async def test_results_do_not_depend_on_company(name):
     """Each local back end says of a picture the same to the last digit, alone or under load from other requests."""
     backend = read_catalog().load(name)
-    inference = Inference({name: backend}, Metrics())
+    inference = InferenceQueues({name: backend}, Metrics())
     await inference.warm()
-    question = Question(backend.features, AnalysisOptions())
+    question = InferenceParams(backend.features, AnalysisOptions())
     pictures = [tiny_picture(seed, width=300 + 7 * seed, height=280) for seed in range(12)]
     alone = [backend.analyze([picture], backend.features, AnalysisOptions())[0] for picture in pictures]
     together = await asyncio.gather(

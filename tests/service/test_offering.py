@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.service.backends.availability import Offering
+from lightmeter.service.backends.availability import BackendAvailability
 
-OFFERING = Offering(
+OFFERING = BackendAvailability(
     features={
         "imagenet": frozenset({"tags"}),
         "my-ollama": frozenset({"descriptions"}),
@@ -35,12 +35,12 @@ def test_extra_features_answer_only_when_named():
 def test_another_name_is_answered_by_its_target():
     """A name that stands for another back end is done and charged as that one, once."""
     assert active(backend=["gemini", "my-ollama"]) == (["my-ollama"], ["descriptions"])
-    assert OFFERING.unserved(AnalyzeRequest(backend=["gemini"])) == ()
+    assert OFFERING.unavailable_errors(AnalyzeRequest(backend=["gemini"])) == ()
 
 
 def test_an_unavailable_back_end_says_why():
     """The sentence names the back end and what is missing; a name that nobody knows has no reason."""
-    assert OFFERING.unserved(AnalyzeRequest(backend=["openai", "oracle", "imagenet"])) == (
+    assert OFFERING.unavailable_errors(AnalyzeRequest(backend=["openai", "oracle", "imagenet"])) == (
         "Back end openai is not available at this service. Its key is not set: set OPENAI_API_KEY.",
         "Back end oracle is not available at this service.",
     )
@@ -48,4 +48,6 @@ def test_an_unavailable_back_end_says_why():
 
 def test_a_feature_that_no_default_offers_is_told():
     """What only a back end serves that is no default is a sentence, not silence."""
-    assert OFFERING.unserved(AnalyzeRequest(feature=["descriptions"])) == ("No default back end serves descriptions.",)
+    assert OFFERING.unavailable_errors(AnalyzeRequest(feature=["descriptions"])) == (
+        "No default back end serves descriptions.",
+    )

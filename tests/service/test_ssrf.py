@@ -14,7 +14,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from lightmeter.errors import FetchError, ForbiddenAddress
 from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
-from lightmeter.service.ingest.ssrf import PORTS, is_public, refuse_url
+from lightmeter.service.ingest.ssrf import PORTS, is_public, url_rejection
 
 CORPUS = json.loads(Path(__file__).with_name("ssrf_corpus.json").read_text(encoding="utf-8"))
 FORMS, NAMES, REDIRECTS = CORPUS["forms"], CORPUS["names"], CORPUS["redirects"]
@@ -234,7 +234,7 @@ async def test_a_strict_service_meets_nobody_inside(starting, calling, canary):
     limits = FetchLimits(ports=PORTS | {canary.port})
     caller = await calling(await starting(allow_private=False, fetch_limits=limits))
     urls = [form.format(port=canary.port) for form in FORMS if ADDRESSED.match(form)]
-    refused = [url for url in urls if refuse_url(url, allow_private=False, ports=limits.ports)]
+    refused = [url for url in urls if url_rejection(url, allow_private=False, ports=limits.ports)]
     for url in refused[::5]:
         answered = await caller.ask(url=["http://example.org/", url])
         assert (answered.status, answered.body["error"]) == (400, "Invalid URLs detected."), url

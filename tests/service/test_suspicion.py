@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.service.store import poison
-from lightmeter.service.store.poison import GIVEN_UP_AFTER, SUSPECT_AFTER, Record
+from lightmeter.service.store.poison import GIVEN_UP_AFTER, SUSPECT_AFTER, CrashRecord
 
 
 @given(st.lists(st.booleans(), max_size=40))
 def test_each_death_is_counted_once(alone):
     """Where it happened decides what it counts for."""
-    record = Record()
+    record = CrashRecord()
     for each in alone:
-        record = Record(record.deaths, record.deaths_alone, each).died()
+        record = CrashRecord(record.deaths, record.deaths_alone, each).died()
     assert (record.deaths, record.deaths_alone) == (alone.count(False), alone.count(True))
     assert record.is_suspect == (alone.count(False) >= SUSPECT_AFTER)
     assert record.is_given_up == (alone.count(True) >= GIVEN_UP_AFTER)
@@ -26,7 +26,7 @@ def test_each_death_is_counted_once(alone):
 
 def test_nobody_is_given_up_for_the_company_it_kept():
     """However often its process dies beside others, a request is tried alone first."""
-    record = Record()
+    record = CrashRecord()
     for _ in range(1000):
         record = record.died()
     assert record.is_suspect
@@ -35,9 +35,9 @@ def test_nobody_is_given_up_for_the_company_it_kept():
 
 def test_a_culprit_is_found():
     """What ends each process ends itself after a known number of them."""
-    record, deaths = Record(), 0
+    record, deaths = CrashRecord(), 0
     while not record.is_given_up:
-        record, deaths = Record(record.deaths, record.deaths_alone, record.is_suspect).died(), deaths + 1
+        record, deaths = CrashRecord(record.deaths, record.deaths_alone, record.is_suspect).died(), deaths + 1
     assert deaths == SUSPECT_AFTER + GIVEN_UP_AFTER
 
 

@@ -8,37 +8,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.analysis.fair_queue import FairRoom, Rota
+from lightmeter.service.analysis.fair_queue import FairSemaphore, RoundRobinQueue
 
 things = st.lists(st.tuples(st.integers(0, 4), st.integers()), max_size=40)
 
 
 def filled(added):
-    rota = Rota()
-    for asker, thing in added:
-        rota.add(asker, (asker, thing))
+    rota = RoundRobinQueue()
+    for caller, thing in added:
+        rota.add(caller, (caller, thing))
     return rota
 
 
 @given(things)
 def test_nothing_is_lost_and_lines_keep_their_order(added):
-    """Whatever comes in comes out once, and each asker's things in the order they came."""
+    """Whatever comes in comes out once, and each caller's things in the order they came."""
     rota = filled(added)
     popped = [rota.pop() for _ in range(len(rota))]
     assert len(rota) == 0
-    for asker in range(5):
-        assert [pair for pair in popped if pair[0] == asker] == [pair for pair in added if pair[0] == asker]
+    for caller in range(5):
+        assert [pair for pair in popped if pair[0] == caller] == [pair for pair in added if pair[0] == caller]
 
 
 @given(things)
 def test_nobody_gets_two_turns_while_another_waits_for_one(added):
-    """Between two things of one asker, everybody else who waits gets one."""
+    """Between two things of one caller, everybody else who waits gets one."""
     popped = list(_drained(filled(added)))
-    for place, (asker, _) in enumerate(popped):
+    for place, (caller, _) in enumerate(popped):
         later = [each for each, _ in popped[place + 1 :]]
-        if asker in later:
-            between = later[: later.index(asker)]
-            assert set(later) - {asker} == set(between)
+        if caller in later:
+            between = later[: later.index(caller)]
+            assert set(later) - {caller} == set(between)
 
 
 def _drained(rota):
@@ -67,18 +67,18 @@ def test_a_handful_is_of_one_kind_and_in_turn(added, most):
 def test_an_empty_rota_has_nothing():
     """Popping from it is an error."""
     with pytest.raises(IndexError):
-        Rota().pop()
+        RoundRobinQueue().pop()
 
 
 async def test_a_room_holds_no_more_than_its_places_and_serves_by_turns():
     """Two at once; the one who came last with a single wish does not wait for all of the first's."""
-    room, inside, most, order = FairRoom(2), 0, 0, []
+    room, inside, most, order = FairSemaphore(2), 0, 0, []
 
-    async def stay(asker):
+    async def stay(caller):
         nonlocal inside, most
-        async with room.place(asker):
+        async with room.place(caller):
             inside, most = inside + 1, max(most, inside + 1)
-            order.append(asker)
+            order.append(caller)
             await asyncio.sleep(0)
             inside -= 1
 
@@ -90,20 +90,20 @@ async def test_a_room_holds_no_more_than_its_places_and_serves_by_turns():
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 async def test_a_cancelled_waiter_takes_no_place_with_it(rounds):
     """Cancelled while it waits, or in the moment its turn comes: the place goes to the next."""
-    room = FairRoom(1)
+    room = FairSemaphore(1)
     let_go = asyncio.Event()
 
     async def hold():
         async with room.place("holder"):
             await let_go.wait()
 
-    async def pass_through(asker):
-        async with room.place(asker):
-            return asker
+    async def pass_through(caller):
+        async with room.place(caller):
+            return caller
 
     holder = asyncio.create_task(hold())
     await asyncio.sleep(0)
-    waiters = [asyncio.create_task(pass_through(asker)) for asker in "abc"]
+    waiters = [asyncio.create_task(pass_through(caller)) for caller in "abc"]
     await asyncio.sleep(0)
     let_go.set()
     for _ in range(rounds):

@@ -12,8 +12,8 @@ from lightmeter.errors import BackendError
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Description, Entries
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.analysis.analyzer import Busy, Desk, Order, Worker, WorkerLimits
-from lightmeter.service.backends.local.palette import Palette
+from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, AnalyzerLimits, JobCallbacks, ServiceOverloaded
+from lightmeter.service.backends.local.palette import PaletteBackend
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import tiny_png
@@ -54,14 +54,16 @@ async def doing():
 
     async def do(teller, pictures=2, backends=("palette", "teller")):
         async with Fetcher(allow_private=True) as fetcher:
-            worker = Worker({"palette": Palette(), "teller": teller}, fetcher, Tariff(RATES, Rounding.IMAGE), workers=2)
+            worker = Analyzer(
+                {"palette": PaletteBackend(), "teller": teller}, fetcher, Tariff(RATES, Rounding.IMAGE), workers=2
+            )
             workers.append(worker)
             await worker.warm()
             request = AnalyzeRequest(backend=list(backends), feature=["colors", "descriptions"])
             uploads = tuple(tiny_png(seed) for seed in range(pictures))
             names = tuple(f"{seed}.png" for seed in range(pictures))
-            order = Order(request, uploads, names, held_pictures=(1,) * pictures, most_frames=3)
-            done = await worker.do(order, Desk(lambda: None, no_more))
+            order = AnalysisJob(request, uploads, names, held_pictures=(1,) * pictures, max_frames=3)
+            done = await worker.do(order, JobCallbacks(lambda: None, no_more))
             return orjson.loads(done.result), done.paid
 
     yield do
@@ -131,8 +133,10 @@ async def test_a_worker_that_is_full_says_so_and_when_to_come_again():
     """Before anything is held; as soon as there is room, it takes the same request."""
     async with Fetcher(allow_private=True) as fetcher:
         tariff = Tariff(RATES, Rounding.IMAGE)
-        worker = Worker({"palette": Palette()}, fetcher, tariff, workers=2, limits=WorkerLimits(most_waiting=3))
-        with worker.admit(3), pytest.raises(Busy) as busy:
+        worker = Analyzer(
+            {"palette": PaletteBackend()}, fetcher, tariff, workers=2, limits=AnalyzerLimits(max_pending_pictures=3)
+        )
+        with worker.admit(3), pytest.raises(ServiceOverloaded) as busy:
             worker.admit(1)
         assert busy.value.retry_after_s >= 1
         worker.admit(1)

@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 
 from lightmeter.cli import main as lightmeter_main
-from lightmeter.export.export_tables import export
+from lightmeter.export.export_tables import export_tables
 
 for lazily in ("pandas", "duckdb", "lightmeter.cli.commands.compact", "lightmeter.cli.commands.rebuild"):
     import_module(lazily)
@@ -32,7 +32,7 @@ ANYBODY = ctypes.c_ulong(-1)
 def do(command: str, folder: str) -> int:
     """`rebuild` and `compact` are whole commands; `add` is what every run ends with."""
     if command == "add":
-        export(Path(folder))
+        export_tables(Path(folder))
         return 0
     sys.argv = ["lightmeter", command, folder]
     try:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import UsageError
 from lightmeter.media.oklab import srgb_to_oklab
-from lightmeter.tables.color_names import CSS_NAMES, css_names, hex_of, nearest_css_names
+from lightmeter.tables.color_names import CSS_NAMES, color_to_hex, css_names, nearest_css_names
 
 
 def test_every_css_colour_is_its_own_nearest():
@@ -46,8 +46,8 @@ def test_no_other_name_is_nearer(colours):
 @given(st.sampled_from(sorted(CSS_NAMES)))
 def test_every_name_is_a_colour(name):
     """A CSS name, in any case and with either spelling of gray, is the hex of its table."""
-    assert hex_of(f" {name.upper()} ") == f"#{CSS_NAMES[name]}"
-    assert hex_of(name.replace("gray", "grey")) == f"#{CSS_NAMES[name]}"
+    assert color_to_hex(f" {name.upper()} ") == f"#{CSS_NAMES[name]}"
+    assert color_to_hex(name.replace("gray", "grey")) == f"#{CSS_NAMES[name]}"
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_every_name_is_a_colour(name):
 )
 def test_every_way_to_write_hex_is_read(written, read):
     """Short and long hex, with alpha or without, is the same six digits."""
-    assert hex_of(written) == read
+    assert color_to_hex(written) == read
 
 
 @pytest.mark.parametrize("text", ["", "reddish", "#12", "#12345", "rgb(1,2,3)", "ff0000", "transparent"])
 def test_what_is_no_colour_is_said(text):
     """Any other text is an error that says how to write a colour."""
     with pytest.raises(UsageError, match="is no colour"):
-        hex_of(text)
+        color_to_hex(text)

@@ -20,10 +20,10 @@ from hostile import Hostile, listening
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
-from lightmeter.export.export_tables import export
+from lightmeter.export.export_tables import export_tables
 from lightmeter.tables import Dataset, schema
 from lightmeter.tables.compaction import compact
-from lightmeter.tables.swap_dirs import exchange
+from lightmeter.tables.swap_dirs import swap_dirs
 
 TAGS = schema("tags")
 ROWS = 10
@@ -145,7 +145,7 @@ async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_p
                 for _ in range(3):
                     if cycle % 2:
                         compact(Dataset(out))
-                    export(out, whole=True)
+                    export_tables(out, whole=True)
     assert len(Dataset(out).read("assets")) == 6 * ROWS
 
 
@@ -172,10 +172,10 @@ def test_folders_change_places(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    exchange(tmp_path / "one", tmp_path / "other")
+    swap_dirs(tmp_path / "one", tmp_path / "other")
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["other"]
     with pytest.raises(FileNotFoundError):
-        exchange(tmp_path / "one", tmp_path / "none")
+        swap_dirs(tmp_path / "one", tmp_path / "none")
 
 
 def test_a_file_system_that_cannot_swap_says_what_to_do(tmp_path):
@@ -183,4 +183,4 @@ def test_a_file_system_that_cannot_swap_says_what_to_do(tmp_path):
     inside = tmp_path / "inside"
     inside.mkdir()
     with pytest.raises(UsageError, match="cannot swap"):
-        exchange(tmp_path, inside)  # refused by the system with the same error
+        swap_dirs(tmp_path, inside)  # refused by the system with the same error

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))  # tests are no 
 from hostile import Hostile, listening
 
 import lightmeter as lm
-from lightmeter.export.export_tables import export
+from lightmeter.export.export_tables import export_tables
 from lightmeter.tables import TABLES
 
 SCRIPT = Path(__file__).with_name("killed.py")
@@ -62,7 +62,7 @@ def folders(tmp_path_factory):
         lm.sync(run(out, "ab"))
         lm.sync(run(out, "cd"))
         shutil.copytree(out / "tables", place / "two")
-        export(out, whole=True)
+        export_tables(out, whole=True)
         shutil.copytree(out / "tables", place / "one")
         lm.sync(run(out, "ef"))
     made = {"bare": None, "one part": place / "one", "two parts": place / "two"}

@@ -12,7 +12,7 @@ import pytest
 
 from lightmeter.errors import UsageError
 from lightmeter.tables import TABLES, Dataset, queries, schema
-from lightmeter.tables.records import Recorder, Same
+from lightmeter.tables.records import ConstantColumn, DeferredRowsBuilder
 
 
 @pytest.fixture
@@ -21,12 +21,12 @@ def out(tmp_path):
     moment = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
     columns = {
         "item_id": ["0", "1", "2"],
-        "status": Same("ok"),
-        "answered_at": Same(moment),
+        "status": ConstantColumn("ok"),
+        "answered_at": ConstantColumn(moment),
         "extra": [f'{{"Status": "mine", "n": {place}}}' for place in range(3)],
-        "run_id": Same("run"),
+        "run_id": ConstantColumn("run"),
     }
-    rows = Recorder({"Status": "string", "n": "int64"}).records("assets", columns, 3).rows()
+    rows = DeferredRowsBuilder({"Status": "string", "n": "int64"}).records("assets", columns, 3).rows()
     with Dataset(folder).writer("assets", rows.schema) as part:
         part.write(rows)
     return folder
@@ -117,7 +117,7 @@ def test_what_does_not_fit_into_memory_goes_to_temporary_files(out, tmp_path, mo
     monkeypatch.setattr(tempfile, "tempdir", None)
     (tmp_path / "spill").mkdir()
     before = sorted(tmp_path.rglob("*"))
-    with queries.OpenTables(out, memory_mb=64) as tables:
+    with queries.QuerySession(out, memory_mb=64) as tables:
         large = "SELECT r, row_number() OVER (ORDER BY hash(r)) AS n FROM range(4000000) AS t(r)"
         (row,) = tables.ask(f"SELECT count(*) AS rows, max(n) AS n FROM ({large}) WHERE r % 1000 = 0").to_pylist()  # noqa: S608 (ours)
         settings = "current_setting('memory_limit') AS memory, current_setting('temp_directory') AS spill"

@@ -12,7 +12,7 @@ from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import Dataset, named_queries
 from lightmeter.tables.arrow_decode import tables_of
-from lightmeter.tables.records import Recorder, Same
+from lightmeter.tables.records import ConstantColumn, DeferredRowsBuilder
 
 TAGS = {
     "1": {"sea": ["a", "b"], "sky": ["a"], "dog": ["b"]},
@@ -43,19 +43,19 @@ def asset(item: str) -> dict:
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    flattener, recorder = Flattener(), Recorder({'te"am': "string", "red": "int64"})
+    flattener, recorder = Flattener(), DeferredRowsBuilder({'te"am': "string", "red": "int64"})
     columns = {
         "item_id": list(GROUPS),
         "status": ["ok" if item != "3" else "failed" for item in GROUPS],
         "credits": list(map(float, GROUPS)),
         "extra": [json.dumps({'te"am': team, "red": 1}) for team in GROUPS.values()],
-        "run_id": Same("run"),
+        "run_id": ConstantColumn("run"),
     }
     assets = recorder.records("assets", columns, len(GROUPS))
     items = [ItemRef(item, f"https://example.com/{item}.jpg", place) for place, item in enumerate(GROUPS)]
     results = {"assets": [asset(item) for item in GROUPS], "errors": ["b: too slow", "b: too slow"]}
     flattener.add_answer(orjson.dumps({"all": results}), items, AnswerContext("run", "r1", None, None))
-    asked = {"request_id": ["r1"], "assets": [3], "credits_paid": [6], "run_id": Same("run")}
+    asked = {"request_id": ["r1"], "assets": [3], "credits_paid": [6], "run_id": ConstantColumn("run")}
     requests = recorder.records("requests", asked, 1)
     own = {"assets": assets.rows(), "requests": requests.rows()}
     for table, rows in (tables_of(flattener.packed()) | own).items():
@@ -71,13 +71,13 @@ def rows(answer: pa.Table) -> list[tuple]:
 def test_top_tags_count_an_item_once(out):
     """Two back ends that see the same thing in a picture make it one picture with that tag."""
     assert rows(named_queries.top_tags(out, most=2)) == [("sea", 3, 2, 0.5), ("sky", 2, 2, 0.5)]
-    assert rows(named_queries.top_tags(out, least_score=0.6)) == []
+    assert rows(named_queries.top_tags(out, min_score=0.6)) == []
 
 
 def test_tag_pairs_are_counted_in_one_order(out):
     """A pair stands once, with the items that have both and their share of those with either."""
     assert rows(named_queries.tag_pairs(out)) == [("sea", "sky", 2, pytest.approx(2 / 3))]
-    assert len(rows(named_queries.tag_pairs(out, least_items=1))) == 3
+    assert len(rows(named_queries.tag_pairs(out, min_items=1))) == 3
 
 
 def test_the_palette_of_a_group_gathers_near_colours(out):

@@ -58,7 +58,7 @@ def test_the_manifests_columns_end_the_assets_table_with_their_types():
 
 
 def test_a_taken_name_gets_a_suffix_and_remembers_what_it_was():
-    """A manifest's own `status` neither hides ours nor gets lost, not even beside `Status`."""
+    """A manifest's own `status` neither hides ours nor gets lost, not even beside `RpcStatus`."""
     named = manifest_columns(dict.fromkeys(["status", "Status", "status_manifest", "free"], "string"))
     assert named == {
         "status": "status_manifest",

@@ -8,7 +8,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import UsageError
 from lightmeter.tables import TABLES, named_queries, queries, schema
-from lightmeter.tables.remote_read import read_shared, shared_tables
+from lightmeter.tables.remote_read import read_remote_table, remote_datasets
 from lightmeter.tables.remote_write import publish
 
 
@@ -43,9 +43,9 @@ def test_a_table_that_is_not_there_has_its_columns(tmp_path, s3, add):
     publish(add(tmp_path, "a", 1), place)
     for table in TABLES:
         assert queries.sql(place, f"FROM {table}").column_names == schema(table).names
-    assert read_shared(place, "faces").equals(schema("faces").empty_table())
+    assert read_remote_table(place, "faces").equals(schema("faces").empty_table())
     with pytest.raises(UsageError, match="nonsense"):
-        read_shared(place, "nonsense")
+        read_remote_table(place, "nonsense")
 
 
 def test_only_what_is_there_can_be_read(tmp_path, s3, add):
@@ -69,14 +69,14 @@ def test_any_file_system_of_fsspec_will_do(tmp_path, add):
     """What was published through fsspec is read through it, and only the columns that are wanted."""
     memory = fsspec.filesystem("memory")
     publish(add(tmp_path, "a", 3), "/lake/read", memory)
-    assert shared_tables("/lake/read", memory)["tags"].to_table(columns=["name"]).to_pydict() == {"name": ["a"] * 3}
+    assert remote_datasets("/lake/read", memory)["tags"].to_table(columns=["name"]).to_pydict() == {"name": ["a"] * 3}
 
 
 def test_open_tables_see_what_was_replaced_between_two_questions(tmp_path, add):
     """Tables that are kept open go on when their parts are merged: they are opened anew."""
     add(tmp_path, "a", 1)
     add(tmp_path, "b", 1)
-    with queries.OpenTables(tmp_path) as tables:
+    with queries.QuerySession(tmp_path) as tables:
         assert tables.ask("SELECT count(*) AS n FROM tags").to_pydict() == {"n": [2]}
         (tmp_path / "tables").rename(tmp_path / "away")
         add(tmp_path, "c", 5)

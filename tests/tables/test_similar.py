@@ -14,7 +14,7 @@ from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import Dataset, queries
 from lightmeter.tables.arrow_decode import tables_of
-from lightmeter.tables.records import Recorder, Same
+from lightmeter.tables.records import ConstantColumn, DeferredRowsBuilder
 from lightmeter.tables.similar import similar
 
 STATUSES = {"gone": ("failed", "unreachable", "HTTP 404."), "mute": ("ok", None, None)}
@@ -43,13 +43,13 @@ ASSETS = {
 
 def written(folder, assets) -> Tables:
     """The tables of one answer with these assets, in a folder."""
-    flattener, recorder = Flattener(), Recorder({})
+    flattener, recorder = Flattener(), DeferredRowsBuilder({})
     items = [ItemRef(item, f"media/{item}.jpg", place) for place, item in enumerate(assets)]
     told = [STATUSES.get(item, ("ok", None, None)) for item in assets]
     columns = {
         "item_id": list(assets),
         "url": [item.url for item in items],
-        "run_id": Same("run"),
+        "run_id": ConstantColumn("run"),
         **dict(zip(("status", "reason", "error"), map(list, zip(*told, strict=True)), strict=True)),
     }
     answer = {"all": {"assets": list(assets.values()), "errors": []}}
@@ -100,7 +100,7 @@ def test_an_item_may_be_named_by_its_url(tables):
 
 def test_open_tables_answer_too(tables):
     """Several questions can share one connection."""
-    with queries.OpenTables(tables.where) as opened:
+    with queries.QuerySession(tables.where) as opened:
         assert similar(opened, "cat").equals(tables.similar("cat"))
 
 

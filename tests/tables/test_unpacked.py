@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lightmeter.facts.buffers import KEY_KINDS
 from lightmeter.facts.coerce import cleaned
-from lightmeter.facts.columns import COLUMNS, CSS_NAME, FACTS
+from lightmeter.facts.columns import CSS_NAME, FACT_TABLES, TABLE_COLUMNS
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.facts.lenient_decode import Corner
 from lightmeter.facts.packed import column_of
@@ -77,8 +77,10 @@ def test_no_value_is_too_odd_to_be_packed(kind, values):
 
 def test_every_column_of_facts_is_told_by_somebody():
     """Entries, keys and colours between them tell all that the schema has, in kinds that can be packed."""
-    for table in FACTS:
-        kinds = {column.name: column.kind for column in COLUMNS[table] if column.name not in (CSS_NAME, *KEY_KINDS)}
+    for table in FACT_TABLES:
+        kinds = {
+            column.name: column.kind for column in TABLE_COLUMNS[table] if column.name not in (CSS_NAME, *KEY_KINDS)
+        }
         assert {*kinds, *KEY_KINDS, CSS_NAME} >= set(schema(table).names)
         assert set(kinds.values()) <= set(OF)
 

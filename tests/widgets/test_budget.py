@@ -11,7 +11,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import Interrupted, ManifestError, SettingsError, UsageError
 from lightmeter.testing import tiny_jpeg
-from lightmeter.widgets.view.planner import State
+from lightmeter.widgets.view.planner import PlannerState
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_plan_and_run_tell_where_every_row_stands(planner, run):
 
 def test_end_of_a_run_leaves_the_form_free(planner):
     """When a run is over one can plan and run again, and nothing can be stopped."""
-    assert planner.state is State.IDLE
+    assert planner.state is PlannerState.IDLE
     assert not planner.panel.run_button.disabled
     assert not planner.form.max_frames.disabled
     assert planner.panel.stop_button.disabled
@@ -173,7 +173,7 @@ def test_errors_are_shown_and_raised(tmp_path):
     with pytest.raises(ManifestError):
         planner.wait()
     assert "none.csv" in planner.panel.end.value
-    assert planner.state is State.IDLE
+    assert planner.state is PlannerState.IDLE
 
 
 def test_another_service_needs_a_yes(tmp_path, monkeypatch):
@@ -225,7 +225,7 @@ def test_an_interrupt_stops_as_the_button_does(many, tmp_path):
         planner.wait()
     assert isinstance(planner.result.stopped_by, Interrupted)
     assert planner.result.summary().held == 0
-    assert planner.state is State.IDLE
+    assert planner.state is PlannerState.IDLE
 
 
 def test_planning_can_be_stopped(tmp_path):
@@ -239,7 +239,7 @@ def test_planning_can_be_stopped(tmp_path):
             planner.wait()
     assert planner.planned is None
     assert "nothing was spent" in planner.panel.end.value
-    assert planner.state is State.IDLE
+    assert planner.state is PlannerState.IDLE
 
 
 def test_two_jobs_at_once_are_refused(tmp_path):
@@ -300,7 +300,7 @@ def test_a_changed_form_takes_the_question_back(one, tmp_path):
     assert planner.panel.confirm.layout.display == "none"
     planner.panel.confirm_button.click()
     assert "Click Run again" in planner.panel.end.value
-    assert (planner.state, planner.result) == (State.IDLE, None)
+    assert (planner.state, planner.result) == (PlannerState.IDLE, None)
 
 
 def test_a_price_without_an_end_is_not_offered(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lightmeter.options import make_options
 from lightmeter.pricing.rates import default_rates
-from lightmeter.widgets.view.checkboxes import Boxes, asks_otherwise, offer
+from lightmeter.widgets.view.checkboxes import CheckboxGroup, form_choices, needs_new_answers
 
 NAMES = ("a", "b", "c", "d")
 LOCAL = ("imagenet", "opennsfw", "palette")
@@ -18,30 +18,30 @@ SOME = st.lists(st.sampled_from(NAMES), unique=True).map(tuple)
 @given(given_names=SOME, ticked=st.sets(st.sampled_from(NAMES)), all_=st.booleans(), extra=SOME)
 def test_ticks_mean_what_they_show(given_names, ticked, all_, extra):
     """The option that ticks become shows the same ticks again, whatever was given before."""
-    boxes = Boxes(NAMES, given_names, all_, extra)
+    boxes = CheckboxGroup(NAMES, given_names, all_, extra)
     chosen = boxes.choice(ticked)
     if ticked or not all_:
-        assert set(Boxes(NAMES, chosen, all_, extra).ticked) == ticked
+        assert set(CheckboxGroup(NAMES, chosen, all_, extra).ticked) == ticked
 
 
 @given(given_names=SOME, all_=st.booleans(), extra=SOME)
 def test_untouched_boxes_are_the_options_as_given(given_names, all_, extra):
     """Ticking nothing anew gives exactly the names the code gave, in their order: a run can go on with them."""
-    boxes = Boxes(NAMES, given_names, all_, extra)
+    boxes = CheckboxGroup(NAMES, given_names, all_, extra)
     assert boxes.choice(boxes.ticked) == given_names
 
 
 def test_embedded_service_offers_its_own_back_ends():
     """Only what the embedded service can do is offered, and none named stands for all of it."""
-    offered = offer(default_rates().with_defaults(LOCAL), make_options(), embedded=True)
+    offered = form_choices(default_rates().with_defaults(LOCAL), make_options(), embedded=True)
     assert offered.backends.ticked == LOCAL
     assert offered.features.ticked == ("colors", "nsfw", "tags")
-    assert offered.complaint({"tags"}, ()) == "Tick at least one back end."
+    assert offered.validation_error({"tags"}, ()) == "Tick at least one back end."
 
 
 def test_other_services_are_offered_everything_hosted_first():
     """At another service no back end is ticked unless named, for its account has defaults of its own."""
-    offered = offer(default_rates(), make_options(backends="gemini"), embedded=False)
+    offered = form_choices(default_rates(), make_options(backends="gemini"), embedded=False)
     assert offered.backends.ticked == ("gemini",)
     local = tuple(sorted(default_rates().local))
     assert offered.backends.names[-len(local) :] == local
@@ -54,25 +54,25 @@ def test_other_services_are_offered_everything_hosted_first():
         "tags",
         "texts",
     }
-    assert offered.complaint({"tags"}, ()) is None
-    assert offered.complaint((), ()) == "Tick at least one feature."
+    assert offered.validation_error({"tags"}, ()) is None
+    assert offered.validation_error((), ()) == "Tick at least one feature."
 
 
 def test_extra_features_are_offered_where_served_and_ticked_by_name_only():
     """Embeddings have a box where a back end serves them; no name does not stand for them."""
     rates = default_rates().with_rates({"points": {"tags": 100, "embeddings": 100}}).with_defaults(["points"])
-    offered = offer(rates, make_options(), embedded=True)
+    offered = form_choices(rates, make_options(), embedded=True)
     assert (offered.features.names, offered.features.ticked) == (("tags", "embeddings"), ("tags",))
     assert offered.features.choice({"tags"}) == ()
     assert offered.features.choice({"tags", "embeddings"}) == ("tags", "embeddings")
-    assert offer(rates, make_options(features="embeddings"), embedded=True).features.ticked == ("embeddings",)
+    assert form_choices(rates, make_options(features="embeddings"), embedded=True).features.ticked == ("embeddings",)
     without = default_rates().with_rates({"plain": {"tags": 100}}).with_defaults(["plain"])
-    assert offer(without, make_options(), embedded=True).features.names == ("tags",)
+    assert form_choices(without, make_options(), embedded=True).features.names == ("tags",)
 
 
 def test_names_the_price_table_lacks_keep_their_box():
     """A back end that was named and has no price is still there to be unticked."""
-    assert "mine" in offer(default_rates(), make_options(backends="mine"), embedded=False).backends.names
+    assert "mine" in form_choices(default_rates(), make_options(backends="mine"), embedded=False).backends.names
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_names_the_price_table_lacks_keep_their_box():
 )
 def test_a_budget_asks_nothing_else(change, again):
     """Features, back ends, frames and scores make another question; a budget does not."""
-    assert asks_otherwise(make_options(), make_options(**change)) is again
+    assert needs_new_answers(make_options(), make_options(**change)) is again

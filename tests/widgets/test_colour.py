@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.html_fragments import is_hex
+from lightmeter.html_fragments import is_hex_color
 from lightmeter.widgets.view.color_distance import DISTANCES_SQL, distance, oklab
 
 HEX = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
@@ -48,6 +48,6 @@ def test_sql_measures_as_python_does():
 @pytest.mark.parametrize("text", ["", "red", "#fff", "#12345g", "#1234567", "#123456;x", "#123456\n"])
 def test_only_plain_hex_is_a_colour(text):
     """Whatever is not exactly #rrggbb never gets into a style."""
-    assert not is_hex(text)
+    assert not is_hex_color(text)
     with pytest.raises(ValueError, match="not written as"):
         oklab(text)

@@ -29,13 +29,13 @@ def test_all_rows_are_there_in_order(explorer):
     """Without a filter the gallery has every row of the manifest, also the duplicate and the one that is missing."""
     assert names(explorer)[:4] == ["chelsea", "coffee", "samoyed", "again"]
     assert "1 to 5 of 5 items" in explorer.where.value
-    shown = [slot for slot in explorer.shelf.slots if slot.box.layout.display != "none"]
+    shown = [slot for slot in explorer.card_grid.slots if slot.box.layout.display != "none"]
     assert len(shown) == 5
 
 
 def test_cards_show_picture_tags_palette_rating_and_status(explorer):
     """A card has the thumbnail with words for it, the surest tag, the palette, the NSFW figure, and the status."""
-    html = explorer.shelf.slots[0].html.value
+    html = explorer.card_grid.slots[0].html.value
     assert 'src="data:image/jpeg;base64,' in html
     assert 'alt="chelsea.jpg: cat' in html
     assert 'aria-label="colours: #' in html
@@ -45,14 +45,14 @@ def test_cards_show_picture_tags_palette_rating_and_status(explorer):
 
 def test_clips_have_a_picture_and_a_length(explorer):
     """A video's card shows its first frame and how long it is."""
-    html = explorer.shelf.slots[2].html.value
+    html = explorer.card_grid.slots[2].html.value
     assert "video · " in html
     assert "data:image/jpeg" in html
 
 
 def test_missing_files_say_why(explorer):
     """A row whose file is missing has its reason instead of a picture, and its text stays text."""
-    html = explorer.shelf.slots[4].html.value
+    html = explorer.card_grid.slots[4].html.value
     assert "No such file" in html
     assert "skipped" in html
     assert "<img" not in html
@@ -108,22 +108,22 @@ def test_errors_of_clicks_are_shown(explorer, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(explorer._catalog, "page", broken)
         patch.setattr(explorer._catalog, "entries", broken)
-        patch.setattr(explorer.shelf, "put", broken)
-        buttons = (explorer.back, explorer.forward, explorer.filters.clear, explorer.shelf.slots[0].button)
+        patch.setattr(explorer.card_grid, "put", broken)
+        buttons = (explorer.back, explorer.forward, explorer.filters.clear, explorer.card_grid.slots[0].button)
         for button in (*buttons, explorer.close):
             explorer.problem.value = ""
             button.click()
             assert "the tables are gone" in explorer.problem.value
         explorer.problem.value = ""
-        explorer.unveil.value = True
+        explorer.show_blurred.value = True
         assert "the tables are gone" in explorer.problem.value
-    explorer.unveil.value = False
+    explorer.show_blurred.value = False
     assert explorer.problem.value == ""
 
 
 def test_details_show_every_frame_with_its_time(explorer):
     """Opening a clip shows what was found in each of its frames, and when in the clip that was."""
-    explorer.shelf.slots[2].button.click()
+    explorer.card_grid.slots[2].button.click()
     assert explorer.chosen.item_id == "samoyed"
     assert "1 at 1 s" in explorer.detail.value.replace("\N{NO-BREAK SPACE}", " ")
     assert "whole" in explorer.detail.value
@@ -135,7 +135,7 @@ def test_details_show_every_frame_with_its_time(explorer):
 
 def test_details_of_a_row_that_failed_say_why(explorer):
     """Opening a row that was never sent shows what the pre-checks found, as text."""
-    explorer.shelf.slots[4].button.click()
+    explorer.card_grid.slots[4].button.click()
     assert "prechecks" in explorer.detail.value
     assert "<img" not in explorer.detail.value
 
@@ -147,11 +147,11 @@ def test_unveiling_shows_the_picture_itself(run):
     page = explorer.page
     explorer.page = replace(page, cards=(replace(page.cards[0], severity=0.9), *page.cards[1:]))
     explorer.open(None)
-    assert "blurred: NSFW" in explorer.shelf.slots[0].html.value
-    veiled = explorer.shelf.slots[0].html.value
-    explorer.unveil.value = True
-    assert "blurred" not in explorer.shelf.slots[0].html.value
-    assert len(explorer.shelf.slots[0].html.value) > len(veiled) + 1000
+    assert "blurred: NSFW" in explorer.card_grid.slots[0].html.value
+    blurred = explorer.card_grid.slots[0].html.value
+    explorer.show_blurred.value = True
+    assert "blurred" not in explorer.card_grid.slots[0].html.value
+    assert len(explorer.card_grid.slots[0].html.value) > len(blurred) + 1000
 
 
 def test_one_page_has_no_other(explorer):
@@ -222,7 +222,7 @@ def embedded_run(run, tmp_path):
 def test_similar_items_of_a_chosen_one(embedded_run):
     """Its button leaves the items like the chosen one, nearest first, beside the other filters; Clear shows all."""
     explorer = lm.Explorer(embedded_run)
-    explorer.shelf.slots[0].button.click()
+    explorer.card_grid.slots[0].button.click()
     assert explorer.similar.layout.display == ""
     explorer.similar.click()
     assert names(explorer) == ["coffee", "samoyed"]
@@ -236,8 +236,8 @@ def test_similar_items_of_a_chosen_one(embedded_run):
 
 def test_nothing_is_similar_to_an_item_without_an_embedding(explorer, embedded_run):
     """Where an item has no embedding, or the run has none, there is no button."""
-    explorer.shelf.slots[0].button.click()
+    explorer.card_grid.slots[0].button.click()
     assert explorer.similar.layout.display == "none"
     other = lm.Explorer(embedded_run)
-    other.shelf.slots[4].button.click()
+    other.card_grid.slots[4].button.click()
     assert other.similar.layout.display == "none"

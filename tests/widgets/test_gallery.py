@@ -18,7 +18,7 @@ from lightmeter.widgets.view.gallery import (
     TAG_COUNTS,
     TAGS_OF,
     Filters,
-    Similar,
+    SimilarItems,
     TagChoice,
     cards,
     count_query,
@@ -75,9 +75,9 @@ def test_no_filter_shows_all_in_the_manifests_order(db):
 
 def test_similar_items_come_in_their_own_order(db):
     """The nearest first, whatever the manifest says; other filters hold too, and no similar item is none."""
-    assert ids(db, similar=Similar("it", ("bad", "cat", "gone"))) == ["bad", "cat"]
-    assert ids(db, similar=Similar("it", ("bad", "cat")), tag="Cat", whole_tag=True) == ["cat"]
-    assert ids(db, similar=Similar("it", ())) == []
+    assert ids(db, similar=SimilarItems("it", ("bad", "cat", "gone"))) == ["bad", "cat"]
+    assert ids(db, similar=SimilarItems("it", ("bad", "cat")), tag="Cat", whole_tag=True) == ["cat"]
+    assert ids(db, similar=SimilarItems("it", ())) == []
 
 
 def test_whole_tags_mind_capitals_and_others_do_not(db):
@@ -133,9 +133,9 @@ def test_cards_hold_the_surest_tags_and_largest_colours(db):
     cat, dog, bad = with_details(shown, rows_of(db, TAGS_OF, [everything]), rows_of(db, COLORS_OF, [everything]))
     assert cat.tags == (("Cat", 0.9), ("fur", 0.5))
     assert [colour for colour, _ in dog.colors] == ["#0000ff", "#e01010"]
-    assert (bad.tags, bad.colors, bad.severity, bad.veiled) == ((), (), None, False)
-    assert dog.veiled
-    assert not cat.veiled
+    assert (bad.tags, bad.colors, bad.severity, bad.blurred) == ((), (), None, False)
+    assert dog.blurred
+    assert not cat.blurred
     assert cat.alt == "cat.jpg: Cat, fur"
 
 

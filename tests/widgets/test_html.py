@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.api.run_result import Summary
+from lightmeter.api.run_result import RunSummary
 from lightmeter.errors import BudgetReached, Interrupted
 from lightmeter.options import make_options
-from lightmeter.planning.plan import Reason
+from lightmeter.planning.plan import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.rates import default_rates
-from lightmeter.report.thumbnails import Picture
-from lightmeter.widgets.view.cards import ENTRIES, MOST_ENTRIES, card_html, detail_html, where_html
+from lightmeter.report.thumbnails import Thumbnail
+from lightmeter.widgets.view.cards import ENTRIES, MAX_ENTRIES, card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, Filters
-from lightmeter.widgets.view.markup import gauge, message, strip, table
+from lightmeter.widgets.view.markup import gauge, message, palette_strip, table
 from lightmeter.widgets.view.planner import error_html, progress_html, quote_html, share_done, summary_html
-from lightmeter.widgets.view.price_quote import Group, quote
+from lightmeter.widgets.view.price_quote import RowGroup, price_quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ANY = st.text(max_size=30) | st.sampled_from(["<script>x</script>", '"><b onload=1>', "' onerror='1", "&lt;", "</div>"])
@@ -69,32 +69,34 @@ def test_cards_and_details_are_only_our_markup(word, other):
     card = Card(word, other, word, other, word, other, word, 0.9, 3.0, ((word, 0.5),), ((other, 0.5),))
     rows = {table: [dict.fromkeys(("frame", *columns), word) | {"frame": 1}] for table, columns in ENTRIES.items()}
     rows["colors"][0]["pixel_fraction"] = 0.5
-    picture = Picture(reason=word)
-    assert_only_ours(card_html(card, picture, unveil=False))
-    assert_only_ours(detail_html(card, picture, rows, interval_s=1, unveil=True))
+    picture = Thumbnail(reason=word)
+    assert_only_ours(card_html(card, picture, show_blurred=False))
+    assert_only_ours(detail_html(card, picture, rows, interval_s=1, show_blurred=True))
 
 
 @given(word=ANY)
 def test_plans_and_errors_are_only_our_markup(word):
     """A reason, an example, a folder and an error message are text too."""
-    reasons = [Reason("failed", word, 1, word)]
-    summary = Summary(1, {"failed": 1}, 1, 1, 0, None, None, None, 1.0, Path("out") / word.replace("\0", ""))
+    reasons = [ReasonCount("failed", word, 1, word)]
+    summary = RunSummary(1, {"failed": 1}, 1, 1, 0, None, None, None, 1.0, Path("out") / word.replace("\0", ""))
     assert_only_ours(summary_html(summary, reasons, Interrupted(word, hint=word)))
     assert_only_ours(error_html(RuntimeError(word)))
 
 
 def test_severe_pictures_are_sent_only_when_asked_for():
     """Of a picture that is likely unsafe only the veil is in the page, until it is unveiled."""
-    card, picture = replace(CARD, severity=0.8), Picture(jpeg=b"clear", veil=b"veil")
-    veiled, clear = (Reader(card_html(card, picture, unveil=unveil)).named("img")[0] for unveil in (False, True))
-    assert veiled == {"src": "data:image/jpeg;base64,dmVpbA==", "alt": "cat.jpg, blurred"}
+    card, picture = replace(CARD, severity=0.8), Thumbnail(jpeg=b"clear", veil=b"veil")
+    blurred, clear = (
+        Reader(card_html(card, picture, show_blurred=show_blurred)).named("img")[0] for show_blurred in (False, True)
+    )
+    assert blurred == {"src": "data:image/jpeg;base64,dmVpbA==", "alt": "cat.jpg, blurred"}
     assert clear == {"src": "data:image/jpeg;base64,Y2xlYXI=", "alt": "cat.jpg: cat"}
 
 
 def test_missing_pictures_say_why():
     """A picture that cannot be had is replaced by its reason, one that is on its way by a word."""
-    assert "HTTP 404" in Reader(card_html(CARD, Picture(reason="HTTP 404"), unveil=False)).text
-    assert "loading" in Reader(card_html(CARD, Picture(), unveil=False)).text
+    assert "HTTP 404" in Reader(card_html(CARD, Thumbnail(reason="HTTP 404"), show_blurred=False)).text
+    assert "loading" in Reader(card_html(CARD, Thumbnail(), show_blurred=False)).text
 
 
 def test_frames_have_their_time():
@@ -105,18 +107,18 @@ def test_frames_have_their_time():
             {"frame": 2, "name": "dog", "score": 0.8, "source": "s"},
         ]
     }
-    text = Reader(detail_html(replace(CARD, kind="video"), Picture(), rows, interval_s=5, unveil=False)).text
+    text = Reader(detail_html(replace(CARD, kind="video"), Thumbnail(), rows, interval_s=5, show_blurred=False)).text
     assert "whole" in text
     assert "2 at 10 s" in text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_long_lists_are_cut_and_say_so():
     """Not more than so many entries are shown, and the page says that there are more."""
-    rows = {"tags": [{"frame": None, "name": f"tag{i}.", "score": 0.5, "source": "s"} for i in range(MOST_ENTRIES + 1)]}
-    text = Reader(detail_html(CARD, Picture(), rows, interval_s=1, unveil=False)).text
-    assert f"tag{MOST_ENTRIES - 1}." in text
-    assert f"tag{MOST_ENTRIES}." not in text
-    assert f"The first {MOST_ENTRIES} entries" in text
+    rows = {"tags": [{"frame": None, "name": f"tag{i}.", "score": 0.5, "source": "s"} for i in range(MAX_ENTRIES + 1)]}
+    text = Reader(detail_html(CARD, Thumbnail(), rows, interval_s=1, show_blurred=False)).text
+    assert f"tag{MAX_ENTRIES - 1}." in text
+    assert f"tag{MAX_ENTRIES}." not in text
+    assert f"The first {MAX_ENTRIES} entries" in text
 
 
 def test_where_one_is_in_the_gallery():
@@ -133,7 +135,7 @@ def test_where_one_is_in_the_gallery():
 )
 def test_quotes_say_where_the_budget_stands(budget, words):
     """A quote says in words whether the budget will end the run early."""
-    html = quote_html(quote(RATES, make_options(budget=budget), [Group("image", None, 20)]))
+    html = quote_html(price_quote(RATES, make_options(budget=budget), [RowGroup("image", None, 20)]))
     assert_only_ours(html)
     text = Reader(html).text
     assert "10 to 20 credits" in text
@@ -142,12 +144,12 @@ def test_quotes_say_where_the_budget_stands(budget, words):
 
 def test_quotes_without_rows_price_an_image():
     """Before anything was planned the price is that of one image."""
-    assert "1 credit an image or frame" in Reader(quote_html(quote(RATES, make_options(), None))).text
+    assert "1 credit an image or frame" in Reader(quote_html(price_quote(RATES, make_options(), None))).text
 
 
 def test_unbounded_quotes_say_at_least():
     """Where frames have no limit and lengths are not known, the price has no upper end."""
-    priced = quote(RATES, make_options(max_frames=0, budget=9), [Group("video", None, 4)])
+    priced = price_quote(RATES, make_options(max_frames=0, budget=9), [RowGroup("video", None, 4)])
     assert "at least 2 credits" in Reader(quote_html(priced)).text
 
 
@@ -164,7 +166,7 @@ def test_progress_tells_rows_rate_and_money():
 
 def test_an_early_end_says_that_nothing_is_lost():
     """A run that the budget stopped says so, and how it goes on."""
-    summary = Summary(3, {"ok": 1, "over_budget": 2}, 1, 1, 0, 1, 9, 8, 2.0, Path("out"))
+    summary = RunSummary(3, {"ok": 1, "over_budget": 2}, 1, 1, 0, 1, 9, 8, 2.0, Path("out"))
     text = Reader(summary_html(summary, [], BudgetReached("The budget is used up."))).text
     assert "used up" in text
     assert "1 ok, 2 over budget" in text
@@ -179,11 +181,11 @@ def test_gauges_show_their_figure(severity, text):
 
 def test_strips_hold_only_colours():
     """A palette shows what is a colour, tells it in words, and leaves out what is none."""
-    html = strip([("#ff0000", 0.5), ("red;background:url(x)", 0.4), ("#00ff00", -1.0)])
+    html = palette_strip([("#ff0000", 0.5), ("red;background:url(x)", 0.4), ("#00ff00", -1.0)])
     assert_only_ours(html)
     assert Reader(html).named("div")[0]["aria-label"] == "colours: #ff0000 50%, #00ff00 0%"
     assert "url" not in html
-    assert "no colours" in strip([])
+    assert "no colours" in palette_strip([])
 
 
 def test_tables_have_a_caption_and_a_dash_for_nothing():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lightmeter.cli.commands.demo import serve_folder
-from lightmeter.media.image import read_facts
-from lightmeter.report.thumbnails import SIDE_PX, VEIL_SIDE_PX, Source
+from lightmeter.media.image import read_image_info
+from lightmeter.report.thumbnails import BLURRED_SIDE_PX, SIDE_PX, ThumbnailSource
 from lightmeter.testing import tiny_jpeg, tiny_video
-from lightmeter.widgets.thumbnails import Thumbnails
+from lightmeter.widgets.thumbnails import ThumbnailCache
 
 
 async def loaded(thumbnails, *sources):
@@ -17,7 +17,7 @@ async def loaded(thumbnails, *sources):
 
 
 def size_of(jpeg):
-    facts = read_facts(jpeg)
+    facts = read_image_info(jpeg)
     return max(facts.width, facts.height)
 
 
@@ -25,17 +25,19 @@ async def test_files_and_urls_give_the_same_thumbnail(tmp_path):
     """A picture is small, its veil tiny, and both are the same from a file and from a URL."""
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(width=900, height=500))
     with serve_folder(tmp_path) as base:
-        file, url = await loaded(Thumbnails(), Source("a.jpg", str(tmp_path / "a.jpg")), Source(f"{base}/a.jpg"))
+        file, url = await loaded(
+            ThumbnailCache(), ThumbnailSource("a.jpg", str(tmp_path / "a.jpg")), ThumbnailSource(f"{base}/a.jpg")
+        )
     assert file == url
     assert file.reason == ""
     assert size_of(file.jpeg) == SIDE_PX
-    assert size_of(file.veil) == VEIL_SIDE_PX
+    assert size_of(file.veil) == BLURRED_SIDE_PX
 
 
 async def test_clips_show_their_first_frame(tmp_path):
     """Of a video the first frame is shown."""
     tiny_video(tmp_path / "clip.avi")
-    (picture,) = await loaded(Thumbnails(), Source("clip.avi", str(tmp_path / "clip.avi")))
+    (picture,) = await loaded(ThumbnailCache(), ThumbnailSource("clip.avi", str(tmp_path / "clip.avi")))
     assert picture.jpeg is not None
 
 
@@ -44,13 +46,13 @@ async def test_what_cannot_be_had_has_a_reason(tmp_path):
     (tmp_path / "broken.jpg").write_bytes(tiny_jpeg()[:300])
     with serve_folder(tmp_path) as base:
         sources = [
-            Source("gone.jpg", str(tmp_path / "gone.jpg")),
-            Source("broken.jpg", str(tmp_path / "broken.jpg")),
-            Source(f"{base}/gone.jpg"),
-            Source("http://127.0.0.1:9/a.jpg"),
-            Source("just words"),
+            ThumbnailSource("gone.jpg", str(tmp_path / "gone.jpg")),
+            ThumbnailSource("broken.jpg", str(tmp_path / "broken.jpg")),
+            ThumbnailSource(f"{base}/gone.jpg"),
+            ThumbnailSource("http://127.0.0.1:9/a.jpg"),
+            ThumbnailSource("just words"),
         ]
-        pictures = await loaded(Thumbnails(), *sources)
+        pictures = await loaded(ThumbnailCache(), *sources)
     assert [picture.jpeg for picture in pictures] == [None] * 5
     gone, broken, missing, dead, words = (picture.reason for picture in pictures)
     assert gone == "No such file or directory"
@@ -65,8 +67,8 @@ async def test_memory_is_bounded_and_used(tmp_path):
     files = [tmp_path / f"{seed}.jpg" for seed in range(3)]
     for seed, file in enumerate(files):
         file.write_bytes(tiny_jpeg(seed))
-    sources = [Source(file.name, str(file)) for file in files]
-    thumbnails = Thumbnails(kept=2)
+    sources = [ThumbnailSource(file.name, str(file)) for file in files]
+    thumbnails = ThumbnailCache(kept=2)
     first = await loaded(thumbnails, sources[0])
     files[0].unlink()
     assert await loaded(thumbnails, sources[0]) == first

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import Any, Final, Generic, TypeVar
 
-from lightmeter.background_loop import Portal
+from lightmeter.background_loop import BackgroundLoop
 
 __all__ = ["cancel_all_work", "in_background"]
 
@@ -67,7 +67,7 @@ class _Work(Generic[T]):
         self._abandoned = False
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._portal = Portal("lightmeter-run")
+        self._portal = BackgroundLoop("lightmeter-run")
         self._stop = asyncio.Event()  # of the portal's loop: an event belongs to the loop that waits for it
         self._finished = asyncio.Event()
         _live.add(self)

@@ -12,11 +12,11 @@ import apsw
 from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.answer_retries import retry_totals
 from lightmeter.journal.files import LOCK_NAME
-from lightmeter.journal.header import Header, read_header
+from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.items import count_by_status, totals
-from lightmeter.journal.store import reading
-from lightmeter.journal.submissions import in_doubt, waiting_at_service
-from lightmeter.money.request_prices import kind_of, learned
+from lightmeter.journal.store import open_read_only
+from lightmeter.journal.submissions import in_doubt_totals, waiting_at_service
+from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.pricing.estimate import FrameRange, price_range
 from lightmeter.tables.dataset import Dataset
 
@@ -39,10 +39,10 @@ def next_steps(folder: Path) -> list[str]:
     Raises:
         JournalError: there is no run there.
     """
-    header = read_header(folder)
+    header = read_run_header(folder)
     if _is_running(folder):
         return [f"a process is running it now; to see how far it is: lightmeter status {_quoted(folder)}"]
-    with reading(folder) as db:
+    with open_read_only(folder) as db:
         counts = count_by_status(db)
         steps = [*_open_requests(db, header, folder), *_waiting_rows(counts, folder), *_over_budget(db, header, folder)]
         steps += [*_failed_rows(counts, folder), *_waiting_retries(db, folder)]
@@ -69,15 +69,15 @@ def _is_running(folder: Path) -> bool:
     return False
 
 
-def _trust(db: apsw.Connection, header: Header) -> str:
+def _trust(db: apsw.Connection, header: RunHeader) -> str:
     """What the balance needs to tell of requests that it left ambiguous: that nobody else spends."""
     ((ambiguous,),) = db.execute("SELECT count(*) FROM submissions WHERE state = 'ambiguous'")
     return " --sole-spender, if nobody else spends" if ambiguous and not header.options.sole_spender else ""
 
 
-def _open_requests(db: apsw.Connection, header: Header, folder: Path) -> Iterator[str]:
+def _open_requests(db: apsw.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
     """Requests that were acknowledged and not collected, that are in doubt, or whose answers are lost."""
-    resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt(db)
+    resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt_totals(db)
     waiting, since = waiting_at_service(db)
     if waiting and since is not None:
         until = utc_from_timestamp(since + ANSWERS_KEPT_S)
@@ -101,10 +101,10 @@ def _waiting_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
         yield f"{counts['pending']} rows are not done: lightmeter resume {_quoted(folder)}"
 
 
-def _over_budget(db: apsw.Connection, header: Header, folder: Path) -> Iterator[str]:
+def _over_budget(db: apsw.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
     """What each kind of cap that was reached needs."""
     resume, spent = f"lightmeter resume {_quoted(folder)}", sum(totals(db))
-    picture = learned(db, header).expected(kind_of(["image"]), FrameRange(1, 1)).high or 0
+    picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
 
     def price(frames: int) -> int:
         planned = price_range(header.price_per_image_milli, FrameRange(frames, frames)).high or 0

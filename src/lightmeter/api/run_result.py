@@ -11,30 +11,30 @@ import pyarrow as pa
 
 from lightmeter.api.next_steps import next_steps
 from lightmeter.errors import AccessDenied, JournalError, LightmeterError, UsageError
-from lightmeter.journal.header import Header, read_header
+from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.items import count_by_status, reasons, totals
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submissions import requests_sent
-from lightmeter.money.balance_reading import is_current
-from lightmeter.money.statement import Statement, state_account
-from lightmeter.planning.plan import Reason
+from lightmeter.money.balance_reading import is_balance_current
+from lightmeter.money.statement import Statement, read_statement
+from lightmeter.planning.plan import ReasonCount
 from lightmeter.tables import named_queries, queries
-from lightmeter.tables.answer_schema import PREFIX, table_name
+from lightmeter.tables.answer_schema import ANSWERS_PREFIX, table_name
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.remote_read import read_shared
+from lightmeter.tables.remote_read import read_remote_table
 from lightmeter.tables.schema import ALL_TABLES, TABLES
 from lightmeter.tables.similar import similar
-from lightmeter.tables.to_pandas import frame_of
-from lightmeter.tables.uris import is_place, shown
+from lightmeter.tables.to_pandas import to_dataframe
+from lightmeter.tables.uris import is_uri, redact_uri
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Run", "Summary", "Tables", "must_have_tables", "summarize"]
+__all__ = ["Run", "RunSummary", "Tables", "must_have_tables", "summarize"]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class RunSummary:
     """The accounting of a run: every row in exactly one count, every credit paid or held.
 
     Attributes:
@@ -88,22 +88,22 @@ class Summary:
         return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
 
 
-def summarize(out: Path) -> Summary:
+def summarize(out: Path) -> RunSummary:
     """Count a run.
 
     Raises:
         JournalError: there is no run there, or its rows do not add up (then the journal is damaged).
     """
-    header = read_header(out)
-    with reading(out) as db:
+    header = read_run_header(out)
+    with open_read_only(out) as db:
         counts = count_by_status(db)
         ((rows,),) = db.execute("SELECT count(*) FROM items")
         paid, held = totals(db)
         requests = requests_sent(db)
-        current = is_current(db)
+        current = is_balance_current(db)
     if sum(counts.values()) != rows:
         raise JournalError(f"{out}: {rows} rows, but the counts add up to {sum(counts.values())}.")
-    return Summary(
+    return RunSummary(
         rows=rows,
         counts=counts,
         requests=requests,
@@ -128,7 +128,7 @@ def must_have_tables(where: Path | str) -> None:
         UsageError: there are no tables; the hint says which command writes them.
         JournalError: there is neither a table nor a run.
     """
-    if isinstance(where, str) and is_place(where):
+    if isinstance(where, str) and is_uri(where):
         return
     folder = Path(where)
     if any(Dataset(folder).parts(table) for table in TABLES):
@@ -167,7 +167,7 @@ class Tables:
         must_have_tables(self.where)
         if isinstance(self.where, Path):
             return Dataset(self.where).read(name)
-        return read_shared(self.where, name)
+        return read_remote_table(self.where, name)
 
     def ask(self, question: str, **parameters: Any) -> pa.Table:
         """The answer to one of the questions of `lightmeter.tables.named_queries`, by its name, as Arrow.
@@ -206,11 +206,11 @@ class Tables:
             UsageError: the query is wrong; the message is DuckDB's.
         """
         must_have_tables(self.where)
-        return frame_of(queries.sql(self.where, query, params))
+        return to_dataframe(queries.sql(self.where, query, params))
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        if name in ALL_TABLES or name.startswith(PREFIX):
-            return frame_of(self.table(name))
+        if name in ALL_TABLES or name.startswith(ANSWERS_PREFIX):
+            return to_dataframe(self.table(name))
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(ALL_TABLES)}")
 
     def __dir__(self) -> list[str]:
@@ -218,7 +218,7 @@ class Tables:
         return sorted({*super().__dir__(), *there})
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({shown(str(self.where))!r})"
+        return f"{type(self).__name__}({redact_uri(str(self.where))!r})"
 
 
 class Run(Tables):
@@ -233,10 +233,10 @@ class Run(Tables):
         super().__init__(folder)
         self.folder = folder
         self.stopped_by = stopped_by
-        self._header = read_header(folder)
+        self._header = read_run_header(folder)
 
     @property
-    def header(self) -> Header:
+    def header(self) -> RunHeader:
         """What was asked for, of which manifest."""
         return self._header
 
@@ -257,9 +257,9 @@ class Run(Tables):
         ask = self._header.options.ask
         if ask is None:
             raise UsageError("This run asks no question of its own.", hint="Ask one: lightmeter run … --ask FILE")
-        return frame_of(self.table(table_name(ask)))
+        return to_dataframe(self.table(table_name(ask)))
 
-    def summary(self) -> Summary:
+    def summary(self) -> RunSummary:
         """The accounting, read anew."""
         return summarize(self.folder)
 
@@ -269,12 +269,12 @@ class Run(Tables):
 
     def statement(self) -> Statement:
         """Where every credit went, read anew; `requests_frame` of the same module has it request by request."""
-        return state_account(self.folder)
+        return read_statement(self.folder)
 
-    def reasons(self) -> list[Reason]:
+    def reasons(self) -> list[ReasonCount]:
         """Why rows are not ok, most frequent first."""
-        with reading(self.folder) as db:
-            return [Reason(*row) for row in reasons(db)]
+        with open_read_only(self.folder) as db:
+            return [ReasonCount(*row) for row in reasons(db)]
 
     def __repr__(self) -> str:
         summary = self.summary()

@@ -10,23 +10,40 @@ from pathlib import Path
 from typing import Any, Unpack, overload
 
 from lightmeter.api.background_generator import in_background
-from lightmeter.api.run_result import Run, Summary, Tables, summarize
-from lightmeter.cache.reuse import keep_answers
+from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
+from lightmeter.cache.reuse import cache_answers
 from lightmeter.clock import SystemClock
-from lightmeter.engine.engine import ALL_ROWS, Engine, Rows, open_engine
-from lightmeter.engine.session import adopt, changed_options, holds_plan, holds_run_of, open_session, store_options
+from lightmeter.engine.engine import ALL_ROWS, Engine, SeqRange, open_engine
+from lightmeter.engine.session import (
+    changed_options,
+    has_run_of_manifest,
+    has_run_of_plan,
+    open_session,
+    prepare_run_journal,
+    store_options,
+)
 from lightmeter.errors import Interrupted
-from lightmeter.export.export_tables import export
-from lightmeter.journal.header import read_header
+from lightmeter.export.export_tables import export_tables
+from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, make_options
-from lightmeter.planning.build import ask_again, load_plan, planning
+from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
 from lightmeter.planning.plan import Plan, must_be_explicit
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import Settings, read_settings
-from lightmeter.tables.uris import is_place
+from lightmeter.tables.uris import is_uri
 
-__all__ = ["begin", "begin_plan", "load_plan", "open", "plan", "resume", "resuming", "run", "running"]
+__all__ = [
+    "load_plan",
+    "open",
+    "plan",
+    "prepare_run",
+    "prepare_run_from_plan",
+    "resume",
+    "run",
+    "stream_resume",
+    "stream_run",
+]
 
 LOOK_EVERY_S = 0.25
 
@@ -44,11 +61,11 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
         SettingsError: an option is wrong; the message names it. Or the service lacks a back end.
         AccessDenied: the service does not accept the key. Without a key, the plan says that it did not ask.
     """
-    return await _planned(source, make_options(**options), to_spend=False)
+    return await _planned(source, make_options(**options), require_service=False)
 
 
-async def _planned(source: ManifestSource, options: Options, *, to_spend: bool) -> Plan:
-    async with aclosing(planning(source, options, read_settings(), to_spend=to_spend)) as steps:
+async def _planned(source: ManifestSource, options: Options, *, require_service: bool) -> Plan:
+    async with aclosing(stream_plan(source, options, read_settings(), require_service=require_service)) as steps:
         async for step in steps:
             if isinstance(step, Plan):
                 return step
@@ -73,10 +90,10 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_jour
         JournalConflict: the folder holds this run in an older state, or a copy of it.
         AccessDenied, Unreachable: before anything was sent.
     """
-    return await _last(running(plan, out, consent=consent, accept_journal=accept_journal))
+    return await _last(stream_run(plan, out, consent=consent, accept_journal=accept_journal))
 
 
-async def begin(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> Summary:
+async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> RunSummary:
     """Plan into a folder without spending, or take up the run of this manifest that it holds; for flows.
 
     Raises:
@@ -84,31 +101,31 @@ async def begin(source: ManifestSource, out: Path | str, **options: Unpack[PlanO
         Unreachable: the service cannot be reached. Key and service are looked at before the first row.
     """
     folder, wanted = Path(out), make_options(**options)
-    if await asyncio.to_thread(holds_run_of, folder, source, wanted):
+    if await asyncio.to_thread(has_run_of_manifest, folder, source, wanted):
         changes = changed_options(folder, wanted)
-        await store_options(folder, read_header(folder).options.model_copy(update=changes))
+        await store_options(folder, read_run_header(folder).options.model_copy(update=changes))
     else:
         must_be_explicit(wanted, read_settings())
-        made = await _planned(source, wanted, to_spend=True)
-        await asyncio.to_thread(adopt, made, folder)
+        made = await _planned(source, wanted, require_service=True)
+        await asyncio.to_thread(prepare_run_journal, made, folder)
     return summarize(folder)
 
 
-async def begin_plan(path: Path | str, out: Path | str) -> Summary:
+async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary:
     """As `begin`, with a plan file: its rows as they were planned, or the run of this plan that the folder holds.
 
     Raises:
-        As `load_plan`, and, unless the folder holds the run, as `ask_again`; SettingsError also if the folder holds
-        another run; UsageError if consent is needed.
+        As `load_plan`, and, unless the folder holds the run, as `refresh_service_info`; SettingsError also if the
+        folder holds another run; UsageError if consent is needed.
     """
     made = await asyncio.to_thread(load_plan, path)
     made.must_not_need_consent()
     folder = Path(out)
-    if not holds_plan(folder, made):
-        made = await ask_again(made)
-    await asyncio.to_thread(adopt, made, folder)
+    if not has_run_of_plan(folder, made):
+        made = await refresh_service_info(made)
+    await asyncio.to_thread(prepare_run_journal, made, folder)
     changes = changed_options(folder, made.options)
-    await store_options(folder, read_header(folder).options.model_copy(update=changes))
+    await store_options(folder, read_run_header(folder).options.model_copy(update=changes))
     return summarize(folder)
 
 
@@ -128,7 +145,7 @@ async def resume(out: Path | str, *, pay_again: int = 0, accept_journal: bool = 
         JournalError: there is no run there, or another process is running it.
         SettingsError: a change would ask another question for the rows that are left, such as other features.
     """
-    return await _last(resuming(out, pay_again=pay_again, accept_journal=accept_journal, **changes))
+    return await _last(stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes))
 
 
 @overload
@@ -145,10 +162,10 @@ def open(folder: Path | str) -> Run | Tables:  # noqa: A001 (likewise)
     Raises:
         JournalError: there is no run in the folder.
     """
-    return Tables(folder) if isinstance(folder, str) and is_place(folder) else Run(Path(folder))
+    return Tables(folder) if isinstance(folder, str) and is_uri(folder) else Run(Path(folder))
 
 
-async def running(
+async def stream_run(
     plan: Plan,
     out: Path | str,
     *,
@@ -164,20 +181,20 @@ async def running(
     if not consent:
         plan.must_not_need_consent()
     folder = Path(out)
-    if plan.base_url is not None and plan.balance is None and not holds_plan(folder, plan):
-        plan = await ask_again(plan)
-    await asyncio.to_thread(adopt, plan, folder)
+    if plan.base_url is not None and plan.balance is None and not has_run_of_plan(folder, plan):
+        plan = await refresh_service_info(plan)
+    await asyncio.to_thread(prepare_run_journal, plan, folder)
     changes = changed_options(folder, plan.options)
-    async with aclosing(resuming(folder, stop=stop, accept_journal=accept_journal, **changes)) as steps:
+    async with aclosing(stream_resume(folder, stop=stop, accept_journal=accept_journal, **changes)) as steps:
         async for step in steps:
             yield step
 
 
-async def resuming(
+async def stream_resume(
     out: Path | str,
     *,
     stop: asyncio.Event | None = None,
-    rows: Rows = ALL_ROWS,
+    rows: SeqRange = ALL_ROWS,
     tables: bool = True,
     pay_again: int = 0,
     accept_journal: bool = False,
@@ -185,7 +202,7 @@ async def resuming(
 ) -> AsyncGenerator[Progress | Run]:
     """As `resume`, yielding progress, and the run last; `rows` and `tables` cut it into the shards of a flow."""
     folder, settings = Path(out), read_settings()
-    options = read_header(folder).options
+    options = read_run_header(folder).options
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
         changed_options(folder, options)  # refuses another question: half of the rows have answers to this one
@@ -195,7 +212,7 @@ async def resuming(
             if isinstance(step, Run):
                 await asyncio.to_thread(_keep, folder, options, settings)
                 if tables:
-                    await asyncio.to_thread(export, folder)
+                    await asyncio.to_thread(export_tables, folder)
             yield step
 
 
@@ -203,13 +220,13 @@ async def resuming(
 class _Share:
     """What one start may do: these rows, so many credits for what is in doubt, and whatever state the journal has."""
 
-    rows: Rows
+    rows: SeqRange
     pay_again: int
     accept_journal: bool
 
 
 def _keep(folder: Path, options: Options, settings: Settings) -> None:
-    keep_answers(folder, read_header(folder).run_id, options, settings, SystemClock().now())
+    cache_answers(folder, read_run_header(folder).run_id, options, settings, SystemClock().now())
 
 
 async def _work(
@@ -233,7 +250,7 @@ async def _work(
             stopped.cancel()
         work.result()
         stopped_by = engine.standing.fatal
-        left = engine.standing.counts["pending"] or engine.standing.retries_left
+        left = engine.standing.counts["pending"] or engine.standing.retries_pending
         if stopped_by is None and engine.standing.interrupted and left:
             stopped_by = Interrupted("Stopped by the user.", hint=f"Go on: lightmeter resume {folder}")
         yield replace(engine.look(), phase="exporting")

@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from lightmeter.ask.json_schema import ListOf, ObjectOf, Property, Scalar, ValueType
-from lightmeter.ask.question import MOST_ERROR_CHARS, Ask
+from lightmeter.ask.question import MAX_ERROR_CHARS, Ask
 
-__all__ = ["Reading", "read_answer"]
+__all__ = ["ParsedAnswer", "parse_answer_text"]
 
-_MOST_OBJECTS: Final = 64
+_MAX_OBJECTS: Final = 64
 """Objects in a text that are looked at."""
 
 _BEGINS: Final = re.compile(r"\{(?=\s*[\"'}])")
 
-_MOST_ERRORS: Final = 3
-_MOST_MESSAGE_CHARS: Final = 150
+_MAX_ERRORS: Final = 3
+_MAX_MESSAGE_CHARS: Final = 150
 _LONG: Final = 2**63
 
 
-class Reading(NamedTuple):
+class ParsedAnswer(NamedTuple):
     """What one text says.
 
     Attributes:
@@ -38,20 +38,20 @@ class Reading(NamedTuple):
     error: str | None
 
 
-def read_answer(ask: Ask, text: object) -> Reading:
+def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
     """Read one answer. Never raises.
 
     Where a text holds several objects, the first that validates is taken.
     """
     if not isinstance(text, str) or not text.strip():
-        return Reading(None, "The answer is empty.")
-    first: Reading | None = None
+        return ParsedAnswer(None, "The answer is empty.")
+    first: ParsedAnswer | None = None
     for found in _objects_in(text):
-        reading = Reading(None, found) if isinstance(found, str) else _checked(ask, found)
+        reading = ParsedAnswer(None, found) if isinstance(found, str) else _checked(ask, found)
         if reading.error is None:
             return reading
         first = first or reading
-    return first or Reading(None, "The answer holds no JSON object.")
+    return first or ParsedAnswer(None, "The answer holds no JSON object.")
 
 
 def _objects_in(text: str) -> Iterator[dict[str, Any] | str]:
@@ -61,7 +61,7 @@ def _objects_in(text: str) -> Iterator[dict[str, Any] | str]:
     belongs to a sentence, not to an object.
     """
     at = 0
-    for _ in range(_MOST_OBJECTS):
+    for _ in range(_MAX_OBJECTS):
         begins = _BEGINS.search(text, at)
         if begins is None:
             return
@@ -80,16 +80,16 @@ def _refused(constant: str) -> Any:
 _DECODER: Final = json.JSONDecoder(parse_constant=_refused)
 
 
-def _checked(ask: Ask, value: dict[str, Any]) -> Reading:
+def _checked(ask: Ask, value: dict[str, Any]) -> ParsedAnswer:
     try:
         if ask.validator.is_valid(value):
-            return Reading(_properties(ask.properties, value, ""), None)
+            return ParsedAnswer(_properties(ask.properties, value, ""), None)
         errors = [(_place(error.instance_path), error.message) for error in ask.validator.iter_errors(value)]
     except (ValueError, RecursionError) as error:  # too large a number, half a surrogate pair, too deep a nesting
-        return Reading(None, _cut(str(error)) or "It is nested too deeply.")
-    said = [f"{place}: {_cut(message)}" for place, message in sorted(errors)[:_MOST_ERRORS]]
-    more = f"; and {len(errors) - _MOST_ERRORS} more" if len(errors) > _MOST_ERRORS else ""
-    return Reading(None, f"{'; '.join(said)}{more}."[:MOST_ERROR_CHARS])
+        return ParsedAnswer(None, _cut(str(error)) or "It is nested too deeply.")
+    said = [f"{place}: {_cut(message)}" for place, message in sorted(errors)[:_MAX_ERRORS]]
+    more = f"; and {len(errors) - _MAX_ERRORS} more" if len(errors) > _MAX_ERRORS else ""
+    return ParsedAnswer(None, f"{'; '.join(said)}{more}."[:MAX_ERROR_CHARS])
 
 
 def _place(path: Any) -> str:
@@ -99,7 +99,7 @@ def _place(path: Any) -> str:
 
 
 def _cut(message: str) -> str:
-    return message if len(message) <= _MOST_MESSAGE_CHARS else f"{message[:_MOST_MESSAGE_CHARS]}…"
+    return message if len(message) <= _MAX_MESSAGE_CHARS else f"{message[:_MAX_MESSAGE_CHARS]}…"
 
 
 class _UnfitError(ValueError):

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["ListOf", "ObjectOf", "Property", "Scalar", "ValueType", "must_resolve", "properties_of"]
+__all__ = ["ListOf", "ObjectOf", "Property", "Scalar", "ValueType", "check_references", "properties_of"]
 
 Kind = Literal["string", "integer", "number", "boolean"]
 
@@ -75,7 +75,7 @@ def properties_of(schema: Mapping[str, Any], name: str = "schema") -> tuple[Prop
     return found.properties
 
 
-def must_resolve(schema: Mapping[str, Any], name: str = "schema") -> None:
+def check_references(schema: Mapping[str, Any], name: str = "schema") -> None:
     """Check that every `$ref` stays inside the schema: nothing is fetched.
 
     Raises:

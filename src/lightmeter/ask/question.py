@@ -16,18 +16,18 @@ from jsonschema_rs import Draft202012Validator, ValidationError
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
-from lightmeter.ask.json_schema import Property, must_resolve, properties_of
+from lightmeter.ask.json_schema import Property, check_references, properties_of
 from lightmeter.errors import SettingsError
 
-__all__ = ["MOST_ERROR_CHARS", "RESERVED", "Ask", "ask_of", "load_ask"]
+__all__ = ["MAX_ERROR_CHARS", "RESERVED", "Ask", "coerce_ask", "load_ask"]
 
 RESERVED: Final = ("item_id", "url", "frame", "run_id", "source", "error", "raw")
 """Columns that the table of answers has anyway."""
 
-MOST_ERROR_CHARS: Final = 400
+MAX_ERROR_CHARS: Final = 400
 """Characters of a validation error that a second prompt quotes: its length, and so its price, has a bound."""
 
-_MOST_NAME_CHARS: Final = 64
+_MAX_NAME_CHARS: Final = 64
 _KEYS: Final = ("name", "prompt", "schema")
 
 _INSTRUCTION: Final = (
@@ -59,12 +59,12 @@ class Ask:
         if not isinstance(self.prompt, str) or not self.prompt.strip():
             raise SettingsError("prompt: a question in words is needed.")
         schema = _plain(self.schema)
-        must_resolve(schema)
+        check_references(schema)
         try:
             _validator(schema)
         except ValidationError as error:
             place = ".".join(["schema", *map(str, error.instance_path)])
-            raise SettingsError(f"{place}: {error.message[:MOST_ERROR_CHARS]}.") from error
+            raise SettingsError(f"{place}: {error.message[:MAX_ERROR_CHARS]}.") from error
         except ValueError as error:
             raise SettingsError(f"schema: it is no JSON schema: {error}.") from error
         object.__setattr__(self, "schema", schema)
@@ -91,16 +91,16 @@ class Ask:
         return f"{self.prompt.strip()}\n\n{_INSTRUCTION}{schema}"
 
     def retry_prompt(self, error: str) -> str:
-        """The same, with what was wrong with the answer that came: `MOST_ERROR_CHARS` of it at most."""
-        return f"{self.request_prompt}{_AGAIN}{error[:MOST_ERROR_CHARS]}"
+        """The same, with what was wrong with the answer that came: `MAX_ERROR_CHARS` of it at most."""
+        return f"{self.request_prompt}{_AGAIN}{error[:MAX_ERROR_CHARS]}"
 
     @property
     def longest_prompt_chars(self) -> int:
         """Length of the longest prompt that a second request can carry, in characters."""
-        return len(self.retry_prompt("e" * MOST_ERROR_CHARS))
+        return len(self.retry_prompt("e" * MAX_ERROR_CHARS))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values, from which `ask_of` makes it again."""
+        """As plain JSON values, from which `coerce_ask` makes it again."""
         return {"name": self.name, "prompt": self.prompt, "schema": self._document}
 
     @property
@@ -120,8 +120,8 @@ def _fetch_nothing(uri: str) -> Any:
 
 def _name_of(given: object) -> str:
     name = re.sub(r"[^a-z0-9_]+", "_", str(given).strip().lower()).strip("_")
-    if not name or len(name) > _MOST_NAME_CHARS:
-        raise SettingsError(f"name: {given!r} names no table: 1 to {_MOST_NAME_CHARS} letters, digits or _.")
+    if not name or len(name) > _MAX_NAME_CHARS:
+        raise SettingsError(f"name: {given!r} names no table: 1 to {_MAX_NAME_CHARS} letters, digits or _.")
     return name
 
 
@@ -141,7 +141,7 @@ def _plain(schema: object) -> dict[str, Any]:
     return plain
 
 
-def ask_of(given: object) -> Ask | None:
+def coerce_ask(given: object) -> Ask | None:
     """The question of whatever it was given as: the path of a file, what stands in one, an `Ask`, or None.
 
     Raises:

@@ -17,10 +17,10 @@ from typing import Final
 import apsw
 
 from lightmeter.errors import SettingsError
-from lightmeter.journal.compression import unpack
-from lightmeter.journal.plan_rows import EarlierAnswer
+from lightmeter.journal.compression import decompress
+from lightmeter.journal.plan_rows import CachedAnswer
 
-__all__ = ["FILE_NAME", "Answers", "Asset", "Found", "KeptAsset", "is_same"]
+__all__ = ["FILE_NAME", "AnswerCache", "AssetFingerprint", "CacheHit", "CachedAsset", "is_same_asset"]
 
 FILE_NAME: Final = "answers-1.sqlite"
 """Its number is that of the tables' form: another form is another file, and old answers are merely not found."""
@@ -67,7 +67,7 @@ ORDER BY a.answered_at DESC
 
 
 @dataclass(frozen=True, slots=True)
-class Asset:
+class AssetFingerprint:
     """What is known of an asset; None for what is not.
 
     Attributes:
@@ -84,24 +84,24 @@ class Asset:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CacheHit:
     """A kept answer, and which asset in it is wanted."""
 
     asset: int
     name: str | None
-    answer: EarlierAnswer
+    answer: CachedAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAsset:
+class CachedAsset:
     """An asset to be kept: what it is, and where it stands in its answer."""
 
-    is_: Asset
+    is_: AssetFingerprint
     asset: int
     name: str | None
 
 
-def is_same(kept: Asset, seen: Asset) -> bool:
+def is_same_asset(kept: AssetFingerprint, seen: AssetFingerprint) -> bool:
     """Whether what was answered then is what is seen now, as far as anybody can know.
 
     The same content is the same asset, wherever it lies. The same URL is, unless something that is known of both then
@@ -115,7 +115,7 @@ def is_same(kept: Asset, seen: Asset) -> bool:
     return not any(then is not None and now is not None and then != now for then, now in marks)
 
 
-class Answers:
+class AnswerCache:
     """The answers kept in a folder; made by `opened`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -123,7 +123,7 @@ class Answers:
 
     @classmethod
     @contextmanager
-    def opened(cls, folder: Path) -> Iterator[Answers]:
+    def opened(cls, folder: Path) -> Iterator[AnswerCache]:
         """Open, or begin, the answers in a folder.
 
         Raises:
@@ -146,7 +146,7 @@ class Answers:
             if connection is not None:
                 connection.close()
 
-    def find(self, question: str, seen: Asset, *, since: float) -> Found | None:
+    def find(self, question: str, seen: AssetFingerprint, *, since: float) -> CacheHit | None:
         """The newest answer to this question about this asset, answered at `since` (epoch seconds) or later.
 
         An answer whose bytes are not those that were kept is not found.
@@ -157,24 +157,24 @@ class Answers:
         with self._usable():
             return self._find(question, seen, since)
 
-    def _find(self, question: str, seen: Asset, since: float) -> Found | None:
+    def _find(self, question: str, seen: AssetFingerprint, since: float) -> CacheHit | None:
         for column, value in (("content_sha256", seen.content_sha256), ("identity", seen.identity)):
             if value is None:
                 continue
             for *marks, asset, name, sha256, request_id, answered_at, raw in self._db.execute(
                 _FIND.format(column=column), (question, value, since)
             ):
-                if is_same(Asset(*marks), seen) and _is_whole(sha256, raw):
-                    return Found(asset, name, EarlierAnswer(sha256, request_id, answered_at, raw))
+                if is_same_asset(AssetFingerprint(*marks), seen) and _is_whole(sha256, raw):
+                    return CacheHit(asset, name, CachedAnswer(sha256, request_id, answered_at, raw))
         return None
 
-    def answer(self, sha256: str) -> EarlierAnswer | None:
+    def answer(self, sha256: str) -> CachedAnswer | None:
         """One answer, however old, by the SHA-256 of its bytes; None if it is no longer kept."""
         with self._usable():
             row = self._db.execute(
                 "SELECT sha256, request_id, answered_at, raw FROM answers WHERE sha256 = ?", (sha256,)
             ).fetchone()
-        return EarlierAnswer(*row) if row and _is_whole(sha256, row[-1]) else None
+        return CachedAnswer(*row) if row and _is_whole(sha256, row[-1]) else None
 
     def read_to(self, run_id: str) -> int:
         """The last settlement of a run's journal that was looked at; 0 for none."""
@@ -183,7 +183,7 @@ class Answers:
         return row[0] if row else 0
 
     def keep(
-        self, question: str, answers: Iterable[tuple[EarlierAnswer, Sequence[KeptAsset]]], run_id: str, read_to: int
+        self, question: str, answers: Iterable[tuple[CachedAnswer, Sequence[CachedAsset]]], run_id: str, read_to: int
     ) -> None:
         """Keep answers and their assets, and remember how far the run's journal was read: all of it, or nothing."""
         with self._usable(), self._db:
@@ -191,7 +191,7 @@ class Answers:
                 self._keep(question, answer, assets)
             self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run_id, read_to))
 
-    def _keep(self, question: str, answer: EarlierAnswer, assets: Sequence[KeptAsset]) -> None:
+    def _keep(self, question: str, answer: CachedAnswer, assets: Sequence[CachedAsset]) -> None:
         values = (answer.sha256, answer.request_id, answer.answered_at, answer.raw)
         self._db.execute(
             "INSERT INTO answers (sha256, request_id, answered_at, raw) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -234,7 +234,7 @@ def _unusable(path: Path, error: Exception) -> SettingsError:
 def _is_whole(sha256: str, raw: bytes) -> bool:
     """Whether a kept answer is still what was kept."""
     try:
-        return hashlib.sha256(unpack(raw)).hexdigest() == sha256
+        return hashlib.sha256(decompress(raw)).hexdigest() == sha256
     except Exception:  # noqa: BLE001 (whatever a decompressor says of broken bytes)
         return False
 

@@ -20,19 +20,19 @@ import orjson
 
 from lightmeter import __version__
 from lightmeter.ask.question import Ask
-from lightmeter.cache.answer_cache import Answers, Asset, KeptAsset
-from lightmeter.client.base_url import same_address
+from lightmeter.cache.answer_cache import AnswerCache, AssetFingerprint, CachedAsset
+from lightmeter.client.base_url import canonical_base_url
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import PlanChanged, SettingsError
-from lightmeter.export.answer_check import all_valid
-from lightmeter.facts.lenient_decode import parse_answer
-from lightmeter.journal.compression import unpack
-from lightmeter.journal.plan_rows import EarlierAnswer, Reused, reuse
-from lightmeter.journal.store import Journal, reading
-from lightmeter.options import ASKED, Options
+from lightmeter.export.answer_check import all_descriptions_valid
+from lightmeter.facts.lenient_decode import decode_answer_lenient
+from lightmeter.journal.compression import decompress
+from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, reuse
+from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.settings import Settings
 
-__all__ = ["answers_of", "keep_answers", "question_of", "reuse_answers"]
+__all__ = ["cache_answers", "find_planned_answers", "question_digest", "reuse_answers"]
 
 DAY_S: Final = 86_400.0
 CHUNK: Final = 512
@@ -54,7 +54,7 @@ WHERE t.event = 'settle' AND t.rowid > ? ORDER BY t.rowid
 """
 
 
-def question_of(options: Options, settings: Settings) -> str | None:
+def question_digest(options: Options, settings: Settings) -> str | None:
     """A digest of what is asked and of whom; None when nobody can say, for the account chooses the back ends.
 
     The embedded service's models are those of this version of lightmeter.
@@ -62,10 +62,10 @@ def question_of(options: Options, settings: Settings) -> str | None:
     if is_embedded(options, settings):
         service = f"embedded {__version__}"
     elif options.backends:
-        service = same_address(options.base_url or settings.base_url or "")
+        service = canonical_base_url(options.base_url or settings.base_url or "")
     else:
         return None
-    asked = {name: getattr(options, name) for name in ASKED if name != "ask"}
+    asked = {name: getattr(options, name) for name in REQUEST_OPTIONS if name != "ask"}
     asked |= {
         "prompt": options.sent_prompt,
         "features": sorted(options.features),
@@ -89,25 +89,27 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
     Raises:
         SettingsError: the folder of kept answers cannot be used.
     """
-    question = question_of(options, settings) if options.reuse and settings.answers_dir is not None else None
+    question = question_digest(options, settings) if options.reuse and settings.answers_dir is not None else None
     if question is None or settings.answers_dir is None:
         return 0
     since, total = now - settings.answers_days * DAY_S, 0
-    with Answers.opened(settings.answers_dir) as kept, reading(journal.folder) as db:
+    with AnswerCache.opened(settings.answers_dir) as kept, open_read_only(journal.folder) as db:
         rows = iter(db.execute(_WAITING))
         while chunk := list(islice(rows, CHUNK)):
             found = []
             for seq, *marks in chunk:
                 one = kept.find(question, _asset(*marks), since=since)
                 if one is not None:
-                    found.append(Reused(seq, one.asset, one.name, one.answer))
+                    found.append(CachedRow(seq, one.asset, one.name, one.answer))
             if found:
                 journal.submit(reuse(found)).result()
             total += len(found)
     return total
 
 
-def answers_of(settings: Settings, wanted: Sequence[tuple[int, tuple[int, str | None, str]]]) -> list[Reused]:
+def find_planned_answers(
+    settings: Settings, wanted: Sequence[tuple[int, tuple[int, str | None, str]]]
+) -> list[CachedRow]:
     """The answers that a plan file counts on, however old they are by now: it was agreed to use them.
 
     Args:
@@ -122,12 +124,12 @@ def answers_of(settings: Settings, wanted: Sequence[tuple[int, tuple[int, str | 
     if settings.answers_dir is None:
         raise _gone("No folder of kept answers is set")
     found = []
-    with Answers.opened(settings.answers_dir) as kept:
+    with AnswerCache.opened(settings.answers_dir) as kept:
         for seq, (asset, name, sha256) in wanted:
             answer = kept.answer(sha256)
             if answer is None:
                 raise _gone("An answer that it counts on is no longer kept")
-            found.append(Reused(seq, asset, name, answer))
+            found.append(CachedRow(seq, asset, name, answer))
     return found
 
 
@@ -137,18 +139,18 @@ def _gone(why: str) -> PlanChanged:
     )
 
 
-def keep_answers(out: Path, run_id: str, options: Options, settings: Settings, now: float) -> int:
+def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, now: float) -> int:
     """Keep what the run in `out` was answered since this was last done, for later runs; returns how many answers.
 
     Answers with errors in them, and those that are no valid answer to the user's question, are not kept: another try
     may do better. What cannot be kept is a saving lost, and no
     reason for a run to fail: it is logged.
     """
-    question = question_of(options, settings)
+    question = question_digest(options, settings)
     if settings.answers_dir is None or question is None:
         return 0
     try:
-        with Answers.opened(settings.answers_dir) as kept, reading(out) as db:
+        with AnswerCache.opened(settings.answers_dir) as kept, open_read_only(out) as db:
             kept.forget(now - settings.answers_days * DAY_S)
             return _keep(kept, db, options.ask, (question, run_id))
     except SettingsError as error:
@@ -156,7 +158,7 @@ def keep_answers(out: Path, run_id: str, options: Options, settings: Settings, n
         return 0
 
 
-def _keep(kept: Answers, db: apsw.Connection, ask: Ask | None, under: tuple[str, str]) -> int:
+def _keep(kept: AnswerCache, db: apsw.Connection, ask: Ask | None, under: tuple[str, str]) -> int:
     (question, run_id), total = under, 0
     settled = groupby(db.execute(_SETTLED, (kept.read_to(run_id),)), key=itemgetter(0))
     told = ((place, _told([row[1:] for row in rows], ask)) for place, rows in settled)
@@ -167,19 +169,19 @@ def _keep(kept: Answers, db: apsw.Connection, ask: Ask | None, under: tuple[str,
     return total
 
 
-def _told(rows: Sequence[tuple[Any, ...]], ask: Ask | None) -> tuple[EarlierAnswer, list[KeptAsset]] | None:
+def _told(rows: Sequence[tuple[Any, ...]], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
     """One answer with its assets, None where it is not worth keeping."""
     request_id, answered_at, packed = rows[0][:3]
-    raw = unpack(packed)
+    raw = decompress(packed)
     if answered_at is None or _has_errors(raw):
         return None
-    answer = None if ask is None else parse_answer(raw)
+    answer = None if ask is None else decode_answer_lenient(raw)
     assets = [
-        KeptAsset(_asset(*marks), asset, name)
+        CachedAsset(_asset(*marks), asset, name)
         for _, _, _, asset, name, *marks in rows
-        if _still_there(*marks) and (ask is None or answer is None or all_valid(ask, answer, asset))
+        if _still_there(*marks) and (ask is None or answer is None or all_descriptions_valid(ask, answer, asset))
     ]
-    return (EarlierAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, packed), assets) if assets else None
+    return (CachedAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, packed), assets) if assets else None
 
 
 def _has_errors(raw: bytes) -> bool:
@@ -204,6 +206,6 @@ def _still_there(identity: str | None, path: str | None, content_sha256: str | N
         return False
 
 
-def _asset(identity: str | None, path: str | None, content_sha256: str | None, facts: str | None) -> Asset:
+def _asset(identity: str | None, path: str | None, content_sha256: str | None, facts: str | None) -> AssetFingerprint:
     seen: dict[str, Any] = orjson.loads(facts) if facts else {}
-    return Asset(None if path else identity, content_sha256, seen.get("size_bytes"), seen.get("etag"))
+    return AssetFingerprint(None if path else identity, content_sha256, seen.get("size_bytes"), seen.get("etag"))

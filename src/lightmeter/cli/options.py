@@ -11,19 +11,19 @@ from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES, ROLES
 
 __all__ = [
     "accept_journal_option",
+    "add_options",
     "analysis_options",
-    "given",
+    "execution_options",
+    "explicit_options",
     "json_option",
-    "pace_options",
-    "reading_options",
+    "manifest_options",
     "spending_options",
-    "with_options",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+def add_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Put options on a command, listed by --help in this order."""
 
     def decorate(function: F) -> F:
@@ -42,7 +42,7 @@ def _batch_size(ctx: click.Context, param: click.Parameter, value: str | None) -
     raise click.BadParameter(f"{value!r} is neither a whole number above 0 nor 'auto'.", ctx, param)
 
 
-analysis_options = with_options(
+analysis_options = add_options(
     click.option("--base-url", metavar="URL", help="The service; none: the embedded one (or LIGHTMETER_BASE_URL)."),
     click.option(
         "--features",
@@ -69,7 +69,7 @@ analysis_options = with_options(
     ),
 )
 
-reading_options = with_options(
+manifest_options = add_options(
     click.option("--url-column", metavar="NAME", help="The manifest's column of URLs or paths (url, else path)."),
     click.option("--id-column", metavar="NAME", help="The manifest's column of unique ids (id)."),
     click.option("--kind-column", metavar="NAME", help="The manifest's column that says image or video (kind)."),
@@ -81,7 +81,7 @@ reading_options = with_options(
     ),
 )
 
-pace_options = with_options(
+execution_options = add_options(
     click.option("--max-at-risk", metavar="CREDITS", type=int, help="Most credits in flight without an answer."),
     click.option("--batch-size", metavar="N|auto", callback=_batch_size, help="Images in one request (auto)."),
     click.option("--max-concurrency", metavar="N", type=int, help="Most requests in flight (64)."),
@@ -95,7 +95,7 @@ pace_options = with_options(
     ),
 )
 
-spending_options = with_options(
+spending_options = add_options(
     click.option("--budget", metavar="CREDITS", type=int, help="Hard cap: never more than this is spent."),
     click.option("--yes", is_flag=True, help="Do not ask before spending."),
 )
@@ -109,7 +109,7 @@ accept_journal_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
 
 
-def given(options: dict[str, Any]) -> dict[str, Any]:
+def explicit_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given, named as the pipeline names them."""
     chosen = {name: value for name, value in options.items() if value is not None and not name.startswith("no_")}
     chosen.update(

@@ -9,18 +9,18 @@ from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 from lightmeter.api.background_generator import cancel_all_work
-from lightmeter.cli.terminal import Watch
+from lightmeter.cli.terminal import ProgressDisplay
 from lightmeter.errors import Interrupted
 from lightmeter.planning.progress import Progress
 
-__all__ = ["drive"]
+__all__ = ["run_with_progress"]
 
 
 SIGNAL_TURNS: Final = 3
 """Turns of the loop after which a signal that came before them has been handled: woken, read, called."""
 
 
-def drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_once: bool = False) -> Any:
+def run_with_progress(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_once: bool = False) -> Any:
     """Run `steps(stop)` to its end, showing its progress; returns the last thing it yields.
 
     The first SIGINT or SIGTERM sets `stop`: nothing more is sent, what is in flight is waited for. A second SIGINT ends
@@ -43,7 +43,7 @@ def drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_once: boo
 
 async def _drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_once: bool) -> Any:
     stop = asyncio.Event()
-    with Watch() as watch, _stopping_on_signals(stop, watch):
+    with ProgressDisplay() as watch, _stopping_on_signals(stop, watch):
         if not at_once:
             return await _watched(steps(stop), watch)
         work, wished = asyncio.create_task(_watched(steps(stop), watch)), asyncio.create_task(stop.wait())
@@ -58,7 +58,7 @@ async def _drive(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, at_on
         return await work
 
 
-async def _watched(steps: AsyncGenerator[Any], watch: Watch) -> Any:
+async def _watched(steps: AsyncGenerator[Any], watch: ProgressDisplay) -> Any:
     last = None
     async with aclosing(steps) as each:
         async for step in each:
@@ -69,7 +69,7 @@ async def _watched(steps: AsyncGenerator[Any], watch: Watch) -> Any:
 
 
 @contextmanager
-def _stopping_on_signals(stop: asyncio.Event, watch: Watch) -> Iterator[None]:
+def _stopping_on_signals(stop: asyncio.Event, watch: ProgressDisplay) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     names: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 

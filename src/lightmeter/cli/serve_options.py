@@ -13,15 +13,15 @@ import click
 
 from lightmeter.pricing.rates import Rounding
 from lightmeter.service import logs
-from lightmeter.service.analysis.analyzer import WorkerLimits
+from lightmeter.service.analysis.analyzer import AnalyzerLimits
 from lightmeter.service.app import DEFAULT_LEASE_S, ServiceConfig, default_workers
 
-__all__ = ["DATABASE", "configured", "database_option", "engine_options", "stopping"]
+__all__ = ["DATABASE", "database_option", "serve_options", "service_config", "stop_on_signals"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 MB: Final = 1024**2
-_LIMITS: Final = WorkerLimits()
+_LIMITS: Final = AnalyzerLimits()
 
 DATABASE: Final = "sqlite:///lightmeter.db"
 
@@ -43,7 +43,7 @@ _OPTIONS: Final = (
     click.option(
         "--max-waiting",
         metavar="PICTURES",
-        default=_LIMITS.most_waiting,
+        default=_LIMITS.max_pending_pictures,
         show_default=True,
         type=click.IntRange(1),
         help="Pictures taken on and not finished, from which on the answer is 503.",
@@ -106,14 +106,14 @@ _OPTIONS: Final = (
 )
 
 
-def engine_options(command: F) -> F:
+def serve_options(command: F) -> F:
     """Add the options of the engine to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def configured(*, backends: str | None, rounding: str, log_format: logs.LogFormat, **options: Any) -> ServiceConfig:
+def service_config(*, backends: str | None, rounding: str, log_format: logs.LogFormat, **options: Any) -> ServiceConfig:
     """The engine that the options ask for; logging is set up on the way."""
     logs.configure(log_format)
     logging.getLogger("procrastinate").setLevel(logging.WARNING)  # it tells of every job, and so do we
@@ -121,18 +121,18 @@ def configured(*, backends: str | None, rounding: str, log_format: logs.LogForma
     return ServiceConfig(backends=names, rounding=Rounding(rounding), limits=_limits(options), **options)
 
 
-def _limits(options: dict[str, Any]) -> WorkerLimits:
+def _limits(options: dict[str, Any]) -> AnalyzerLimits:
     """What is taken on and remembered; its options are taken out of the others."""
     seconds, decoding = options.pop("video_seconds"), _LIMITS.decoding
     video = replace(decoding.video, wall_s=seconds, cpu_s=seconds, memory_bytes=options.pop("video_mb") * MB)
-    return WorkerLimits(
-        most_waiting=options.pop("max_waiting"),
+    return AnalyzerLimits(
+        max_pending_pictures=options.pop("max_waiting"),
         cache_bytes=options.pop("cache_mb") * MB,
         decoding=replace(decoding, decoders=options.pop("decoders"), video=video),
     )
 
 
-def stopping() -> asyncio.Event:
+def stop_on_signals() -> asyncio.Event:
     """Set by SIGTERM and by Ctrl-C."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -18,9 +18,9 @@ from typing import Any, Final
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
-__all__ = ["MOST_ROWS", "Layout", "as_csv", "as_json", "as_markdown", "lay_out"]
+__all__ = ["MAX_ROWS", "TerminalTable", "as_csv", "as_json", "as_markdown", "format_table"]
 
-MOST_ROWS: Final = 60
+MAX_ROWS: Final = 60
 """Rows that are shown on a terminal."""
 
 _GAP: Final = 2
@@ -33,7 +33,7 @@ _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TerminalTable:
     """An answer as a terminal shows it.
 
     Attributes:
@@ -62,16 +62,16 @@ class _Column:
         return self.width if self.is_number else min(self.width, _NARROW)
 
 
-def lay_out(answer: pa.Table, width: int) -> Layout:
+def format_table(answer: pa.Table, width: int) -> TerminalTable:
     """The answer for a terminal that is `width` cells wide."""
-    shown = answer.slice(0, MOST_ROWS)
+    shown = answer.slice(0, MAX_ROWS)
     columns = [_column(name, column) for name, column in zip(shown.column_names, shown.columns, strict=True)]
     kept = _fitting(columns, width)
     widths = _widths(kept, width)
     rows = zip(*((column.name, *column.cells) for column in kept), strict=True)
     lines = tuple(_line(row, kept, widths) for row in rows)
     left_out = [column.name for column in columns if column not in kept]
-    return Layout(lines, _note(answer, len(shown), left_out))
+    return TerminalTable(lines, _note(answer, len(shown), left_out))
 
 
 def _column(name: str, column: pa.ChunkedArray[Any]) -> _Column:

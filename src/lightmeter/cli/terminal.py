@@ -13,15 +13,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lightmeter.api.run_result import Run, Summary
-from lightmeter.planning.plan import Plan, Reason
-from lightmeter.planning.price_table import prices_named
+from lightmeter.api.run_result import Run, RunSummary
+from lightmeter.planning.plan import Plan, ReasonCount
+from lightmeter.planning.price_table import describe_own_prices
 from lightmeter.planning.progress import Progress as Look
 
-__all__ = ["Watch", "print_json", "show_plan", "show_summary"]
+__all__ = ["ProgressDisplay", "print_json", "show_plan", "show_summary"]
 
 PLAIN_EVERY_S: Final = 5.0
-MOST_REASONS: Final = 12
+MAX_REASONS: Final = 12
 PLAIN_WIDTH: Final = 240
 
 
@@ -30,7 +30,7 @@ def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value))
 
 
-class Watch:
+class ProgressDisplay:
     """Progress on standard error: a bar on a terminal, a line every few seconds elsewhere."""
 
     def __init__(self) -> None:
@@ -120,12 +120,12 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows read, {plan.counts['pending']} to send to {where}")
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
     console.print(f"credits: [bold]{plan.credits}[/]{cap}")
-    for sentence in plan.payments:
+    for sentence in plan.affordability_sentences:
         console.print(sentence)
     if plan.service.note is not None:
         console.print(f"[yellow]note[/] {escape(plan.service.note)}", soft_wrap=True)
     if plan.options.prices is not None:
-        console.print(prices_named(plan.options.prices))
+        console.print(describe_own_prices(plan.options.prices))
     if plan.counts["ok"]:
         console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
     _show_reasons(console, list(plan.reasons))
@@ -137,20 +137,20 @@ def show_plan(plan: Plan, *, err: bool) -> None:
         console.print(f"  [yellow]needs your yes[/] {sentence}")
 
 
-def _show_reasons(console: Console, reasons: list[Reason]) -> None:
+def _show_reasons(console: Console, reasons: list[ReasonCount]) -> None:
     if not reasons:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("status", "rows", "reason", "for example"):
         table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
-    for reason in reasons[:MOST_REASONS]:
+    for reason in reasons[:MAX_REASONS]:
         table.add_row(reason.status, str(reason.rows), reason.reason, reason.example)
     console.print(table)
-    if len(reasons) > MOST_REASONS:
-        console.print(f"… and {len(reasons) - MOST_REASONS} more reasons; all are in the assets table.")
+    if len(reasons) > MAX_REASONS:
+        console.print(f"… and {len(reasons) - MAX_REASONS} more reasons; all are in the assets table.")
 
 
-def show_summary(run: Run, *, err: bool = False) -> Summary:
+def show_summary(run: Run, *, err: bool = False) -> RunSummary:
     """The end of a run: rows, credits, seconds, where the tables are, what to try next."""
     summary = run.summary()
     console = _console(err=err)

@@ -11,7 +11,7 @@ from yarl import URL
 from lightmeter.errors import SettingsError
 from lightmeter.manifest.canonical_url import canonical_url
 
-__all__ = ["normal_base_url", "same_address", "spellings_of"]
+__all__ = ["canonical_base_url", "equivalent_base_urls", "normalize_base_url"]
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 """Hosts that all mean this machine; the first stands for all of them."""
@@ -19,7 +19,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-def normal_base_url(base_url: str) -> str:
+def normalize_base_url(base_url: str) -> str:
     """The address of a service without its trailing slash: scheme, host, port, and a path if it has one.
 
     Raises:
@@ -38,17 +38,17 @@ def normal_base_url(base_url: str) -> str:
     return str(url).rstrip("/")
 
 
-def same_address(base_url: str) -> str:
+def canonical_base_url(base_url: str) -> str:
     """One name for all spellings of a service's address: to compare with, not to connect to.
 
     Capitals, a default port, slashes at the end, escapes and dot segments make no difference, nor does which of its
     names this machine is called by.
 
     Raises:
-        SettingsError: as `normal_base_url`, or the address holds what no URL may hold.
+        SettingsError: as `normalize_base_url`, or the address holds what no URL may hold.
     """
     try:
-        url = urlsplit(canonical_url(normal_base_url(base_url)))
+        url = urlsplit(canonical_url(normalize_base_url(base_url)))
     except ValueError as error:
         raise SettingsError(f"The base URL {base_url!r} cannot be used: {error}.") from error
     host, colon, port = url.netloc, "", ""
@@ -59,14 +59,14 @@ def same_address(base_url: str) -> str:
     return f"{url.scheme}://{host}{colon}{port}{url.path}".rstrip("/")
 
 
-def spellings_of(base_url: str) -> Iterator[str]:
+def equivalent_base_urls(base_url: str) -> Iterator[str]:
     """The usual spellings of an address without a slash at the end, the one given first; some may come twice.
 
     This machine under each of its names, and a default port said and unsaid.
     """
     yield base_url.strip().rstrip("/")
-    yield normal_base_url(base_url)
-    url = urlsplit(same_address(base_url))
+    yield normalize_base_url(base_url)
+    url = urlsplit(canonical_base_url(base_url))
     ports = [f":{url.port}"] if url.port is not None else ["", f":{_DEFAULT_PORTS[url.scheme]}"]
     for host in _LOOPBACK if url.hostname == _LOOPBACK[0] else (url.netloc.removesuffix(f":{url.port}"),):
         for port in ports:

@@ -39,9 +39,9 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Final
 
-from lightmeter.client.decode import read_answer, request_id_of, text_of
+from lightmeter.client.decode import body_excerpt, decode_answer, request_id_of
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.facts.lenient_json import read_object
+from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.models.response import Answer
 from lightmeter.models.vocabulary import (
     ACCESS_DENIED,
@@ -55,7 +55,7 @@ from lightmeter.models.vocabulary import (
     REQUEST_FAILED,
 )
 
-__all__ = ["Judgement", "Verdict", "judge_poll", "judge_submission", "retry_after_s"]
+__all__ = ["Classification", "ResponseVerdict", "classify_poll", "classify_submission", "retry_after_s"]
 
 _FAILED: Final = "failed"
 _WITHOUT_RESULTS: Final = frozenset({"queued", "processing", _FAILED})
@@ -72,7 +72,7 @@ _NOT_ACTED_UPON: Final = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_RE
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
 
-class Verdict(StrEnum):
+class ResponseVerdict(StrEnum):
     """What an answer means."""
 
     ANSWERED = "answered"
@@ -97,11 +97,11 @@ class Verdict(StrEnum):
     """No proof either way: a submission may have been charged."""
 
 
-_SILENT: Final = frozenset({Verdict.ANSWERED, Verdict.ACKNOWLEDGED, Verdict.PROCESSING})
+_SILENT: Final = frozenset({ResponseVerdict.ANSWERED, ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING})
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Classification:
     """A verdict and what it rests on.
 
     Attributes:
@@ -114,7 +114,7 @@ class Judgement:
         data: The JSON object in it, so that nobody reads it twice; None when there is none.
     """
 
-    verdict: Verdict
+    verdict: ResponseVerdict
     body: bytes = field(default=b"", repr=False)
     error: str | None = None
     retry_after_s: float | None = None
@@ -128,7 +128,7 @@ class Judgement:
         Made when first asked for: a verdict costs 20 µs, typing a whole answer of 6 KB costs three times
         that.
         """
-        return read_answer(self.body)
+        return decode_answer(self.body)
 
 
 @dataclass(slots=True)
@@ -173,7 +173,9 @@ class _Reading:
         return self.error is not None and self.error.casefold().startswith(texts)
 
 
-def judge_submission(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Judgement:
+def classify_submission(
+    raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None
+) -> Classification:
     """What the answer to POST /api/fetch means.
 
     Args:
@@ -186,8 +188,8 @@ def judge_submission(raw: RawAnswer, *, now: float | None = None, data: dict[str
     return _judged(_verdict_on_submission(reading), reading, raw)
 
 
-def judge_poll(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Judgement:
-    """What the answer to GET /api/response/<request_id> means; arguments as for `judge_submission`."""
+def classify_poll(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Classification:
+    """What the answer to GET /api/response/<request_id> means; arguments as for `classify_submission`."""
     reading = _read(raw, now, data)
     return _judged(_verdict_on_poll(reading), reading, raw)
 
@@ -211,69 +213,69 @@ def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
     return None if start is None else max(0.0, until - start)
 
 
-def _verdict_on_submission(reading: _Reading) -> Verdict:
+def _verdict_on_submission(reading: _Reading) -> ResponseVerdict:
     verdict = _verdict_by_body(reading)
     if verdict is not None:
         return verdict
     if reading.broken or reading.error_starts(_BROKE_DOWN):
-        return Verdict.UNCERTAIN
+        return ResponseVerdict.UNCERTAIN
     if reading.error is not None:
         return _verdict_on_other_error(reading)
     if reading.request_id is not None and reading.ok:
-        return Verdict.ACKNOWLEDGED
-    return Verdict.REFUSED if reading.status in _NOT_ACTED_UPON else Verdict.UNCERTAIN
+        return ResponseVerdict.ACKNOWLEDGED
+    return ResponseVerdict.REFUSED if reading.status in _NOT_ACTED_UPON else ResponseVerdict.UNCERTAIN
 
 
-def _verdict_on_poll(reading: _Reading) -> Verdict:
+def _verdict_on_poll(reading: _Reading) -> ResponseVerdict:
     if reading.error is not None and _NOT_FOUND.match(reading.error):
-        return Verdict.NOT_FOUND
+        return ResponseVerdict.NOT_FOUND
     ended = reading.failed and not reading.denied and not reading.throttled  # the end of this request, not of others
-    verdict = Verdict.FAILED if ended else _verdict_by_body(reading)
+    verdict = ResponseVerdict.FAILED if ended else _verdict_by_body(reading)
     if verdict is not None:
         return verdict
     if reading.status == HTTPStatus.NOT_FOUND:
-        return Verdict.NOT_FOUND
+        return ResponseVerdict.NOT_FOUND
     if reading.error_starts(_BROKE_DOWN):
-        return Verdict.FAILED
+        return ResponseVerdict.FAILED
     if reading.error is not None:
         return _verdict_on_other_error(reading)
     known = reading.word is not None or reading.request_id is not None
-    return Verdict.PROCESSING if known and reading.ok else Verdict.UNCERTAIN
+    return ResponseVerdict.PROCESSING if known and reading.ok else ResponseVerdict.UNCERTAIN
 
 
-def _verdict_by_body(reading: _Reading) -> Verdict | None:
+def _verdict_by_body(reading: _Reading) -> ResponseVerdict | None:
     """What is the same for submissions and polls; None when the body decides nothing."""
     if reading.has_results:
-        return Verdict.ANSWERED
+        return ResponseVerdict.ANSWERED
     if reading.denied:
-        return Verdict.DENIED
+        return ResponseVerdict.DENIED
     if reading.error_starts(*_PENNILESS) or (reading.error and reading.status == HTTPStatus.PAYMENT_REQUIRED):
-        return Verdict.NO_CREDITS
+        return ResponseVerdict.NO_CREDITS
     if reading.error_starts(*_NOT_TAKEN):
-        return Verdict.REFUSED
+        return ResponseVerdict.REFUSED
     if reading.failed:
-        return Verdict.FAILED
-    return Verdict.THROTTLED if reading.throttled else None
+        return ResponseVerdict.FAILED
+    return ResponseVerdict.THROTTLED if reading.throttled else None
 
 
-def _verdict_on_other_error(reading: _Reading) -> Verdict:
+def _verdict_on_other_error(reading: _Reading) -> ResponseVerdict:
     if reading.ok:
         # What has a request id was taken, and may have been charged.
-        return Verdict.REFUSED if reading.request_id is None else Verdict.FAILED
+        return ResponseVerdict.REFUSED if reading.request_id is None else ResponseVerdict.FAILED
     client_error = HTTPStatus.BAD_REQUEST <= reading.status < HTTPStatus.INTERNAL_SERVER_ERROR
-    return Verdict.REFUSED if client_error and not reading.broken else Verdict.UNCERTAIN
+    return ResponseVerdict.REFUSED if client_error and not reading.broken else ResponseVerdict.UNCERTAIN
 
 
-def _judged(verdict: Verdict, reading: _Reading, raw: RawAnswer) -> Judgement:
+def _judged(verdict: ResponseVerdict, reading: _Reading, raw: RawAnswer) -> Classification:
     error = reading.error
     if error is None and verdict not in _SILENT:
-        said = text_of(raw.body)
+        said = body_excerpt(raw.body)
         error = f"HTTP {raw.status}: {said}" if said else f"HTTP {raw.status} without a body"
-    return Judgement(verdict, raw.body, error, reading.retry_after_s, reading.request_id, reading.data)
+    return Classification(verdict, raw.body, error, reading.retry_after_s, reading.request_id, reading.data)
 
 
 def _read(raw: RawAnswer, now: float | None, data: dict[str, Any] | None) -> _Reading:
-    data = read_object(raw.body) if data is None else data
+    data = parse_object_lenient(raw.body) if data is None else data
     word = None if data is None else data.get("status")
     return _Reading(
         status=raw.status,
@@ -287,7 +289,7 @@ def _read(raw: RawAnswer, now: float | None, data: dict[str, Any] | None) -> _Re
 
 def _error_text(data: dict[str, Any] | None, body: bytes) -> str | None:
     if data is None:
-        plain = text_of(body).strip('"')
+        plain = body_excerpt(body).strip('"')
         return plain if plain.casefold().startswith(_DENIED) else None
     error = data.get("error")
     if error in (None, "", False, [], {}):

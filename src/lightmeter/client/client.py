@@ -17,7 +17,7 @@ from urllib.parse import quote
 import orjson
 from pydantic import SecretStr, ValidationError
 
-from lightmeter.client.classify import Judgement, Verdict, judge_poll, judge_submission
+from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll, classify_submission
 from lightmeter.client.file_upload import encode_files
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.polling import PollSchedule
@@ -34,7 +34,7 @@ from lightmeter.errors import (
     Unreachable,
     UsageError,
 )
-from lightmeter.facts.lenient_json import read_object
+from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Answer, BackendOffer, Backends, Credits
 
@@ -115,11 +115,11 @@ class Client:
 
     async def submit(
         self, request: AnalyzeRequest | bytes, *, idempotency_key: str | None = None
-    ) -> tuple[RawAnswer, Judgement]:
+    ) -> tuple[RawAnswer, Classification]:
         """Send one analyze request, once; it may be charged.
 
         Args:
-            request: What to analyse; or its body, as `Bodies` makes it.
+            request: What to analyse; or its body, as `RequestBodyBuilder` makes it.
             idempotency_key: Sent as the header Idempotency-Key. No service of the contract need honour it: only
                 where one is known to, the same request under the same key may be sent twice and is charged once.
 
@@ -129,7 +129,7 @@ class Client:
             OutcomeUnknown: it was sent, or may have been, and no whole answer came.
         """
         raw = await self.send_request(request, idempotency_key=idempotency_key)
-        return raw, judge_submission(raw, now=self._clock.now())
+        return raw, classify_submission(raw, now=self._clock.now())
 
     async def send_request(self, request: AnalyzeRequest | bytes, *, idempotency_key: str | None = None) -> RawAnswer:
         """As `submit`, without reading what the answer means: for whoever keeps its bytes first."""
@@ -137,7 +137,7 @@ class Client:
         body = request if isinstance(request, bytes) else await _json(request)
         return await self._transport.send("POST", _FETCH, body=body, headers=headers)
 
-    async def poll(self, request_id: str) -> tuple[RawAnswer, Judgement]:
+    async def poll(self, request_id: str) -> tuple[RawAnswer, Classification]:
         """Ask once for the results of an acknowledged request; free, and safe to repeat.
 
         Raises:
@@ -145,7 +145,7 @@ class Client:
             OutcomeUnknown: no whole answer.
         """
         raw = await self.fetch_response(request_id)
-        return raw, judge_poll(raw, now=self._clock.now())
+        return raw, classify_poll(raw, now=self._clock.now())
 
     async def fetch_response(self, request_id: str) -> RawAnswer:
         """As `poll`, without reading what the answer means: for whoever keeps its bytes first."""
@@ -164,18 +164,18 @@ class Client:
         """
         for pause_s in (*_CREDITS_PAUSES_S, None):
             raw = await self._transport.send("GET", _CREDITS)
-            data = read_object(raw.body)
+            data = parse_object_lenient(raw.body)
             if data is not None and not data.get("error"):
                 try:
                     return Credits.model_validate(data).credits
                 except ValidationError:
                     pass  # told below, with what the answer looks like
-            judgement = judge_poll(raw, now=self._clock.now())
+            judgement = classify_poll(raw, now=self._clock.now())
             asked_s = judgement.retry_after_s or 0.0
-            if judgement.verdict is not Verdict.THROTTLED or pause_s is None or asked_s > _LONGEST_PAUSE_S:
+            if judgement.verdict is not ResponseVerdict.THROTTLED or pause_s is None or asked_s > _LONGEST_PAUSE_S:
                 break
             await self._clock.sleep(max(pause_s, asked_s))
-        if judgement.verdict is Verdict.DENIED:
+        if judgement.verdict is ResponseVerdict.DENIED:
             raise error_for(judgement, raw.status)
         raise ProtocolError(
             f"No balance came from {self.base_url}: {judgement.error or f'HTTP {raw.status}'}",
@@ -194,7 +194,7 @@ class Client:
             raw = await self._transport.send("GET", _BACKENDS)
         except (Unreachable, OutcomeUnknown):
             return None
-        data = read_object(raw.body)
+        data = parse_object_lenient(raw.body)
         if raw.status != HTTPStatus.OK or data is None or data.get("error"):
             return None
         try:
@@ -212,11 +212,11 @@ class Client:
             OutcomeUnknown: no whole answer; asking again is safe.
         """
         raw = await self._transport.send("POST", _FETCH, body=b"{}")
-        judgement = judge_submission(raw, now=self._clock.now())
-        if judgement.verdict is Verdict.DENIED:
+        judgement = classify_submission(raw, now=self._clock.now())
+        if judgement.verdict is ResponseVerdict.DENIED:
             raise error_for(judgement, raw.status)
         # A service that has seen the key complains about the empty request, or about the empty account.
-        if judgement.verdict not in {Verdict.REFUSED, Verdict.NO_CREDITS, Verdict.THROTTLED}:
+        if judgement.verdict not in {ResponseVerdict.REFUSED, ResponseVerdict.NO_CREDITS, ResponseVerdict.THROTTLED}:
             raise ProtocolError(
                 f"{self.base_url} does not answer like a service of this contract: {judgement.error}",
                 http_status=raw.status,
@@ -263,7 +263,7 @@ class Client:
             **options,
         }
         raw, judgement = await self.submit(_request(given))
-        if judgement.verdict is Verdict.ACKNOWLEDGED and judgement.request_id is not None:
+        if judgement.verdict is ResponseVerdict.ACKNOWLEDGED and judgement.request_id is not None:
             return await self._wait(judgement.request_id, PollSchedule(deadline_s=timeout_s))
         return _answer_or_raise(judgement, raw.status)
 
@@ -278,7 +278,7 @@ class Client:
                 raw, judgement = await self.poll(request_id)
             except (Unreachable, OutcomeUnknown):
                 continue
-            if judgement.verdict in {Verdict.PROCESSING, Verdict.THROTTLED, Verdict.UNCERTAIN}:
+            if judgement.verdict in {ResponseVerdict.PROCESSING, ResponseVerdict.THROTTLED, ResponseVerdict.UNCERTAIN}:
                 pause_s = judgement.retry_after_s or 0.0
                 continue
             return _answer_or_raise(judgement, raw.status)
@@ -288,28 +288,28 @@ class Client:
         )
 
 
-def error_for(judgement: Judgement, http_status: int | None = None) -> ServiceError:
+def error_for(judgement: Classification, http_status: int | None = None) -> ServiceError:
     """The exception that says what a judgement without results says."""
     text = judgement.error or f"The service answered {judgement.verdict.value}."
     kind, hint = _ERRORS.get(judgement.verdict, (OutcomeUnknown, "It may have been charged."))
-    if judgement.verdict is Verdict.THROTTLED and judgement.retry_after_s is not None:
+    if judgement.verdict is ResponseVerdict.THROTTLED and judgement.retry_after_s is not None:
         hint = f"Not charged; send it again in {judgement.retry_after_s:g} s."
     if judgement.request_id is not None and kind is OutcomeUnknown:
         hint = f"{hint} Its request id is {judgement.request_id!r}."
     return kind(text, hint=hint, http_status=http_status)
 
 
-_ERRORS: Final[dict[Verdict, tuple[type[ServiceError], str]]] = {
-    Verdict.DENIED: (AccessDenied, "Set LIGHTMETER_API_KEY to a key of the account."),
-    Verdict.NO_CREDITS: (OutOfCredits, "Buy credits, or ask for less."),
-    Verdict.REFUSED: (Refused, "Not charged."),
-    Verdict.THROTTLED: (Refused, "Not charged; send it again later."),
-    Verdict.FAILED: (RequestFailed, "It was taken, and may have been charged."),
+_ERRORS: Final[dict[ResponseVerdict, tuple[type[ServiceError], str]]] = {
+    ResponseVerdict.DENIED: (AccessDenied, "Set LIGHTMETER_API_KEY to a key of the account."),
+    ResponseVerdict.NO_CREDITS: (OutOfCredits, "Buy credits, or ask for less."),
+    ResponseVerdict.REFUSED: (Refused, "Not charged."),
+    ResponseVerdict.THROTTLED: (Refused, "Not charged; send it again later."),
+    ResponseVerdict.FAILED: (RequestFailed, "It was taken, and may have been charged."),
 }
 
 
-def _answer_or_raise(judgement: Judgement, http_status: int) -> Answer:
-    if judgement.verdict is Verdict.ANSWERED and judgement.answer is not None:
+def _answer_or_raise(judgement: Classification, http_status: int) -> Answer:
+    if judgement.verdict is ResponseVerdict.ANSWERED and judgement.answer is not None:
         return judgement.answer
     raise error_for(judgement, http_status)
 

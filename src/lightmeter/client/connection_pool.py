@@ -20,7 +20,7 @@ from yarl import URL
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.errors import OutcomeUnknown
 
-__all__ = ["Exchange", "Line", "Timeouts"]
+__all__ = ["HttpConnectionPool", "HttpExchange", "Timeouts"]
 
 # An idle connection that the server closes just as we send makes a POST uncertain. Common servers close idle
 # ones after 2 s (gunicorn), 5 s (uvicorn, node) or 75 s (nginx); a fresh handshake is cheaper than a held
@@ -50,20 +50,20 @@ class Timeouts:
 
 
 @dataclass(slots=True)
-class Exchange:
+class HttpExchange:
     """One request and the way of its answer.
 
     Attributes:
-        first_line: The request line.
-        own_lines: The headers of this request alone, and the empty line that ends the head.
+        request_line: The request line.
+        header_lines: The headers of this request alone, and the empty line that ends the head.
         body: What follows the head.
         max_answer_bytes: Largest answer that is read.
         begun: Whether it has begun to leave; as long as it has not, nothing can have been charged.
         answer: What has come of the answer, whole or not; None before its head has come.
     """
 
-    first_line: bytes
-    own_lines: bytes
+    request_line: bytes
+    header_lines: bytes
     body: bytes
     max_answer_bytes: int
     begun: bool = False
@@ -74,7 +74,7 @@ class Exchange:
     ) -> asyncio.Task[None] | None:
         """Write it; what is too long to be written in one go is written by the task that is returned."""
         self.begun = True
-        head = self.first_line + standing + self.own_lines
+        head = self.request_line + standing + self.header_lines
         if len(self.body) <= _WRITTEN_AT_ONCE_BYTES:
             transport.write(head + self.body)
             return None
@@ -158,7 +158,7 @@ class _Patience:
         self._timer.cancel()
 
 
-class Line:
+class HttpConnectionPool:
     """Open connections to one address, and what all requests over them have in common."""
 
     def __init__(
@@ -182,7 +182,7 @@ class Line:
             return self._prefix + path
         return f"{self._prefix}{path}?{URL.build(query=params).raw_query_string}"
 
-    async def carry(self, exchange: Exchange) -> RawAnswer:
+    async def carry(self, exchange: HttpExchange) -> RawAnswer:
         """Send one request over a connection of its own and read its answer.
 
         Raises:

@@ -13,20 +13,20 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
-from lightmeter.facts.lenient_json import read_object
+from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.models.response import Answer
 
-__all__ = ["read_answer", "request_id_of", "text_of"]
+__all__ = ["body_excerpt", "decode_answer", "request_id_of"]
 
 _QUOTED_CHARS = 200
 
 
-def read_answer(body: bytes) -> Answer | None:
+def decode_answer(body: bytes) -> Answer | None:
     """A typed answer of a body, or None when that is no JSON object; never raises.
 
     A wrong entry of a list or of an object is left out alone, a wrong optional field becomes None.
     """
-    data = read_object(body)
+    data = parse_object_lenient(body)
     if data is None:
         return None
     data["request_id"] = request_id_of(data)
@@ -82,7 +82,7 @@ def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
         del parent[step]
 
 
-def text_of(body: bytes) -> str:
+def body_excerpt(body: bytes) -> str:
     """The start of a body as one line, for a message."""
     line = " ".join(body[: 4 * _QUOTED_CHARS].decode("utf-8", "replace").split())
     return line if len(line) <= _QUOTED_CHARS else line[: _QUOTED_CHARS - 1] + "…"

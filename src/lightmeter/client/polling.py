@@ -121,7 +121,7 @@ class PollSchedule:
         if 0 <= pending_s <= done_s:
             self._seen.setdefault(_class(kind, size), _Seen()).add((pending_s + done_s) / 2)
 
-    def restart_delay(self, position: int) -> float:
+    def resumed_poll_delay(self, position: int) -> float:
         """Seconds before the first poll of the request at this place, 0 or more, among those an earlier run left.
 
         All of them are due at once; they are asked for one by one, fifty a second up to 30,000 of them, and none

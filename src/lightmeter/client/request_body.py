@@ -9,10 +9,10 @@ import orjson
 from lightmeter.errors import UsageError
 from lightmeter.models.request import AnalyzeRequest
 
-__all__ = ["Bodies"]
+__all__ = ["RequestBodyBuilder"]
 
 
-class Bodies:
+class RequestBodyBuilder:
     """Makes bodies of POST /api/fetch.
 
     Args:
@@ -25,7 +25,7 @@ class Bodies:
             wire.pop(name, None)
         self._tail = b"," + _json(wire)[1:] if wire else b"}"
 
-    def of_urls(self, urls: Sequence[str]) -> bytes:
+    def for_urls(self, urls: Sequence[str]) -> bytes:
         """The body that asks for these addresses, at least one.
 
         Raises:
@@ -33,7 +33,7 @@ class Bodies:
         """
         return b'{"url":' + _json(urls[0] if len(urls) == 1 else list(urls)) + self._tail
 
-    def of_files(self, contents: Sequence[str], names: Sequence[str]) -> bytes:
+    def for_files(self, contents: Sequence[str], names: Sequence[str]) -> bytes:
         """The body that carries these contents, as base64, at least one, with a name for each.
 
         Raises:

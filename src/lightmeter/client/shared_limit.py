@@ -18,11 +18,11 @@ from typing import Any, Final
 from uuid import uuid4
 
 from lightmeter.atomic import write_bytes
-from lightmeter.client.base_url import same_address
+from lightmeter.client.base_url import canonical_base_url
 
-__all__ = ["KEPT_S", "KeyShare", "key_share"]
+__all__ = ["STATE_MAX_AGE_S", "SharedLimitMember", "join_shared_limit"]
 
-KEPT_S: Final = 7 * 86_400.0
+STATE_MAX_AGE_S: Final = 7 * 86_400.0
 """What was learned longer ago is not worth starting with: limits change with plans and prices."""
 
 _LAST: Final = "last.json"
@@ -30,8 +30,8 @@ _SUFFIX: Final = ".member"
 _RECORD_BYTES: Final = 512
 
 
-class KeyShare:
-    """A process's place among those that use a key; made by `key_share`."""
+class SharedLimitMember:
+    """A process's place among those that use a key; made by `join_shared_limit`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,10 +45,10 @@ class KeyShare:
         """Tell the others what this one has learned, and hear it from them.
 
         Args:
-            state: As `Pace.state` gives it.
+            state: As `AdaptiveLimiter.state` gives it.
 
         Returns:
-            What each other living process has learned, as its `Pace.state`.
+            What each other living process has learned, as its `AdaptiveLimiter.state`.
         """
         os.pwrite(self._file, json.dumps(state).encode().ljust(_RECORD_BYTES), 0)
         return [
@@ -61,7 +61,7 @@ class KeyShare:
         """What the last one to leave knew, if that is not too long ago; `now` is seconds since the epoch."""
         try:
             kept = json.loads((self._folder / _LAST).read_bytes())
-            return _numbers(kept["state"]) if 0 <= now - kept["at"] < KEPT_S else {}
+            return _numbers(kept["state"]) if 0 <= now - kept["at"] < STATE_MAX_AGE_S else {}
         except (OSError, ValueError, KeyError, TypeError):  # none, or none that can be read: begin anew
             return {}
 
@@ -105,17 +105,17 @@ def _numbers(value: Any) -> dict[str, float]:
 
 
 @contextmanager
-def key_share(folder: Path, base_url: str, api_key: str) -> Iterator[KeyShare]:
+def join_shared_limit(folder: Path, base_url: str, api_key: str) -> Iterator[SharedLimitMember]:
     """A place among those that use `api_key` at `base_url`, however that is spelled; the key is written nowhere.
 
     Raises:
         OSError: the folder cannot be written.
         SettingsError: the address cannot be used.
     """
-    name = hashlib.blake2b(f"{same_address(base_url)}\n{api_key}".encode(), digest_size=12).hexdigest()
+    name = hashlib.blake2b(f"{canonical_base_url(base_url)}\n{api_key}".encode(), digest_size=12).hexdigest()
     own = folder / "pace" / name
     own.mkdir(parents=True, exist_ok=True)
-    share = KeyShare(own)
+    share = SharedLimitMember(own)
     try:
         yield share
     finally:

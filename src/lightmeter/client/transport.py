@@ -17,16 +17,16 @@ from urllib.request import getproxies, proxy_bypass
 from pydantic import SecretStr
 from yarl import URL
 
-from lightmeter.client.base_url import normal_base_url
-from lightmeter.client.connection_pool import Exchange, Line, Timeouts
+from lightmeter.client.base_url import normalize_base_url
+from lightmeter.client.connection_pool import HttpConnectionPool, HttpExchange, Timeouts
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
-from lightmeter.facts.lenient_json import strict_object
+from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.models.vocabulary import AUTH_HEADER, MAX_QUERY_CHARS
 
-__all__ = ["ENVIRONMENT", "MAX_ANSWER_BYTES", "RawAnswer", "Timeouts", "Transport", "normal_base_url"]
+__all__ = ["MAX_ANSWER_BYTES", "PROXY_FROM_ENVIRONMENT", "RawAnswer", "Timeouts", "Transport", "normalize_base_url"]
 
-ENVIRONMENT: Final = "environment"
+PROXY_FROM_ENVIRONMENT: Final = "environment"
 """The word for the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
@@ -37,12 +37,12 @@ class Transport:
     """A pool of connections to one service.
 
     Args:
-        base_url: Address of the service, as for `normal_base_url`.
+        base_url: Address of the service, as for `normalize_base_url`.
         api_key: Key of the account, or None to send none.
         timeouts: How long to wait.
         connections: Most connections open at once; requests beyond wait for one before anything is sent.
         max_answer_bytes: Largest answer that is read, after content decoding.
-        proxy: Address of an HTTP proxy, or `ENVIRONMENT`; None means none, whatever the environment says.
+        proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means none, whatever the environment says.
 
     Raises:
         SettingsError: the base URL, the key or the proxy cannot be used.
@@ -58,20 +58,22 @@ class Transport:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         proxy: str | None = None,
     ) -> None:
-        self.base_url: Final = normal_base_url(base_url)
+        self.base_url: Final = normalize_base_url(base_url)
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         _check_key(self._api_key)
         self._timeouts = timeouts or Timeouts()
         self._connections = connections
         self._max_answer_bytes = max_answer_bytes
         self._proxy = None if proxy is None else _proxy_url(proxy, URL(self.base_url))
-        self._line: Line | None = None
+        self._line: HttpConnectionPool | None = None
 
     def __repr__(self) -> str:
         return f"Transport({self.base_url!r})"
 
     async def __aenter__(self) -> Self:
-        self._line = Line(URL(self.base_url), self._standing_headers(), self._timeouts, self._connections, self._proxy)
+        self._line = HttpConnectionPool(
+            URL(self.base_url), self._standing_headers(), self._timeouts, self._connections, self._proxy
+        )
         return self
 
     async def __aexit__(
@@ -111,11 +113,13 @@ class Transport:
             raise RuntimeError("The transport is not open: use `async with`.")
         _check_query(params)
         target = line.target(path, params)
-        exchange = Exchange(_first_line(method, target), _own_lines(body, headers), body or b"", self._max_answer_bytes)
+        exchange = HttpExchange(
+            _first_line(method, target), _own_lines(body, headers), body or b"", self._max_answer_bytes
+        )
         try:
             return await line.carry(exchange)
         except Exception as error:
-            if exchange.answer is not None and strict_object(exchange.answer.body) is not None:
+            if exchange.answer is not None and parse_object_strict(exchange.answer.body) is not None:
                 return exchange.answer  # an object is whole once it is closed, however its connection ended
             if isinstance(error, OutcomeUnknown):
                 error.body = exchange.answer.body if exchange.answer is not None else b""
@@ -169,7 +173,7 @@ def _check_query(params: Mapping[str, str] | None) -> None:
 
 
 def _proxy_url(proxy: str, service: URL) -> URL | None:
-    if proxy == ENVIRONMENT:
+    if proxy == PROXY_FROM_ENVIRONMENT:
         named = getproxies().get(service.scheme)
         if named is None or proxy_bypass(service.host or ""):
             return None
@@ -181,7 +185,7 @@ def _proxy_url(proxy: str, service: URL) -> URL | None:
     if url.scheme not in {"http", "https"} or not url.host:  # (it may hold a password: it is not shown)
         raise SettingsError(
             "The proxy is no address that starts with http:// and a host.",
-            hint=f"Name one, or {ENVIRONMENT!r} for the one that the environment names.",
+            hint=f"Name one, or {PROXY_FROM_ENVIRONMENT!r} for the one that the environment names.",
         )
     return url
 

@@ -10,40 +10,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lightmeter.client.classify import Judgement, Verdict
-from lightmeter.engine.batching import Bisection, NameLearner, Names
-from lightmeter.engine.run_state import Standing
+from lightmeter.client.classify import Classification, ResponseVerdict
+from lightmeter.engine.batching import Bisection, NameReliability, NameReliabilityTracker
+from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
-from lightmeter.engine.uploads import Uploads, refusal_in
+from lightmeter.engine.uploads import Uploads, free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
-from lightmeter.export.asset_matching import UNMATCHED, outcome_of, sent_name
+from lightmeter.export.asset_matching import UNMATCHED, expected_asset_name, outcome_of
 from lightmeter.journal.answer_retries import not_retried
 from lightmeter.journal.commands import (
     acknowledge,
     fail_row,
     hold_and_send,
-    keep_bytes,
     lose,
     receive,
     resend,
+    revert_to_planned,
     settle,
-    take_back,
+    store_raw_answer,
     void,
 )
-from lightmeter.journal.items import Pending, any_with_reason
-from lightmeter.journal.outcome import Outcome, Received, Refusal
+from lightmeter.journal.items import PendingRow, any_with_reason
+from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.settle import receive_and_release, receive_and_settle
 from lightmeter.journal.state import Event, State
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 from lightmeter.money.key_budget import KeyBudget
-from lightmeter.money.request_prices import Prices
+from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
 
-__all__ = ["Acked", "Books", "Sent"]
+__all__ = ["Accounting", "AcknowledgedRequest", "InFlightRequest"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class InFlightRequest:
     """A submission that is on its way.
 
     Attributes:
@@ -64,15 +64,15 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Acked:
+class AcknowledgedRequest:
     """A submission whose answer must be polled for."""
 
-    sent: Sent
+    sent: InFlightRequest
     request_id: str
     acked_at: float
 
 
-class Books:
+class Accounting:
     """Writes down what is held, charged, let go and lost, in the journal and in the run's standing.
 
     Args:
@@ -82,7 +82,9 @@ class Books:
         key: The budget of the key, if there is one.
     """
 
-    def __init__(self, session: Session, standing: Standing, prices: Prices, key: KeyBudget | None = None) -> None:
+    def __init__(
+        self, session: Session, standing: RunState, prices: RequestPrices, key: KeyBudget | None = None
+    ) -> None:
         self._session = session
         self._standing = standing
         self._prices = prices
@@ -91,7 +93,9 @@ class Books:
         self.bisection = Bisection()
         """Rows of refused batches: they are halved, so that one bad row does not fail its neighbours."""
 
-        self.names = NameLearner(Names.BATCHES_IDENTIFY if session.endpoint.embedded else _names_so_far(session))
+        self.names = NameReliabilityTracker(
+            NameReliability.BATCHES_IDENTIFY if session.endpoint.embedded else _names_so_far(session)
+        )
         """Whether images may travel together."""
 
         self.uploads = Uploads(session.header.options.upload)
@@ -104,7 +108,7 @@ class Books:
     def _now(self) -> float:
         return self._session.clock.now()
 
-    async def hold(self, rows: Sequence[Pending], credits_: int) -> Sent | None:
+    async def hold(self, rows: Sequence[PendingRow], credits_: int) -> InFlightRequest | None:
         """Set the price of a request aside and write down that it leaves; None if a budget does not hold it.
 
         Raises:
@@ -116,7 +120,7 @@ class Books:
                 hint=f"Make room, then: lightmeter resume {self._session.out}",
             )
         if self._key is not None and not await self._key.hold(credits_):
-            self._standing.key_spent = True
+            self._standing.key_budget_exhausted = True
             return None
         try:
             retry, budget = rows[0].retry is not None, self._standing.budget
@@ -129,39 +133,41 @@ class Books:
         highs = [row.frames_high for row in rows]
         pictures = None if None in highs else sum(high or 0 for high in highs)
         if retry:
-            return Sent(submission_id, credits_, (), (), pictures, retry=True)
-        names = tuple((row.seq, sent_name(row.url, row.path)) for row in rows)
-        return Sent(submission_id, credits_, names, tuple(row.kind for row in rows), pictures)
+            return InFlightRequest(submission_id, credits_, (), (), pictures, retry=True)
+        names = tuple((row.seq, expected_asset_name(row.url, row.path)) for row in rows)
+        return InFlightRequest(submission_id, credits_, names, tuple(row.kind for row in rows), pictures)
 
     async def _let_go(self, held: int, paid: int) -> None:
         if self._key is not None:
             await self._key.settle(held, paid)
-            self._standing.key_spent = False
+            self._standing.key_budget_exhausted = False
 
-    async def ask_again(self, sent: Sent) -> None:
+    async def ask_again(self, sent: InFlightRequest) -> None:
         """A lost request is about to leave again under the same idempotency key; its price stays held."""
         await self._session.journal.write(resend(sent.submission_id, self._now()))
         self._standing.moved("in_doubt", "pending", len(sent.rows))
 
-    async def acknowledge(self, sent: Sent, request_id: str) -> Acked:
+    async def acknowledge(self, sent: InFlightRequest, request_id: str) -> AcknowledgedRequest:
         """The service took it and will have its answer under `request_id`."""
         now = self._now()
         await self._session.journal.write(acknowledge(sent.submission_id, request_id, now))
-        return Acked(sent, request_id, now)
+        return AcknowledgedRequest(sent, request_id, now)
 
-    async def keep_bytes(self, sent: Sent, received: Received) -> None:
+    async def store_raw_answer(self, sent: InFlightRequest, received: ReceivedAnswer) -> None:
         """An answer is here that is not strictly JSON: its bytes are kept before anybody reads them."""
-        await self._session.journal.write(keep_bytes(sent.submission_id, received))
+        await self._session.journal.write(store_raw_answer(sent.submission_id, received))
 
-    async def keep(self, sent: Sent, received: Received, event: Event, judgement: Judgement) -> None:
+    async def keep(
+        self, sent: InFlightRequest, received: ReceivedAnswer, event: Event, judgement: Classification
+    ) -> None:
         """An answer is here: keep its bytes, and write down what it cost and where each row's asset is.
 
         What came to nothing, and says that it cost nothing, may be asked for otherwise: a batch in halves, an address
         that could not be fetched by its bytes. Its rows wait.
         """
         seqs = [seq for seq, _ in sent.rows]
-        halved = judgement.verdict is Verdict.FAILED and _free(judgement) and self.bisection.refused(seqs)
-        if halved or (len(seqs) == 1 and self.uploads.instead(sent.rows[0][1], refusal_in(judgement.data))):
+        halved = judgement.verdict is ResponseVerdict.FAILED and _free(judgement) and self.bisection.refused(seqs)
+        if halved or (len(seqs) == 1 and self.uploads.instead(sent.rows[0][1], free_failure_message(judgement.data))):
             await self._release(sent, received, event, judgement)
             return
         self.bisection.taken(seqs)
@@ -181,23 +187,27 @@ class Books:
             self._standing.lost_credits = max(0, self._standing.lost_credits - hold)
         self._standing.moved("in_doubt", "pending", rows)
 
-    async def settle(self, sent: Sent, raw: bytes) -> None:
+    async def settle(self, sent: InFlightRequest, raw: bytes) -> None:
         """Read an answer that is on disk, and write down what it cost and where each row's asset is."""
         outcome, note = self._read(sent, raw, None)
         await self._session.journal.write(settle(sent.submission_id, outcome, self._now(), note))
         await self._count(sent, outcome)
 
-    async def _release(self, sent: Sent, received: Received, event: Event, judgement: Judgement) -> None:
+    async def _release(
+        self, sent: InFlightRequest, received: ReceivedAnswer, event: Event, judgement: Classification
+    ) -> None:
         outcome = outcome_of(received.raw, sent.rows, sent.hold, judgement.data)
         await self._session.journal.write(receive_and_release(sent.submission_id, received, event, outcome))
         self._standing.held -= sent.hold
         await self._let_go(sent.hold, outcome.paid)
         self._standing.changed.set()
 
-    def _read(self, sent: Sent, raw: bytes, answer: Mapping[str, Any] | None) -> tuple[Outcome, str | None]:
+    def _read(
+        self, sent: InFlightRequest, raw: bytes, answer: Mapping[str, Any] | None
+    ) -> tuple[AnswerOutcome, str | None]:
         outcome = outcome_of(raw, sent.rows, sent.hold, answer)
         if sent.retry:
-            self._prices.retry_answered(sent.pictures, outcome.paid)
+            self._prices.observe_retry(sent.pictures, outcome.paid)
             return outcome, None
         if outcome.named is not None and all("://" in name for _, name in sent.rows):
             self.names.on_answer(len(sent.rows), identified=outcome.named)
@@ -206,10 +216,10 @@ class Books:
         if outcome.worth > 1 and sent.kinds and all(placed.error is None for placed in outcome.rows):
             frames = FrameRange(min(len(sent.rows), sent.pictures or len(sent.rows)), sent.pictures)
             return outcome, self._prices.observe(sent.kinds, frames, outcome.paid)
-        self._prices.told_nothing(sent.kinds or (None,))
+        self._prices.observe_unpriced(sent.kinds or (None,))
         return outcome, None
 
-    async def _count(self, sent: Sent, outcome: Outcome) -> None:
+    async def _count(self, sent: InFlightRequest, outcome: AnswerOutcome) -> None:
         failed = sum(placed.error is not None for placed in outcome.rows)
         if outcome.charge_unknown:
             self._standing.note(_CHARGE_UNKNOWN)
@@ -220,28 +230,28 @@ class Books:
         self._standing.moved("pending", "failed", failed)
         self._standing.moved("pending", "ok", len(outcome.rows) - failed)
 
-    async def refuse(self, sent: Sent, refusal: Refusal) -> None:
+    async def refuse(self, sent: InFlightRequest, refusal: Refusal) -> None:
         """The service did not take it: nothing was charged."""
         await self._session.journal.write(void(sent.submission_id, refusal, self._now()))
         self._standing.held -= sent.hold
         await self._let_go(sent.hold, 0)
-        if not refusal.rows_wait:
+        if not refusal.rows_retryable:
             self._standing.moved("pending", "failed", len(sent.rows))
 
-    async def take_back(self, sent: Sent, event: Event, why: str) -> None:
+    async def revert_to_planned(self, sent: InFlightRequest, event: Event, why: str) -> None:
         """It never counted (unreached, throttled): its rows wait."""
-        await self._session.journal.write(take_back(sent.submission_id, event, why, self._now()))
+        await self._session.journal.write(revert_to_planned(sent.submission_id, event, why, self._now()))
         self._standing.held -= sent.hold
         await self._let_go(sent.hold, 0)
 
-    async def lose(self, sent: Sent, why: str, received: Received | None = None) -> None:
+    async def lose(self, sent: InFlightRequest, why: str, received: ReceivedAnswer | None = None) -> None:
         """No usable answer came: it may have been charged, and stays held; `received` is what came all the same."""
         await self._session.journal.write(lose(sent.submission_id, why, self._now(), received))
         self._standing.lost += 1
         self._standing.lost_credits += sent.hold
         self._standing.moved("pending", "in_doubt", len(sent.rows))
 
-    async def fail(self, row: Pending, reason: str, error: str) -> None:
+    async def fail(self, row: PendingRow, reason: str, error: str) -> None:
         """A row that could not even be sent."""
         if row.retry is not None:
             await self._session.journal.write(not_retried(f"{reason}: {error}", row.seq, row.seq))
@@ -268,13 +278,13 @@ _ALONE: Final = "The names in this service's answers do not tell which image is 
 _CHARGE_UNKNOWN: Final = "A request failed and its answer names no charge: its price stays held until a balance tells."
 
 
-def _names_so_far(session: Session) -> Names:
+def _names_so_far(session: Session) -> NameReliability:
     """What an earlier start of this run learned: once a row was unmatched, no images travel together."""
-    with reading(session.out) as db:
-        return Names.DO_NOT_IDENTIFY if any_with_reason(db, UNMATCHED) else Names.UNKNOWN
+    with open_read_only(session.out) as db:
+        return NameReliability.DO_NOT_IDENTIFY if any_with_reason(db, UNMATCHED) else NameReliability.UNKNOWN
 
 
-def _free(judgement: Judgement) -> bool:
+def _free(judgement: Classification) -> bool:
     """Whether the answer itself says that nothing was charged: silence is no proof."""
     said = (judgement.data or {}).get("credits_paid")
     return said == 0 and not isinstance(said, bool)

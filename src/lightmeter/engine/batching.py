@@ -19,16 +19,26 @@ from itertools import count
 from math import ceil
 from typing import Final
 
-from lightmeter.journal.items import Pending
+from lightmeter.journal.items import PendingRow
 from lightmeter.pricing.price_learner import cheapest_batch
 from lightmeter.pricing.rates import Rounding
 
-__all__ = ["MOST_IN_A_BATCH", "Batch", "Bisection", "NameLearner", "Names", "Terms", "auto_size", "cut", "grouped"]
+__all__ = [
+    "MAX_AUTO_BATCH_SIZE",
+    "Batch",
+    "BatchSizeInputs",
+    "Bisection",
+    "NameReliability",
+    "NameReliabilityTracker",
+    "auto_batch_size",
+    "group_into_batches",
+    "trim_batch",
+]
 
-MOST_IN_A_BATCH: Final = 10
+MAX_AUTO_BATCH_SIZE: Final = 10
 """Most images that `auto` puts into one request: public clients are known to send so many, no limit is documented."""
 
-MOST_IMAGES: Final = 1 << 30
+MAX_IMAGES: Final = 1 << 30
 """Images in a request where nothing bounds them."""
 
 ROWS_WORTH_A_PROBE: Final = 50
@@ -37,7 +47,7 @@ ROWS_WORTH_A_PROBE: Final = 50
 LEAST_GAIN_S: Final = 30.0
 """Batches are answered by polling, seconds later: they must save at least so much of the whole run."""
 
-Price = Callable[[Sequence[Pending]], int]
+Price = Callable[[Sequence[PendingRow]], int]
 """Most that rows can cost as one request, in whole credits."""
 
 
@@ -45,12 +55,12 @@ Price = Callable[[Sequence[Pending]], int]
 class Batch:
     """Rows of one request, and the credits set aside for it."""
 
-    rows: tuple[Pending, ...]
+    rows: tuple[PendingRow, ...]
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BatchSizeInputs:
     """What the size of requests is decided by.
 
     Attributes:
@@ -73,41 +83,41 @@ class Terms:
     max_at_risk: int | None = None
 
 
-def auto_size(terms: Terms) -> int:
-    """Images in one request, 1 to `MOST_IN_A_BATCH`, for `--batch-size auto`."""
+def auto_batch_size(terms: BatchSizeInputs) -> int:
+    """Images in one request, 1 to `MAX_AUTO_BATCH_SIZE`, for `--batch-size auto`."""
     size = max(_size_for_speed(terms), 1)
     if _may_round_requests(terms):
-        cheapest = cheapest_batch(terms.price_per_image_milli, MOST_IN_A_BATCH, Rounding.REQUEST)
-        size = min(MOST_IN_A_BATCH, ceil(size / cheapest) * cheapest)
+        cheapest = cheapest_batch(terms.price_per_image_milli, MAX_AUTO_BATCH_SIZE, Rounding.REQUEST)
+        size = min(MAX_AUTO_BATCH_SIZE, ceil(size / cheapest) * cheapest)
         size -= size % cheapest if size > cheapest else 0
-    return max(1, min(size, MOST_IN_A_BATCH, _at_risk(terms)))
+    return max(1, min(size, MAX_AUTO_BATCH_SIZE, _at_risk(terms)))
 
 
-def _may_round_requests(terms: Terms) -> bool:
+def _may_round_requests(terms: BatchSizeInputs) -> bool:
     """Whether requests that fill whole credits are cheaper, or may be: a batch is dearer under neither rounding."""
     return terms.rounding is Rounding.REQUEST or (terms.rounding is None and terms.rows_left >= ROWS_WORTH_A_PROBE)
 
 
-def _size_for_speed(terms: Terms) -> int:
+def _size_for_speed(terms: BatchSizeInputs) -> int:
     """So many images in each request that the limit on requests is no longer what the run waits for."""
     if terms.requests_per_s is None:
         return 1
     without_limit_s = terms.at_once / max(0.001, terms.latency_s)
     if terms.requests_per_s >= without_limit_s or terms.rows_left / terms.requests_per_s < LEAST_GAIN_S:
         return 1
-    return min(MOST_IN_A_BATCH, ceil(without_limit_s / terms.requests_per_s))
+    return min(MAX_AUTO_BATCH_SIZE, ceil(without_limit_s / terms.requests_per_s))
 
 
-def _at_risk(terms: Terms) -> int:
+def _at_risk(terms: BatchSizeInputs) -> int:
     """Images whose prices, each rounded up as long as nothing better is known, stay under the cap."""
     if terms.max_at_risk is None:
-        return MOST_IN_A_BATCH
+        return MAX_AUTO_BATCH_SIZE
     if terms.rounding is Rounding.REQUEST:
         return terms.max_at_risk * 1000 // max(1, terms.price_per_image_milli)
     return terms.max_at_risk // max(1, ceil(terms.price_per_image_milli / 1000))
 
 
-class Names(StrEnum):
+class NameReliability(StrEnum):
     """What is known of the names that a service gives to assets."""
 
     UNKNOWN = "unknown"
@@ -120,17 +130,17 @@ class Names(StrEnum):
     """Some name does not tell which image it is."""
 
 
-_NAMES: Final[dict[tuple[Names, bool, bool], Names]] = {
+_NAMES: Final[dict[tuple[NameReliability, bool, bool], NameReliability]] = {
     # (known so far, the answer is of a batch, all its names identify their images): known from now on
-    (Names.UNKNOWN, False, True): Names.SINGLES_IDENTIFY,
-    (Names.UNKNOWN, True, True): Names.BATCHES_IDENTIFY,
-    (Names.SINGLES_IDENTIFY, True, True): Names.BATCHES_IDENTIFY,
+    (NameReliability.UNKNOWN, False, True): NameReliability.SINGLES_IDENTIFY,
+    (NameReliability.UNKNOWN, True, True): NameReliability.BATCHES_IDENTIFY,
+    (NameReliability.SINGLES_IDENTIFY, True, True): NameReliability.BATCHES_IDENTIFY,
 }
 
 _TRIAL_IMAGES: Final = 2
 
 
-class NameLearner:
+class NameReliabilityTracker:
     """Whether images of this service may travel together: learned from single images, then from one batch of two.
 
     An image whose asset cannot be told from the others of its batch is paid for and lost. So images travel alone until
@@ -140,29 +150,29 @@ class NameLearner:
         names: What is known.
     """
 
-    def __init__(self, names: Names = Names.UNKNOWN) -> None:
+    def __init__(self, names: NameReliability = NameReliability.UNKNOWN) -> None:
         self.names = names
         self._batches = 0
 
     @property
-    def most_images(self) -> int:
+    def max_images_per_request(self) -> int:
         """Most images that may travel in one request now."""
-        if self.names is Names.BATCHES_IDENTIFY:
-            return MOST_IMAGES
-        return _TRIAL_IMAGES if self.names is Names.SINGLES_IDENTIFY and not self._batches else 1
+        if self.names is NameReliability.BATCHES_IDENTIFY:
+            return MAX_IMAGES
+        return _TRIAL_IMAGES if self.names is NameReliability.SINGLES_IDENTIFY and not self._batches else 1
 
-    def on_begun(self, images: int) -> None:
+    def on_request_started(self, images: int) -> None:
         """A request with so many images begins to be sent, or to be polled for."""
         self._batches += images > 1
 
-    def on_ended(self, images: int) -> None:
+    def on_request_ended(self, images: int) -> None:
         """It is no longer sent, or polled for."""
         self._batches -= images > 1
 
     def on_answer(self, images: int, *, identified: bool) -> None:
         """An answer has come; `identified`: each of its images carries a name that tells which it is."""
         if not identified:
-            self.names = Names.DO_NOT_IDENTIFY
+            self.names = NameReliability.DO_NOT_IDENTIFY
         self.names = _NAMES.get((self.names, images > 1, identified), self.names)
 
 
@@ -201,8 +211,8 @@ class Bisection:
         return self._halves.get(seq)
 
 
-def grouped(
-    rows: Iterable[Pending], size: Callable[[], int], price: Price, bisection: Bisection | None = None
+def group_into_batches(
+    rows: Iterable[PendingRow], size: Callable[[], int], price: Price, bisection: Bisection | None = None
 ) -> Iterator[Batch]:
     """Group rows, nearly in their order; asks for no more rows than the next batch needs.
 
@@ -212,9 +222,9 @@ def grouped(
         price: Most that rows can cost together.
         bisection: Rows of refused batches: each half travels by itself.
     """
-    waiting: list[Pending] = []
+    waiting: list[PendingRow] = []
     most = 0
-    halves: dict[int, list[Pending]] = {}
+    halves: dict[int, list[PendingRow]] = {}
     for row in rows:
         half = bisection.half_of(row.seq) if bisection is not None else None
         if half is not None:
@@ -235,11 +245,11 @@ def grouped(
             yield _batch(left, price)
 
 
-def _batch(rows: Sequence[Pending], price: Price) -> Batch:
+def _batch(rows: Sequence[PendingRow], price: Price) -> Batch:
     return Batch(tuple(rows), price(rows))
 
 
-def cut(batch: Batch, most: int, price: Price) -> Batch | None:
+def trim_batch(batch: Batch, most: int, price: Price) -> Batch | None:
     """As many of its first rows as cost no more than `most` credits together; None if not even the first does.
 
     A price that grows with the rows is taken for granted. The rows that are cut off wait on.

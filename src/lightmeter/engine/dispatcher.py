@@ -14,21 +14,21 @@ from functools import partial
 from math import inf
 from typing import Final
 
-from lightmeter.client.rate_limit import Pace
-from lightmeter.engine.batching import Batch, Terms, auto_size, cut, grouped
-from lightmeter.engine.run_state import Standing
+from lightmeter.client.rate_limit import AdaptiveLimiter
+from lightmeter.engine.batching import Batch, BatchSizeInputs, auto_batch_size, group_into_batches, trim_batch
+from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.errors import LightmeterError, OutcomeUnknown
 from lightmeter.journal.answer_retries import not_retried, waiting_retries
 from lightmeter.journal.commands import mark_over_budget
-from lightmeter.journal.items import Pending, first_image, pending_rows
-from lightmeter.journal.store import reading
-from lightmeter.money.request_prices import Prices
+from lightmeter.journal.items import PendingRow, first_image, pending_rows
+from lightmeter.journal.store import open_read_only
+from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.rates import Rounding
 
-__all__ = ["Spender"]
+__all__ = ["Dispatcher"]
 
 LOST_SHARE: Final = 0.02
 """Of the budget, how much may be in doubt before the balance is asked about it: sending waits for that."""
@@ -43,10 +43,10 @@ ENDING_REQUESTS: Final = 8
 """With room for fewer requests than these left in a budget, they leave one by one."""
 
 _LATER: Final = "Go on later: lightmeter resume DIR"
-_IMAGE: Final = Pending(0, "", None, "image", 1)
+_IMAGE: Final = PendingRow(0, "", None, "image", 1)
 
 
-class Spender:
+class Dispatcher:
     """Sends the rows of a run that wait.
 
     Args:
@@ -58,15 +58,15 @@ class Spender:
         resolve: Finds out what became of lost requests.
 
     Attributes:
-        unfit: Rows that no request may carry under these caps: marked as over the budget, with the reason.
+        rows_over_caps: Rows that no request may carry under these caps: marked as over the budget, with the reason.
     """
 
     def __init__(
         self,
         session: Session,
-        standing: Standing,
-        prices: Prices,
-        pace: Pace,
+        standing: RunState,
+        prices: RequestPrices,
+        pace: AdaptiveLimiter,
         sender: Sender,
         *,
         resolve: Callable[[], Awaitable[int]],
@@ -81,21 +81,21 @@ class Spender:
         self._bisection = sender.books.bisection
         self._names = sender.books.names
         self._sending: set[asyncio.Task[None]] = set()
-        self.unfit = 0
+        self.rows_over_caps = 0
 
     async def walk(self, first: int, last: int) -> int:
         """One walk over the rows first ≤ seq ≤ last that wait; returns how many requests left."""
         sent = await self._probe(first, last)
-        with reading(self._session.out) as db:
+        with open_read_only(self._session.out) as db:
             rows = pending_rows(db, first, last)
-            return sent + await self._send_all(grouped(rows, self._size, self._prices.most, self._bisection))
+            return sent + await self._send_all(group_into_batches(rows, self._size, self._prices.most, self._bisection))
 
-    async def walk_retries(self, first: int, last: int) -> int:
+    async def dispatch_retries(self, first: int, last: int) -> int:
         """One walk over the rows first ≤ seq ≤ last that wait to be asked about again; returns how many requests left.
 
         Each travels alone: its prompt names what was wrong with its own first answer.
         """
-        with reading(self._session.out) as db:
+        with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
             return await self._send_all(Batch((row,), self._prices.most([row])) for row in rows)
 
@@ -115,16 +115,16 @@ class Spender:
         """While no price is known, one image leaves ahead of its turn, because a video would expose more."""
         if self._prices.known:
             return 0
-        with reading(self._session.out) as db:
+        with open_read_only(self._session.out) as db:
             row = first_image(db, first, last)
         fitting = None if row is None else await self._within_caps(Batch((row,), self._prices.most([row])))
         admitted = None if fitting is None else await self._admitted(fitting)
         if admitted is None:
             return 0
-        before, without_charge = await self._balance(), self._prices.without_charge
+        before, unpriced_answers = await self._balance(), self._prices.unpriced_answers
         self._launch(admitted)
         await self.settled()
-        if before is not None and self._prices.without_charge > without_charge and not self._prices.known:
+        if before is not None and self._prices.unpriced_answers > unpriced_answers and not self._prices.known:
             await self._learn_from_balance(admitted, before)
         return 1
 
@@ -153,7 +153,7 @@ class Spender:
         if not self._prices.known:  # until a charge was seen, one image is all that is exposed
             return 1
         asked, cap = self._options.batch_size, self._options.max_at_risk
-        size = min(self._names.most_images, self._auto_size() if asked == "auto" else asked)
+        size = min(self._names.max_images_per_request, self._auto_size() if asked == "auto" else asked)
         while cap is not None and size > 1 and self._prices.most([_IMAGE] * size) > cap:
             size -= 1
         return size
@@ -163,8 +163,8 @@ class Spender:
             return 1
         header = self._session.header
         milli = header.price_per_image_milli
-        return auto_size(
-            Terms(
+        return auto_batch_size(
+            BatchSizeInputs(
                 price_per_image_milli=milli,
                 rounding=self._prices.learner.likely_rounding if milli % 1000 else Rounding.IMAGE,
                 requests_per_s=self._pace.requests_per_s,
@@ -177,10 +177,10 @@ class Spender:
 
     def _launch(self, batch: Batch) -> None:
         """Let a batch through: from now on its price is reserved and at risk."""
-        self._pace.on_taken(self._session.clock.monotonic())
+        self._pace.on_admitted(self._session.clock.monotonic())
         self._standing.reserved += batch.hold
         self._standing.at_risk += batch.hold
-        self._names.on_begun(len(batch.rows))
+        self._names.on_request_started(len(batch.rows))
         task = asyncio.create_task(self._sender.send(batch))
         self._sending.add(task)
         task.add_done_callback(partial(self._finished, batch))
@@ -188,7 +188,7 @@ class Spender:
     def _finished(self, batch: Batch, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
         self._standing.at_risk -= batch.hold
-        self._names.on_ended(len(batch.rows))
+        self._names.on_request_ended(len(batch.rows))
         self._standing.changed.set()  # only now there is room: whoever waits for it looks again
         if not task.cancelled() and (error := task.exception()) is not None:
             self._standing.crash = self._standing.crash or error
@@ -200,9 +200,9 @@ class Spender:
         while not standing.stopping.is_set():
             batch = self._priced(batch)
             wait_s: float | None = self._pace.wait_s(clock.monotonic(), len(self._sending))
-            if not standing.fits_budget(batch.hold) or standing.key_spent:
+            if not standing.fits_budget(batch.hold) or standing.key_budget_exhausted:
                 if not self._sending and not standing.polled:
-                    fitting = None if standing.key_spent else self._cut(batch, standing.free)
+                    fitting = None if standing.key_budget_exhausted else self._cut(batch, standing.free)
                     if fitting is None:
                         return None
                     batch = fitting
@@ -253,17 +253,17 @@ class Spender:
             await self._mark(batch.rows[:1], "at_risk")
         return fitting
 
-    async def _mark(self, rows: Sequence[Pending], reason: str) -> None:
+    async def _mark(self, rows: Sequence[PendingRow], reason: str) -> None:
         if rows[0].retry is not None:
             await self._session.journal.write(not_retried(reason, rows[0].seq, rows[0].seq))
             return
         for row in rows:
             await self._session.journal.write(mark_over_budget(reason, row.seq, row.seq))
         self._standing.moved("pending", "over_budget", len(rows))
-        self.unfit += len(rows)
+        self.rows_over_caps += len(rows)
 
     def _cut(self, batch: Batch, most: int | None) -> Batch | None:
-        return batch if most is None else cut(batch, most, self._prices.most)
+        return batch if most is None else trim_batch(batch, most, self._prices.most)
 
     def _alone(self, batch: Batch) -> bool:
         """Whether this one leaves with no other in flight: then what becomes of it can always be told.
@@ -282,7 +282,7 @@ class Spender:
 
     def _knows_price_of(self, batch: Batch) -> bool:
         """Whether a charge of this sort of request was seen."""
-        return self._prices.known if batch.rows[0].retry is None else self._prices.retry_known
+        return self._prices.known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
         """Whether as much may be set aside at once, by what was charged so far: a price table is no promise."""

@@ -16,64 +16,66 @@ from contextlib import asynccontextmanager, suppress
 import apsw
 
 from lightmeter.client.polling import PollSchedule
-from lightmeter.client.rate_limit import Pace
+from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.clock import STEP_S
-from lightmeter.engine.accounting import Books
-from lightmeter.engine.dispatcher import Spender
-from lightmeter.engine.limiter_state import kept_pace
-from lightmeter.engine.poller import Collector
+from lightmeter.engine.accounting import Accounting
+from lightmeter.engine.dispatcher import Dispatcher
+from lightmeter.engine.limiter_state import persisted_limiter
+from lightmeter.engine.poller import Poller
 from lightmeter.engine.reconciler import Reconciler
-from lightmeter.engine.recovery import take_up
-from lightmeter.engine.run_state import Standing
+from lightmeter.engine.recovery import recover_open_submissions
+from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import Uploads
 from lightmeter.errors import AccessDenied, BudgetReached, OutOfCredits, Unreachable
-from lightmeter.export.answer_check import invalid_rows
+from lightmeter.export.answer_check import rows_with_invalid_answers
 from lightmeter.journal.answer_retries import add_retries, clear_not_retried, not_retried
 from lightmeter.journal.balance_proofs import release
 from lightmeter.journal.commands import clear_over_budget, mark_over_budget, put_meta
 from lightmeter.journal.items import count_by_status, totals
 from lightmeter.journal.state import State
-from lightmeter.journal.store import reading
-from lightmeter.journal.submissions import in_doubt
-from lightmeter.money.balance_reading import balance_read
-from lightmeter.money.request_prices import RECENT, Prices, learned
+from lightmeter.journal.store import open_read_only
+from lightmeter.journal.submissions import in_doubt_totals
+from lightmeter.money.balance_reading import put_balance_reading
+from lightmeter.money.request_prices import MAX_RECENT_CHARGES, RequestPrices, learner_from_journal
 from lightmeter.planning.progress import Progress
 from lightmeter.tables.gc_control import collector_eased
 
-__all__ = ["ALL_ROWS", "Engine", "Rows", "open_engine"]
+__all__ = ["ALL_ROWS", "Engine", "SeqRange", "open_engine"]
 
-MOST_RESENDS = 2
+MAX_RESENDS = 2
 
-Rows = tuple[int, int]
+SeqRange = tuple[int, int]
 """A range of rows, first ≤ seq ≤ last."""
 
-ALL_ROWS: Rows = (0, 1 << 62)
+ALL_ROWS: SeqRange = (0, 1 << 62)
 
 
 class Engine:
     """Runs what is pending in an open session. Made by `open_engine`."""
 
-    def __init__(self, session: Session, standing: Standing, prices: Prices, rows: Rows, pay_again: int = 0) -> None:
+    def __init__(
+        self, session: Session, standing: RunState, prices: RequestPrices, rows: SeqRange, pay_again: int = 0
+    ) -> None:
         self._rows = rows
         self._pay_again = pay_again
         self._step_s = 0.0
         self.session = session
         self.standing = standing
-        self.pace = Pace(
+        self.pace = AdaptiveLimiter(
             session.header.options.max_concurrency,
             watch_latency=not session.endpoint.embedded,
             jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
         )
-        self._books = Books(session, standing, prices, session.key)
-        self._collector = Collector(session, standing, self._books, PollSchedule())
+        self._books = Accounting(session, standing, prices, session.key)
+        self._collector = Poller(session, standing, self._books, PollSchedule())
         self._sender = Sender(session, standing, self._books, self.pace, self._collector.add)
         self.reconciler = Reconciler(session, standing, self._books, self._sender)
-        self._spender = Spender(session, standing, prices, self.pace, self._sender, resolve=self._resolve)
+        self._spender = Dispatcher(session, standing, prices, self.pace, self._sender, resolve=self._resolve)
 
     @property
-    def collector(self) -> Collector:
+    def collector(self) -> Poller:
         """Who polls."""
         return self._collector
 
@@ -106,18 +108,18 @@ class Engine:
     async def recover(self) -> None:
         """What an earlier process left: answers not read, requests acknowledged, requests whose end is unknown."""
         self.standing.phase = "collecting"
-        await take_up(self.session, self._books, self._collector)
+        await recover_open_submissions(self.session, self._books, self._collector)
         if self.standing.lost or (self.session.header.options.sole_spender and self._is_in_doubt()):
             await self._resolve()
         if self._pay_again and not self.standing.stopping.is_set():
             now = self.session.clock.now()
             await self.session.journal.write(release(self._pay_again, now))
-            with reading(self.session.out) as db:
+            with open_read_only(self.session.out) as db:
                 self.standing.counts = Counter(count_by_status(db))
 
     def _is_in_doubt(self) -> bool:
-        with reading(self.session.out) as db:
-            return in_doubt(db).requests > 0
+        with open_read_only(self.session.out) as db:
+            return in_doubt_totals(db).requests > 0
 
     async def _resolve(self) -> int:
         """Find out what became of lost requests, once nothing else is going on; returns how many rows wait again."""
@@ -181,7 +183,7 @@ class Engine:
         while self._books.waits and await self.spend():  # what came to nothing while it was polled for
             self.standing.phase = "draining"
             await self._collected()
-        for _ in range(MOST_RESENDS):
+        for _ in range(MAX_RESENDS):
             if self.session.endpoint.embedded and self.standing.counts["in_doubt"] and not self._cannot_poll():
                 await self._resolve()
         while self.standing.lost and not self.session.endpoint.embedded and await self._resolve():
@@ -190,9 +192,9 @@ class Engine:
             await self._collected()
         await self._ask_again()
         if not self._cannot_poll():
-            await self.reconciler.look_at_balance()
+            await self.reconciler.check_balance()
         await self._mark_rest()
-        with reading(self.session.out) as db:
+        with open_read_only(self.session.out) as db:
             self.standing.counts = Counter(count_by_status(db))
 
     async def _ask_again(self) -> None:
@@ -205,17 +207,17 @@ class Engine:
         if ask is None:
             return
         if not self.standing.stopping.is_set():
-            found = await asyncio.to_thread(invalid_rows, out, ask, options.backends, *self._rows)
+            found = await asyncio.to_thread(rows_with_invalid_answers, out, ask, options.backends, *self._rows)
             await self.session.journal.write(clear_not_retried(*self._rows))
             await self.session.journal.write(add_retries(found))
             if found:
                 self.standing.note(f"Some answers to {ask.name} are not valid: their rows are asked about once more.")
-        while not self.standing.stopping.is_set() and await self._spender.walk_retries(*self._rows):
+        while not self.standing.stopping.is_set() and await self._spender.dispatch_retries(*self._rows):
             await self._drain_sending()
             await self._collected()
             if self.standing.lost:
                 await self._resolve()
-        self.standing.retries_left = self.standing.interrupted
+        self.standing.retries_pending = self.standing.interrupted
         if not self.standing.stopping.is_set() or isinstance(self.standing.fatal, OutOfCredits):
             await self.session.journal.write(not_retried(self._why_not(), *self._rows))
 
@@ -223,7 +225,7 @@ class Engine:
         """Why nothing more is paid for: the account, the budget of the key, or that of the run."""
         if isinstance(self.standing.fatal, OutOfCredits):
             return "no_credits"
-        return "budget" if self.session.key is None or not self.standing.key_spent else "key_budget"
+        return "budget" if self.session.key is None or not self.standing.key_budget_exhausted else "key_budget"
 
     def _cannot_poll(self) -> bool:
         standing = self.standing
@@ -235,7 +237,7 @@ class Engine:
         no_credits = isinstance(self.standing.fatal, OutOfCredits)
         if self.standing.stopping.is_set() and not no_credits:
             return
-        key, reason = self.session.key if self.standing.key_spent else None, self._why_not()
+        key, reason = self.session.key if self.standing.key_budget_exhausted else None, self._why_not()
         marked = await self.session.journal.write(mark_over_budget(reason, *self._rows))
         if marked and key is not None:
             self.standing.fatal = BudgetReached(
@@ -247,21 +249,22 @@ class Engine:
                 f"The budget of {self.standing.budget} credits does not reach for {marked} rows.",
                 hint="Go on with more: lightmeter resume DIR --budget CREDITS",
             )
-        elif self._spender.unfit and self.standing.fatal is None:
+        elif self._spender.rows_over_caps and self.standing.fatal is None:
             self.standing.fatal = BudgetReached(
-                f"{self._spender.unfit} rows may cost more than --max-at-risk allows for one, or have no upper price.",
+                f"{self._spender.rows_over_caps} rows may cost more than --max-at-risk allows for one, "
+                "or have no upper price.",
                 hint="Go on with more: lightmeter resume DIR --max-at-risk CREDITS",
             )
 
 
-def _prices(db: apsw.Connection, session: Session) -> Prices:
+def _prices(db: apsw.Connection, session: Session) -> RequestPrices:
     header = session.header
     trusted, retry_milli = session.endpoint.embedded, header.retry_per_image_milli
-    return Prices(learned(db, header, RECENT), trusted=trusted, retry_milli=retry_milli)
+    return RequestPrices(learner_from_journal(db, header, MAX_RECENT_CHARGES), trusted=trusted, retry_milli=retry_milli)
 
 
 @asynccontextmanager
-async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
+async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
     """An engine for a range of rows, whose polling runs as long as the block lasts.
 
     `pay_again` allows so many credits for sending again what may have been paid for already.
@@ -275,25 +278,25 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
     meta = {"balance_after": str(balance)}
     if session.header.balance_before is None:
         meta["balance_before"] = str(balance)
-    await session.journal.write(balance_read(meta))
+    await session.journal.write(put_balance_reading(meta))
     await session.journal.write(clear_over_budget(*rows))
-    with reading(session.out) as db:
+    with open_read_only(session.out) as db:
         counts = Counter(count_by_status(db))
         paid, held = totals(db)
         prices = _prices(db, session)
         ((lost,),) = db.execute("SELECT count(*) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
-    standing = Standing(counts, paid, held, began, session.header.options.budget, lost=lost)
+    standing = RunState(counts, paid, held, began, session.header.options.budget, lost=lost)
     if session.clock.between_s is not None and abs(session.clock.between_s) >= STEP_S:
         standing.note(
             f"The machine's clock was set by {session.clock.between_s:+.0f} s since the run was last begun: times that "
             "were written down before are not relied on."
         )
     engine = Engine(session, standing, prices, rows, pay_again)
-    await engine.reconciler.look_at_start(balance)
+    await engine.reconciler.check_opening_balance(balance)
     polling = asyncio.create_task(engine.collector.serve())
     polling.add_done_callback(engine.polling_ended)
     try:
-        async with engine.uploads, kept_pace(session, engine.pace):
+        async with engine.uploads, persisted_limiter(session, engine.pace):
             with collector_eased():
                 yield engine
     finally:
@@ -307,5 +310,5 @@ async def open_engine(session: Session, rows: Rows = ALL_ROWS, *, pay_again: int
             meta["notes"] = json.dumps(sorted({*session.header.notes, *standing.notes}))
         change = put_meta(meta)
         with suppress(Exception):  # (the balance afterwards is worth having, never worth failing for)
-            change = balance_read({**meta, "balance_after": str(await session.client.credits())})
+            change = put_balance_reading({**meta, "balance_after": str(await session.client.credits())})
         await session.journal.write(change)

@@ -8,21 +8,21 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Final
 
-from lightmeter.client.base_url import same_address
-from lightmeter.client.rate_limit import Pace
-from lightmeter.client.shared_limit import KeyShare, key_share
+from lightmeter.client.base_url import canonical_base_url
+from lightmeter.client.rate_limit import AdaptiveLimiter
+from lightmeter.client.shared_limit import SharedLimitMember, join_shared_limit
 from lightmeter.engine.session import Session
 from lightmeter.journal.commands import get_meta, put_meta
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 
-__all__ = ["kept_pace"]
+__all__ = ["persisted_limiter"]
 
 _META: Final = "pace"
 LOOK_EVERY_S: Final = 0.5
 
 
 @asynccontextmanager
-async def kept_pace(session: Session, pace: Pace) -> AsyncIterator[None]:
+async def persisted_limiter(session: Session, pace: AdaptiveLimiter) -> AsyncIterator[None]:
     """Start warm from what is known, share it for as long as the block lasts, and keep what was learned.
 
     The embedded service belongs to this run alone: there is nothing to share, and no limit to know.
@@ -48,25 +48,27 @@ async def kept_pace(session: Session, pace: Pace) -> AsyncIterator[None]:
             await journal.write(put_meta({_META: json.dumps({"base_url": session.endpoint.base_url, "state": state})}))
 
 
-def _share(session: Session, stack: ExitStack) -> KeyShare | None:
+def _share(session: Session, stack: ExitStack) -> SharedLimitMember | None:
     key = session.endpoint.api_key
     if session.state_dir is None or key is None:
         return None
     with suppress(OSError):  # (a folder that cannot be written is no reason not to run: alone, then)
-        return stack.enter_context(key_share(session.state_dir, session.endpoint.base_url, key.get_secret_value()))
+        return stack.enter_context(
+            join_shared_limit(session.state_dir, session.endpoint.base_url, key.get_secret_value())
+        )
     return None
 
 
 def _kept(session: Session) -> Mapping[str, float]:
     """What an earlier start of this run learned of the same service."""
-    with reading(session.out) as db:
+    with open_read_only(session.out) as db:
         kept = get_meta(db).get(_META)
     said = json.loads(kept) if kept else {}
     there = said.get("base_url")
-    return said["state"] if there and same_address(there) == same_address(session.endpoint.base_url) else {}
+    return said["state"] if there and canonical_base_url(there) == canonical_base_url(session.endpoint.base_url) else {}
 
 
-async def _look(session: Session, pace: Pace, share: KeyShare) -> None:
+async def _look(session: Session, pace: AdaptiveLimiter, share: SharedLimitMember) -> None:
     """Tell and hear, again and again: a few small files, so the loop does it itself."""
     while True:
         with suppress(OSError):  # (a full disk, say: then the parts stay as they are)

@@ -10,20 +10,20 @@ import heapq
 import random
 from dataclasses import dataclass, field
 
-from lightmeter.client.classify import Judgement, Verdict, judge_poll
+from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll
 from lightmeter.client.polling import PollSchedule
-from lightmeter.client.rate_limit import Pace, Ticket, quota_of
+from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, quota_of
 from lightmeter.client.transport import RawAnswer
-from lightmeter.engine.accounting import Acked, Books
-from lightmeter.engine.run_state import Standing
+from lightmeter.engine.accounting import Accounting, AcknowledgedRequest
+from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
-from lightmeter.facts.lenient_json import strict_object
-from lightmeter.journal.outcome import Received
+from lightmeter.facts.lenient_json import parse_object_strict
+from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.state import Event
 from lightmeter.models.vocabulary import VIDEO_SUFFIXES
 
-__all__ = ["Collector"]
+__all__ = ["Poller"]
 
 POLLS_AT_ONCE = 8
 FRUITLESS_POLLS_PER_S = 200.0
@@ -37,7 +37,7 @@ JUST_ACKED_S = 60.0
 @dataclass(order=True, slots=True)
 class _Due:
     at: float
-    acked: Acked = field(compare=False)
+    acked: AcknowledgedRequest = field(compare=False)
     polls: int = field(default=0, compare=False)
     earlier: bool = field(default=False, compare=False)
     """Whether an earlier process had it acknowledged, by a clock that may have been set since."""
@@ -45,10 +45,10 @@ class _Due:
     """Its age when it was last known not to be done."""
 
 
-class Collector:
+class Poller:
     """Polls acknowledged submissions until each has its answer, or none can be had."""
 
-    def __init__(self, session: Session, standing: Standing, books: Books, schedule: PollSchedule) -> None:
+    def __init__(self, session: Session, standing: RunState, books: Accounting, schedule: PollSchedule) -> None:
         self._session = session
         self._standing = standing
         self._books = books
@@ -57,22 +57,22 @@ class Collector:
         self._woken = asyncio.Event()
         self._room = asyncio.Semaphore(POLLS_AT_ONCE)
         self._asked = 0
-        self._pace = Pace(
+        self._pace = AdaptiveLimiter(
             POLLS_AT_ONCE,
             watch_latency=False,
             jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
         )
 
-    def add(self, acked: Acked, place: int | None = None) -> None:
+    def add(self, acked: AcknowledgedRequest, place: int | None = None) -> None:
         """Take over one acknowledged submission; `place` is its number among those an earlier process left."""
         self._standing.polled += 1
-        self._books.names.on_begun(len(acked.sent.rows))
+        self._books.names.on_request_started(len(acked.sent.rows))
         due = _Due(0.0, acked, earlier=place is not None)
         if place is None:
             self._wait(due)
         else:
             due.pending_s = float("inf")  # it may have been done long ago: its first poll teaches nothing
-            self._put(due, self._schedule.restart_delay(place))
+            self._put(due, self._schedule.resumed_poll_delay(place))
 
     def _wait(self, due: _Due, least_s: float = 0.0) -> None:
         delay_s = self._schedule.next_delay(due.polls, self._age_s(due), *_class_of(due.acked))
@@ -104,7 +104,7 @@ class Collector:
         clock = self._session.clock
         while (wait_s := self._pace.wait_s(clock.monotonic(), self._asked)) > 0:
             await clock.sleep(wait_s)
-        self._pace.on_taken(clock.monotonic())
+        self._pace.on_admitted(clock.monotonic())
         self._asked += 1
 
     async def _poll(self, due: _Due) -> None:
@@ -122,35 +122,35 @@ class Collector:
             self._asked -= 1
             self._room.release()
 
-    async def _read(self, ticket: Ticket, due: _Due, raw: RawAnswer) -> None:
+    async def _read(self, ticket: SendRecord, due: _Due, raw: RawAnswer) -> None:
         """Bytes that are not strictly JSON are on disk before anybody reads them."""
-        data, now = strict_object(raw.body), self._session.clock.now()
+        data, now = parse_object_strict(raw.body), self._session.clock.now()
         if data is None:
-            await self._books.keep_bytes(due.acked.sent, Received(raw.body, raw.status, now))
-        judgement = judge_poll(raw, now=now, data=data)
+            await self._books.store_raw_answer(due.acked.sent, ReceivedAnswer(raw.body, raw.status, now))
+        judgement = classify_poll(raw, now=now, data=data)
         self._paced(ticket, raw, judgement)
         await self._judged(due, raw, judgement)
 
-    def _paced(self, ticket: Ticket, raw: RawAnswer, judgement: Judgement) -> None:
+    def _paced(self, ticket: SendRecord, raw: RawAnswer, judgement: Classification) -> None:
         now = self._session.clock.monotonic()
-        if judgement.verdict is Verdict.THROTTLED:
+        if judgement.verdict is ResponseVerdict.THROTTLED:
             self._pace.on_throttled(now, judgement.retry_after_s, ticket)
         else:
             self._pace.on_answer(now, now - ticket.sent_at, ticket)
         if judgement.retry_after_s is None and (quota := quota_of(raw.headers)) is not None:
             self._pace.on_quota(now, quota)
 
-    async def _judged(self, due: _Due, raw: RawAnswer, judgement: Judgement) -> None:
+    async def _judged(self, due: _Due, raw: RawAnswer, judgement: Classification) -> None:
         verdict = judgement.verdict
-        if verdict in {Verdict.ANSWERED, Verdict.FAILED}:
+        if verdict in {ResponseVerdict.ANSWERED, ResponseVerdict.FAILED}:
             self._schedule.on_done(*_class_of(due.acked), due.pending_s, self._age_s(due))
-            received = Received(raw.body, raw.status, self._session.clock.now(), due.polls)
+            received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now(), due.polls)
             await self._books.keep(due.acked.sent, received, Event.COLLECT, judgement)
             self._ended(due)
-        elif verdict is Verdict.DENIED:
+        elif verdict is ResponseVerdict.DENIED:
             self._standing.stop(AccessDenied(judgement.error or "Access denied."))
             self._wait(due)
-        elif verdict is Verdict.NOT_FOUND and self._age_s(due) > JUST_ACKED_S:
+        elif verdict is ResponseVerdict.NOT_FOUND and self._age_s(due) > JUST_ACKED_S:
             await self._lost(due, judgement.error or "The service no longer has the answer.")
         else:
             await self._again(due, judgement.error or f"status {raw.status}", judgement.retry_after_s or 0.0)
@@ -172,11 +172,11 @@ class Collector:
 
     def _ended(self, due: _Due) -> None:
         self._standing.polled -= 1
-        self._books.names.on_ended(len(due.acked.sent.rows))
+        self._books.names.on_request_ended(len(due.acked.sent.rows))
         self._standing.changed.set()
 
 
-def _class_of(acked: Acked) -> tuple[str, int]:
+def _class_of(acked: AcknowledgedRequest) -> tuple[str, int]:
     """The kind and size under which its completion time is learned."""
     rows = acked.sent.rows
     video = any(name.partition("?")[0].lower().endswith(VIDEO_SUFFIXES) for _, name in rows)

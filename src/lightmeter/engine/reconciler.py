@@ -10,36 +10,36 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from lightmeter.engine.accounting import Books, Sent
-from lightmeter.engine.run_state import Standing
+from lightmeter.engine.accounting import Accounting, InFlightRequest
+from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.errors import AccessDenied, LightmeterError, MediaTooLarge, OutcomeUnknown, Unreachable, UsageError
-from lightmeter.export.asset_matching import sent_name
+from lightmeter.export.asset_matching import expected_asset_name
 from lightmeter.journal.balance_proofs import (
-    Reading,
-    Ruling,
-    act_on,
+    BalanceReading,
+    SubmissionResolution,
+    apply_resolutions,
     open_submissions,
     opening_reading,
-    read_balance,
-    seen_between,
+    record_balance,
+    submissions_sent_between,
     throttled_since,
     unknown_charges_since,
     windows_in_doubt,
 )
 from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.state import HOLDING, IN_DOUBT, Event, State
-from lightmeter.journal.store import reading
-from lightmeter.journal.submissions import Submitted, submissions_in
-from lightmeter.money.balance_verdicts import prove, unprovable
-from lightmeter.money.stale_journal import balance_gap, look_at_gap
+from lightmeter.journal.store import open_read_only
+from lightmeter.journal.submissions import SubmissionRecord, submissions_in
+from lightmeter.money.balance_verdicts import build_proof, unprovable_document
+from lightmeter.money.stale_journal import balance_gap, judge_balance_gap
 
-__all__ = ["Reconciler", "as_sent"]
+__all__ = ["Reconciler", "to_in_flight_request"]
 
 READINGS_APART_S: Final = 1.0
-MOST_READINGS: Final = 8
-MOST_FRUITLESS: Final = 3
+MAX_READINGS: Final = 8
+MAX_FRUITLESS: Final = 3
 """Times in a row that everything was lost again before the service is taken for one that does not answer."""
 
 LONGEST_NAP_S: Final = 0.5
@@ -54,10 +54,10 @@ _ACCOUNT: Final = "account_read"
 _AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
 
 
-def as_sent(one: Submitted) -> Sent:
+def to_in_flight_request(one: SubmissionRecord) -> InFlightRequest:
     """A submission read back from the journal, as the run handles it."""
-    rows = tuple((seq, sent_name(url, path)) for seq, url, path in one.rows)
-    return Sent(one.submission_id, one.hold, rows, retry=one.retry is not None)
+    rows = tuple((seq, expected_asset_name(url, path)) for seq, url, path in one.rows)
+    return InFlightRequest(one.submission_id, one.hold, rows, retry=one.retry is not None)
 
 
 class Reconciler:
@@ -70,7 +70,7 @@ class Reconciler:
         sender: Asks again where that is safe.
     """
 
-    def __init__(self, session: Session, standing: Standing, books: Books, sender: Sender) -> None:
+    def __init__(self, session: Session, standing: RunState, books: Accounting, sender: Sender) -> None:
         self._session = session
         self._standing = standing
         self._books = books
@@ -88,7 +88,7 @@ class Reconciler:
             self._fruitless += 1
         else:
             self._fruitless, self._answered = 0, answered
-        if self._fruitless >= MOST_FRUITLESS:
+        if self._fruitless >= MAX_FRUITLESS:
             why = "The service takes requests and does not answer them."
             self._standing.stop(OutcomeUnknown(why, hint="Go on later: lightmeter resume DIR"))
             return 0
@@ -98,7 +98,7 @@ class Reconciler:
     async def _ask_again(self) -> None:
         """The embedded service honours idempotency keys: there a lost request is asked for again, and paid once."""
         self._standing.lost = self._standing.lost_credits = 0
-        with reading(self._session.out) as db:
+        with open_read_only(self._session.out) as db:
             lost = list(submissions_in(db, {State.UNCERTAIN}))
         for one in lost:
             places = [(url, path) for _, url, path in one.rows]
@@ -106,11 +106,11 @@ class Reconciler:
             if one.retry is not None:
                 places, retry = [(one.retry.url, one.retry.path)], one.retry.retry
             try:
-                await self._sender.resend(as_sent(one), places, retry)
+                await self._sender.resend(to_in_flight_request(one), places, retry)
             except (MediaTooLarge, UsageError):  # its file is gone: it stays in doubt
                 continue
 
-    async def look_at_start(self, balance: int) -> None:
+    async def check_opening_balance(self, balance: int) -> None:
         """Judge the balance that a run starts with, and let the proofs to come count from it.
 
         Raises:
@@ -119,20 +119,20 @@ class Reconciler:
         session = self._session
         if not session.endpoint.embedded:
             accounts = [self._account_under(run_id) for run_id in session.header.run_ids]
-            with reading(session.out) as db:
+            with open_read_only(session.out) as db:
                 gap = balance_gap(db, balance) if get_meta(db).get(_ACCOUNT) in accounts else 0
             at, sole = session.clock.now(), session.header.options.sole_spender
-            held = await look_at_gap(session.journal, session.check, gap, at, sole_spender=sole)
+            held = await judge_balance_gap(session.journal, session.check, gap, at, sole_spender=sole)
             self._standing.held += held
-        await self.look_at_balance()
+        await self.check_balance()
         await self.open_window(balance)
 
     async def open_window(self, balance: int) -> None:
         """Let the proofs to come count from this balance, unless something from before may still be charged."""
-        with reading(self._session.out) as db:
+        with open_read_only(self._session.out) as db:
             if open_submissions(db):
                 return
-        await self._session.journal.write(read_balance(balance, self._session.clock.now(), opens=True))
+        await self._session.journal.write(record_balance(balance, self._session.clock.now(), opens=True))
         await self._session.journal.write(put_meta({_ACCOUNT: self._account}))
 
     @property
@@ -145,14 +145,14 @@ class Reconciler:
         secret = "" if key is None else key.get_secret_value()
         return hashlib.sha256(f"{run_id}\0{secret}".encode()).hexdigest()[:16]
 
-    async def look_at_balance(self) -> None:
+    async def check_balance(self) -> None:
         """Read what the balance says of requests that were refused for being too fast, or failed with no charge named.
 
         The first are presumed to cost nothing and were sent again long ago; the price of the second stays held until
         a balance tells. Nothing is waited for: what may still be charged is looked at after the next start. Where
         something was lost too, that was said with it.
         """
-        with reading(self._session.out) as db:
+        with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
             if self._session.endpoint.embedded or opening is None or open_submissions(db):
                 return
@@ -166,7 +166,7 @@ class Reconciler:
             await self.open_window(readings[1].balance)
 
     async def _by_balance(self) -> int:
-        with reading(self._session.out) as db:
+        with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
             lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
             sent_at = dict(db.execute("SELECT submission_id, sent_at FROM submissions WHERE state = 'uncertain'"))
@@ -188,8 +188,8 @@ class Reconciler:
         return waiting
 
     async def _readings(
-        self, opening: Reading | None, sent_at: Mapping[int, float], *, rows: int
-    ) -> tuple[Reading, Reading] | None:
+        self, opening: BalanceReading | None, sent_at: Mapping[int, float], *, rows: int
+    ) -> tuple[BalanceReading, BalanceReading] | None:
         """Two equal balances that decide what became of the lost requests; None if the user will not wait for them.
 
         Credits that are missing already never come back, so where they leave nothing to be proven, waiting cannot
@@ -202,12 +202,12 @@ class Reconciler:
             return early
         return await self._two_equal() if await self._final(sent_at, rows) else None
 
-    def _decided(self, opening: Reading, readings: tuple[Reading, Reading]) -> bool:
+    def _decided(self, opening: BalanceReading, readings: tuple[BalanceReading, BalanceReading]) -> bool:
         """Whether no charge to come can change what these balances prove."""
         sole_spender = self._session.header.options.sole_spender
-        with reading(self._session.out) as db:
-            seen = seen_between(db, opening.place, readings[1].place)
-        document, rulings = prove(opening, readings, seen, sole_spender=sole_spender)
+        with open_read_only(self._session.out) as db:
+            seen = submissions_sent_between(db, opening.place, readings[1].place)
+        document, rulings = build_proof(opening, readings, seen, sole_spender=sole_spender)
         if not sole_spender:
             return bool(rulings) and all(ruling.event is Event.GIVE_UP for ruling in rulings)
         unknown = sum(one.hold for one in seen if one.state in HOLDING or one.throttled)
@@ -218,7 +218,7 @@ class Reconciler:
         return max((self._session.charges_final_s - self._age_s(key, at) for key, at in sent_at.items()), default=0.0)
 
     def _age_s(self, submission_id: int, sent_at: float) -> float:
-        earlier = submission_id < self._session.first_submission
+        earlier = submission_id < self._session.first_submission_id
         return self._session.clock.least_age_s(sent_at, earlier=earlier)
 
     async def _final(self, sent_at: Mapping[int, float], rows: int) -> bool:
@@ -235,10 +235,10 @@ class Reconciler:
         standing.waiting = "reading the balance twice"
         return not standing.interrupted
 
-    async def _two_equal(self) -> tuple[Reading, Reading] | None:
+    async def _two_equal(self) -> tuple[BalanceReading, BalanceReading] | None:
         """Two balances in a row that are the same; None if there are none to be had now."""
-        before: Reading | None = None
-        for _ in range(MOST_READINGS):
+        before: BalanceReading | None = None
+        for _ in range(MAX_READINGS):
             try:
                 balance = await self._session.client.credits()
             except AccessDenied as error:
@@ -252,37 +252,42 @@ class Reconciler:
             if balance is None:
                 before = None
             else:
-                now = await self._session.journal.write(read_balance(balance, self._session.clock.now(), opens=False))
+                now = await self._session.journal.write(record_balance(balance, self._session.clock.now(), opens=False))
                 if before is not None and before.balance == balance:
                     return before, now
                 before = now
             await self._session.clock.sleep(min(READINGS_APART_S, self._session.charges_final_s))
         return None
 
-    async def _judge(self, opening: Reading | None, readings: tuple[Reading, Reading], *, again: bool = False) -> int:
+    async def _judge(
+        self, opening: BalanceReading | None, readings: tuple[BalanceReading, BalanceReading], *, again: bool = False
+    ) -> int:
         if opening is None:  # a journal of before balances were kept, or another account
             await self._give_up(readings[1])
             return 0
-        with reading(self._session.out) as db:
-            seen = seen_between(db, opening.place, readings[1].place)
+        with open_read_only(self._session.out) as db:
+            seen = submissions_sent_between(db, opening.place, readings[1].place)
             rows = {one.submission_id: len(one.rows) for one in submissions_in(db, IN_DOUBT)}
-        document, rulings = prove(opening, readings, seen, sole_spender=self._session.header.options.sole_spender)
+        document, rulings = build_proof(opening, readings, seen, sole_spender=self._session.header.options.sole_spender)
         holds = {one.submission_id: one.hold for one in seen}
         if not rulings and (again or not document["notes"]):
             return 0
-        await self._session.journal.write(act_on(opening, readings[1], document, rulings))
+        await self._session.journal.write(apply_resolutions(opening, readings[1], document, rulings))
         waiting = 0
         for ruling in rulings:
             waiting += await self._follow(ruling, holds[ruling.submission_id], rows.get(ruling.submission_id, 0))
         return waiting
 
-    async def _give_up(self, now: Reading) -> None:
+    async def _give_up(self, now: BalanceReading) -> None:
         why = "No balance of this account was read before it was sent: nothing can be proven."
-        with reading(self._session.out) as db:
-            rulings = [Ruling(one.submission_id, Event.GIVE_UP, why) for one in submissions_in(db, {State.UNCERTAIN})]
-        await self._session.journal.write(act_on(now, now, unprovable(now, rulings, why), rulings))
+        with open_read_only(self._session.out) as db:
+            rulings = [
+                SubmissionResolution(one.submission_id, Event.GIVE_UP, why)
+                for one in submissions_in(db, {State.UNCERTAIN})
+            ]
+        await self._session.journal.write(apply_resolutions(now, now, unprovable_document(now, rulings, why), rulings))
 
-    async def _follow(self, ruling: Ruling, hold: int, rows: int) -> int:
+    async def _follow(self, ruling: SubmissionResolution, hold: int, rows: int) -> int:
         after = _AFTER.get(ruling.event)
         if after is None:
             return 0
@@ -293,6 +298,6 @@ class Reconciler:
         """Once the user has said that nobody else spends, earlier readings may prove what they did not before."""
         if not self._session.header.options.sole_spender:
             return 0
-        with reading(self._session.out) as db:
+        with open_read_only(self._session.out) as db:
             windows = windows_in_doubt(db)
         return sum([await self._judge(opening, (closing, closing), again=True) for opening, closing in windows])

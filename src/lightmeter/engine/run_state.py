@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from lightmeter.errors import LightmeterError
 from lightmeter.planning.progress import Phase, Progress
 
-__all__ = ["Standing"]
+__all__ = ["RunState"]
 
 
 @dataclass
-class Standing:
+class RunState:
     """The engine's shared state; one event loop, no locks.
 
     Attributes:
@@ -26,8 +26,8 @@ class Standing:
         polled: Requests acknowledged and not collected.
         lost: Requests whose end is not known and which no balance has been asked about yet.
         lost_credits: What those may have cost.
-        key_spent: The budget of the key, over all runs, has no room for the next request.
-        retries_left: The user's stop came while, or before, answers that are not valid were asked for again.
+        key_budget_exhausted: The budget of the key, over all runs, has no room for the next request.
+        retries_pending: The user's stop came while, or before, answers that are not valid were asked for again.
         waiting: What is waited for and for how long at most, as a sentence; None while the work goes on.
         notes: What the user should know about the run, a sentence each, in the order in which it was seen.
         fatal: Why nothing more may be sent, once there is a reason.
@@ -50,9 +50,9 @@ class Standing:
     polled: int = 0
     lost: int = 0
     lost_credits: int = 0
-    key_spent: bool = False
+    key_budget_exhausted: bool = False
     finished: int = 0
-    retries_left: bool = False
+    retries_pending: bool = False
     waiting: str | None = None
     notes: list[str] = field(default_factory=list)
     fatal: LightmeterError | None = None

@@ -11,29 +11,29 @@ from typing import Any, Final
 
 from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, MachineClock, RunClock, SystemClock
-from lightmeter.embedded_service import Endpoint, endpoint
+from lightmeter.embedded_service import Endpoint, open_endpoint
 from lightmeter.errors import SettingsError
 from lightmeter.journal.balance_proofs import open_submissions
 from lightmeter.journal.commands import get_meta, put_meta
-from lightmeter.journal.files import copy_journal, journal_path, run_lock, set_aside
-from lightmeter.journal.header import Header, fresh_run_id, read_header
+from lightmeter.journal.files import archive_journal, copy_journal, journal_path, run_lock
+from lightmeter.journal.header import RunHeader, fresh_run_id, read_run_header
 from lightmeter.journal.items import count_by_status
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.manifest.readers import ManifestSource, digest_of
-from lightmeter.money.stale_journal import Check, watermarked
-from lightmeter.money.key_budget import KeyBudget, key_budget
-from lightmeter.options import ASKED, READ, Options
+from lightmeter.money.key_budget import KeyBudget, open_key_budget
+from lightmeter.money.stale_journal import JournalCheck, track_watermark
+from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, Options
 from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.planning.plan import Plan
 from lightmeter.settings import Settings
 
 __all__ = [
     "Session",
-    "adopt",
     "changed_options",
-    "holds_plan",
-    "holds_run_of",
+    "has_run_of_manifest",
+    "has_run_of_plan",
     "open_session",
+    "prepare_run_journal",
     "store_options",
 ]
 
@@ -52,7 +52,7 @@ class Session:
         endpoint: Where requests go.
         client: Who talks to it.
         clock: Time, which does not step while the session is open.
-        first_submission: Number of the first submission that this session can make; those below are of earlier ones.
+        first_submission_id: Number of the first submission that this session can make; those below are of earlier ones.
         charges_final_s: Seconds after it was sent in which a request without an answer may still be charged.
         key: The budget of the key over all runs of this machine, if there is one.
         state_dir: Where processes of this machine share the pace of a key; None: they do not.
@@ -61,18 +61,18 @@ class Session:
 
     out: Path
     journal: Journal
-    header: Header
+    header: RunHeader
     endpoint: Endpoint
     client: Client
     clock: RunClock
-    first_submission: int
+    first_submission_id: int
     charges_final_s: float
     key: KeyBudget | None = None
     state_dir: Path | None = None
-    check: Check = "unknown"
+    check: JournalCheck = "unknown"
 
 
-def adopt(plan: Plan, out: Path) -> None:
+def prepare_run_journal(plan: Plan, out: Path) -> None:
     """Make the plan's rows the journal of `out`, or go on with the journal that is there.
 
     A finished run of another manifest is set aside in `out/runs/<its run id>/`, its journal whole. All of it happens
@@ -86,7 +86,7 @@ def adopt(plan: Plan, out: Path) -> None:
     prepare_folder(out)
     with run_lock(out):
         there = journal_path(out).exists()
-        if there and read_header(out).manifest_sha256 != plan.manifest_sha256:
+        if there and read_run_header(out).manifest_sha256 != plan.manifest_sha256:
             _set_aside(out)
             there = False
         if not there:
@@ -98,8 +98,8 @@ def adopt(plan: Plan, out: Path) -> None:
 
 
 def _set_aside(out: Path) -> None:
-    header = read_header(out)
-    with reading(out) as db:
+    header = read_run_header(out)
+    with open_read_only(out) as db:
         counts = count_by_status(db)
         unfinished = sum(counts[status] for status in ("pending", "over_budget", "in_doubt")) or open_submissions(db)
     if unfinished:
@@ -108,7 +108,7 @@ def _set_aside(out: Path) -> None:
             hint="Choose another folder with --out, or go on with that run: lightmeter resume DIR",
         )
     target = out / "runs" / header.run_id
-    set_aside(journal_path(out), journal_path(target))
+    archive_journal(journal_path(out), journal_path(target))
     for name in out.glob(f"{Path(PLAN_NAME).stem}.*"):
         name.replace(target / name.name)
 
@@ -124,11 +124,11 @@ def changed_options(out: Path, now: Options, named: Collection[str] | None = Non
     Raises:
         SettingsError: something differs that changes what is asked for, or how the manifest is read.
     """
-    before = read_header(out).options
+    before = read_run_header(out).options
     changed = {name: value for name, value in now if value != getattr(before, name)}
     if now.prices is None:  # the run keeps the prices that it was planned with
         changed.pop("prices", None)
-    fixed = [name.replace("_", "-") for name in changed if name in (*ASKED, *READ, "prices")]
+    fixed = [name.replace("_", "-") for name in changed if name in (*REQUEST_OPTIONS, *READ_OPTIONS, "prices")]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
@@ -143,16 +143,16 @@ async def store_options(out: Path, options: Options) -> None:
         await journal.write(put_meta({"options": options.model_dump_json()}))
 
 
-def holds_run_of(out: Path, source: ManifestSource, options: Options) -> bool:
+def has_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> bool:
     """Whether `out` already holds a run of this very manifest, so that there is nothing to plan anew."""
     if not journal_path(out).exists():
         return False
-    return read_header(out).manifest_sha256 == digest_of(source, options.read_options)
+    return read_run_header(out).manifest_sha256 == digest_of(source, options.read_options)
 
 
-def holds_plan(out: Path, plan: Plan) -> bool:
+def has_run_of_plan(out: Path, plan: Plan) -> bool:
     """Whether `out` already holds a run of the manifest that was planned, so that there is nothing to adopt."""
-    return journal_path(out).exists() and read_header(out).manifest_sha256 == plan.manifest_sha256
+    return journal_path(out).exists() and read_run_header(out).manifest_sha256 == plan.manifest_sha256
 
 
 @asynccontextmanager
@@ -178,18 +178,18 @@ async def open_session(
         JournalError: there is no run there, another process is running it, or the ledger of the key cannot be used.
         SettingsError: a service is named and there is no key for it.
     """
-    read_header(out)  # says so if there is no run, before a lock file is made
+    read_run_header(out)  # says so if there is no run, before a lock file is made
     with Journal(out) as journal:
         machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
-            check = stack.enter_context(watermarked(journal, settings.state_dir, machine, accept=accept_journal))
+            check = stack.enter_context(track_watermark(journal, settings.state_dir, machine, accept=accept_journal))
             if options is not None:
                 await journal.write(put_meta({"options": options.model_dump_json()}))
-            header = read_header(out)
+            header = read_run_header(out)
             run_clock, first = await _begin(journal, out, machine)
             connections = header.options.max_concurrency + 16
-            where = await stack.enter_async_context(endpoint(header.options, settings, out))
-            key = stack.enter_context(key_budget(settings, where, header.run_id, out, run_clock))
+            where = await stack.enter_async_context(open_endpoint(header.options, settings, out))
+            key = stack.enter_context(open_key_budget(settings, where, header.run_id, out, run_clock))
             client = Client(where.base_url, where.api_key, connections=connections, proxy=_proxy(settings, where))
             await stack.enter_async_context(client)
             state_dir = settings.state_dir
@@ -200,7 +200,7 @@ async def open_session(
                 endpoint=where,
                 client=client,
                 clock=run_clock,
-                first_submission=first,
+                first_submission_id=first,
                 charges_final_s=settings.charges_final_s,
                 key=key,
                 state_dir=state_dir,
@@ -210,7 +210,7 @@ async def open_session(
 
 async def _begin(journal: Journal, out: Path, machine: MachineClock) -> tuple[RunClock, int]:
     """The clock of a session that begins, written down for the next one, and the number of its first submission."""
-    with reading(out) as db:
+    with open_read_only(out) as db:
         kept = get_meta(db).get(_ANCHOR)
         ((last,),) = db.execute("SELECT coalesce(max(submission_id), 0) FROM submissions")
     before = None if kept is None else ClockAnchor(**json.loads(kept))

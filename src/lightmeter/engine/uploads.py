@@ -17,20 +17,20 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.errors import FetchError, MediaTooLarge
-from lightmeter.media.image import encode_jpeg, load_rgb, read_facts
+from lightmeter.media.image import encode_jpeg, load_rgb, read_image_info
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
-from lightmeter.prechecks.url_probe import Reach
-from lightmeter.tempdirs import Scratch
+from lightmeter.prechecks.url_probe import UrlProber
+from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["LONGEST_SIDE_PX", "Uploads", "name_of", "prepared", "refusal_in"]
+__all__ = ["LONGEST_SIDE_PX", "Uploads", "file_name_of", "free_failure_message", "prepare_upload"]
 
 Mode = Literal["never", "fallback", "always"]
 
 LONGEST_SIDE_PX: Final = 2048
 """Longest side that is sent: the vision models behind known services look at 1568 to 2048 pixels, ours at fewer."""
 
-_MOST_FETCHED_BYTES: Final = 100 * 1024 * 1024
+_MAX_FETCHED_BYTES: Final = 100 * 1024 * 1024
 _AT_ONCE: Final = 4
 _NOT_FETCHED: Final = re.compile(
     r"fetch|download|retriev|reach|resolv|connect|timed? ?out|unavailable|invalid url|http (status )?[45]\d\d",
@@ -49,7 +49,7 @@ class Uploads:
         self._mode = mode
         self._wanted: set[str] = set()
         self._waiting: set[str] = set()
-        self._reach = Reach(connections=_AT_ONCE)
+        self._reach = UrlProber(connections=_AT_ONCE)
         self._room = asyncio.Semaphore(_AT_ONCE)  # each holds a whole file in memory
 
     async def __aenter__(self) -> Self:
@@ -81,7 +81,7 @@ class Uploads:
         self._waiting.add(url)
         return True
 
-    async def content_of(self, url: str) -> tuple[str, str]:
+    async def fetch_content(self, url: str) -> tuple[str, str]:
         """The bytes behind an address as base64, ready to be sent, and a name for them.
 
         Raises:
@@ -90,18 +90,18 @@ class Uploads:
         """
         self._waiting.discard(url)
         async with self._room:
-            with Scratch() as scratch:
+            with LockedTempDir() as scratch:
                 path = scratch.path / "media"
-                reached = await self._reach.download(url, path, _MOST_FETCHED_BYTES)
+                reached = await self._reach.download(url, path, _MAX_FETCHED_BYTES)
                 if not reached.ok:
                     raise FetchError(f"The server answered with HTTP status {reached.status}.")
                 if reached.sha256 is None:
-                    raise MediaTooLarge(f"It has more than {_MOST_FETCHED_BYTES // 2**20} MB.")
-                content = await asyncio.to_thread(lambda: b64encode(prepared(path.read_bytes())).decode("ascii"))
-        return content, name_of(url)
+                    raise MediaTooLarge(f"It has more than {_MAX_FETCHED_BYTES // 2**20} MB.")
+                content = await asyncio.to_thread(lambda: b64encode(prepare_upload(path.read_bytes())).decode("ascii"))
+        return content, file_name_of(url)
 
 
-def prepared(content: bytes) -> bytes:
+def prepare_upload(content: bytes) -> bytes:
     """What is sent for a content: itself where that is within the limits, else the picture made smaller.
 
     Raises:
@@ -112,18 +112,18 @@ def prepared(content: bytes) -> bytes:
         if len(content) > MAX_FILE_BYTES:
             raise MediaTooLarge(f"It has {len(content)} bytes; the service takes {MAX_FILE_BYTES} at most.")
         return content
-    facts = read_facts(content)
+    facts = read_image_info(content)
     if max(facts.width, facts.height) <= LONGEST_SIDE_PX and len(content) <= MAX_FILE_BYTES:
         return content
     return encode_jpeg(load_rgb(content, max_side=LONGEST_SIDE_PX))
 
 
-def name_of(url: str) -> str:
+def file_name_of(url: str) -> str:
     """A file name for an address: the last step of its path."""
     return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2]) or "file"
 
 
-def refusal_in(answer: Mapping[str, Any] | None) -> str | None:
+def free_failure_message(answer: Mapping[str, Any] | None) -> str | None:
     """What an answer about one address says in place of an asset; None if it has one, or does not say it was free."""
     if answer is None:
         return None

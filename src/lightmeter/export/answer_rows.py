@@ -15,16 +15,16 @@ from typing import Any, Final, NamedTuple
 import apsw
 import pyarrow as pa
 
+from lightmeter.ask.answer_parser import ParsedAnswer
 from lightmeter.ask.question import Ask
-from lightmeter.ask.answer_parser import Reading
-from lightmeter.export.answer_check import readings_of
-from lightmeter.export.asset_matching import outcome_of, sent_name
-from lightmeter.facts.descriptions import Description
-from lightmeter.facts.lenient_decode import parse_answer
-from lightmeter.journal.compression import unpack
+from lightmeter.export.answer_check import parse_descriptions
+from lightmeter.export.asset_matching import expected_asset_name, outcome_of
+from lightmeter.facts.descriptions import DescriptionEntry
+from lightmeter.facts.lenient_decode import decode_answer_lenient
+from lightmeter.journal.compression import decompress
 from lightmeter.journal.state import State
 from lightmeter.tables.answer_schema import answers_schema, table_name
-from lightmeter.tables.records import Records
+from lightmeter.tables.records import DeferredRows
 
 __all__ = ["answer_records"]
 
@@ -76,7 +76,7 @@ class _Row(NamedTuple):
     raw: str | None = None
 
 
-def answer_records(db: apsw.Connection, ask: Ask, run_id: str, run: int) -> Iterator[Records]:
+def answer_records(db: apsw.Connection, ask: Ask, run_id: str, run: int) -> Iterator[DeferredRows]:
     """The rows of the question's table that a run tells, in the order of its manifest.
 
     Args:
@@ -90,7 +90,7 @@ def answer_records(db: apsw.Connection, ask: Ask, run_id: str, run: int) -> Iter
         yield _records(ask, schema, run_id, some)
 
 
-def _records(ask: Ask, schema: pa.Schema, run_id: str, rows: list[tuple[str, str, _Row]]) -> Records:
+def _records(ask: Ask, schema: pa.Schema, run_id: str, rows: list[tuple[str, str, _Row]]) -> DeferredRows:
     columns: dict[str, Any] = {
         "item_id": [item_id for item_id, _, _ in rows],
         "url": [url for _, url, _ in rows],
@@ -100,7 +100,7 @@ def _records(ask: Ask, schema: pa.Schema, run_id: str, rows: list[tuple[str, str
     for one in ask.properties:
         values = [None if row.values is None else row.values[one.name] for _, _, row in rows]
         columns[one.name] = pa.array(values, schema.field(one.name).type)
-    return Records(table_name(ask), schema, columns, len(rows))
+    return DeferredRows(table_name(ask), schema, columns, len(rows))
 
 
 def _rows(db: apsw.Connection, ask: Ask, run: int) -> Iterator[tuple[str, str, _Row]]:
@@ -112,7 +112,7 @@ def _rows(db: apsw.Connection, ask: Ask, run: int) -> Iterator[tuple[str, str, _
             yield item_id, url, _Row(error=_unanswered(status, reason, error))
             continue
         if (submission_id, earlier_id) != last[0]:
-            last = ((submission_id, earlier_id), parse_answer(unpack(packed)))
+            last = ((submission_id, earlier_id), decode_answer_lenient(decompress(packed)))
         for row in _answered(ask, last[1], asset, _Second(*second)):
             yield item_id, url, row
 
@@ -123,7 +123,7 @@ def _unanswered(status: str, reason: str | None, error: str | None) -> str:
 
 
 def _answered(ask: Ask, answer: Mapping[str, Any], asset: int, second: _Second) -> Iterator[_Row]:
-    first = readings_of(ask, answer, asset)
+    first = parse_descriptions(ask, answer, asset)
     if not first:
         yield _Row(error=f"No description was answered.{_errors_of(answer)}")
     wrong = any(said.error is not None for _, said in first)
@@ -137,13 +137,13 @@ def _answered(ask: Ask, answer: Mapping[str, Any], asset: int, second: _Second) 
             yield _row(one, said, became)
 
 
-def _row(one: Description, said: Reading, more: str) -> _Row:
+def _row(one: DescriptionEntry, said: ParsedAnswer, more: str) -> _Row:
     if said.error is None:
         return _Row(one.frame, one.source, said.values)
     return _Row(one.frame, one.source, None, f"{said.error}{more}", one.text)
 
 
-_Readings = dict[tuple[int | None, str | None], list[tuple[Description, Reading]]]
+_Readings = dict[tuple[int | None, str | None], list[tuple[DescriptionEntry, ParsedAnswer]]]
 
 
 def _asked_again(ask: Ask, second: _Second) -> tuple[_Readings, str]:
@@ -155,12 +155,12 @@ def _asked_again(ask: Ask, second: _Second) -> tuple[_Readings, str]:
         return {}, f" It was asked again, and refused: {second.error}"
     if second.state != State.SETTLED or second.packed is None:
         return {}, f" It was asked again, and no answer is there ({second.state})."
-    raw = unpack(second.packed)
-    (placed,) = outcome_of(raw, [(0, sent_name(second.url, second.path))], 0).rows
+    raw = decompress(second.packed)
+    (placed,) = outcome_of(raw, [(0, expected_asset_name(second.url, second.path))], 0).rows
     if placed.asset is None:
         return {}, f" It was asked again, and not answered: {placed.error}"
     grouped: _Readings = defaultdict(list)
-    for one, said in readings_of(ask, parse_answer(raw), placed.asset):
+    for one, said in parse_descriptions(ask, decode_answer_lenient(raw), placed.asset):
         grouped[one.frame, one.source].append((one, said))
     return dict(grouped), " It was asked again, and the second answer does not describe it."
 

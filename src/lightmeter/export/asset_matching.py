@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.facts.assets import listed_assets
-from lightmeter.facts.lenient_json import read_object
-from lightmeter.journal.outcome import Outcome, Placed
+from lightmeter.facts.lenient_json import parse_object_lenient
+from lightmeter.journal.outcome import AnswerOutcome, RowResult
 from lightmeter.manifest.canonical_url import canonical_url
 
-__all__ = ["NO_ASSET", "REQUEST_FAILED", "UNMATCHED", "match_assets", "outcome_of", "sent_name"]
+__all__ = ["NO_ASSET", "REQUEST_FAILED", "UNMATCHED", "expected_asset_name", "match_assets", "outcome_of"]
 
 NO_ASSET: Final = "no_asset"
 """Reason of a row whose answer holds no asset that could be its own."""
@@ -27,7 +27,7 @@ REQUEST_FAILED: Final = "request_failed"
 """Reason of the rows of a request that the service took and could not do."""
 
 
-def sent_name(url: str, path: str | None) -> str:
+def expected_asset_name(url: str, path: str | None) -> str:
     """What a service is expected to call this asset: its URL, or its file's name."""
     return url if path is None else Path(path).name
 
@@ -100,7 +100,7 @@ def _last_step(name: str) -> str:
 
 def outcome_of(
     raw: bytes, rows: Sequence[tuple[int, str]], hold: int, answer: Mapping[str, Any] | None = None
-) -> Outcome:
+) -> AnswerOutcome:
     """Read an answer's money and rows.
 
     Never raises on what a service sends: a row whose asset cannot be known gets the reason why.
@@ -112,7 +112,7 @@ def outcome_of(
         answer: The JSON object in `raw`, where somebody has read it already.
     """
     if answer is None:
-        answer = read_object(raw) or {}
+        answer = parse_object_lenient(raw) or {}
     results = answer.get("all")
     results = results if isinstance(results, dict) else {}
     assets = listed_assets(results)
@@ -123,12 +123,12 @@ def outcome_of(
     reason = REQUEST_FAILED if failed else UNMATCHED if len(assets) > len(set(found) - {None}) else NO_ASSET
     why = _why(answer, results, reason)
     placed = tuple(
-        Placed(seq, None, None, why) if position is None or failed else Placed(seq, position, names[position])
+        RowResult(seq, None, None, why) if position is None or failed else RowResult(seq, position, names[position])
         for (seq, _), position in zip(rows, found, strict=True)
     )
     charge = _number(answer.get("credits_paid"))
     said = _whole(charge)
-    return Outcome(
+    return AnswerOutcome(
         paid=hold if said is None else said,
         remaining=_whole(_number(answer.get("credits"))),
         request_id=_text(answer.get("request_id")),

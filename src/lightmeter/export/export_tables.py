@@ -15,21 +15,21 @@ from typing import Any
 from lightmeter import __version__
 from lightmeter.errors import TablesError
 from lightmeter.export.answer_rows import answer_records
-from lightmeter.export.journal_rows import Latest, Told, tell
+from lightmeter.export.journal_rows import LatestRunIndex, TableSinks, write_journal_rows
 from lightmeter.journal.files import journal_path
-from lightmeter.journal.header import Header, read_header
-from lightmeter.journal.store import reading
+from lightmeter.journal.header import RunHeader, read_run_header
+from lightmeter.journal.store import open_read_only
 from lightmeter.tables.answer_schema import answers_schema, table_name
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.delta import write_delta
-from lightmeter.tables.gc_control import collector_paused
-from lightmeter.tables.records import Recorder
-from lightmeter.tables.schema import ALL_TABLES, OPTIONAL_TABLES, TABLES, schema
 from lightmeter.tables.duckdb_catalog import write_catalog
+from lightmeter.tables.gc_control import collector_paused
+from lightmeter.tables.records import DeferredRowsBuilder
+from lightmeter.tables.schema import ALL_TABLES, OPTIONAL_TABLES, TABLES, schema
 from lightmeter.tables.writer import Loader
-from lightmeter.tempdirs import Scratch
+from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["export"]
+__all__ = ["export_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class _Run:
     """
 
     folder: Path
-    header: Header
+    header: RunHeader
     place: int
     mark: str
 
 
-def export(out: Path, *, whole: bool = False) -> dict[str, int]:
+def export_tables(out: Path, *, whole: bool = False) -> dict[str, int]:
     """Write the tables of the runs in `out`; returns the rows of each table that were written.
 
     Each item of the manifests stands in `assets` once, as its latest run left it, with all that was ever paid for it;
@@ -64,7 +64,7 @@ def export(out: Path, *, whole: bool = False) -> dict[str, int]:
         JournalError: there is no run there.
         TablesError: they cannot be written; what stands there is as it was, and the journals are safe.
     """
-    read_header(out)  # says so if there is none, before anything is made
+    read_run_header(out)  # says so if there is none, before anything is made
     try:
         return _exported(out, whole=whole)
     except OSError as error:
@@ -78,8 +78,10 @@ def _exported(out: Path, *, whole: bool) -> dict[str, int]:
     dataset = Dataset(out)
     with dataset.locked():
         runs = _runs(out)
-        with Scratch() as scratch:
-            latest = Latest.of([run.folder for run in runs] if len(runs) > 1 else [], scratch.path / "latest.sqlite")
+        with LockedTempDir() as scratch:
+            latest = LatestRunIndex.of(
+                [run.folder for run in runs] if len(runs) > 1 else [], scratch.path / "latest.sqlite"
+            )
             beside = len(runs) > 1 and not whole and not latest.overlaps and _older_stand(dataset, runs)
             written = _write(dataset, runs, latest, beside=beside)
         write_catalog(out)
@@ -92,14 +94,15 @@ def _runs(out: Path) -> list[_Run]:
     folders = [path.parent for path in out.glob(f"runs/*/{journal_path(out).name}")]
     # By when they began; two of the same second by when they were planned.
     headers = sorted(
-        ((read_header(folder), folder) for folder in folders), key=lambda one: (one[0].run_id[:15], one[0].planned_at)
+        ((read_run_header(folder), folder) for folder in folders),
+        key=lambda one: (one[0].run_id[:15], one[0].planned_at),
     )
-    headers.append((read_header(out), out))
+    headers.append((read_run_header(out), out))
     return [_Run(folder, header, place, _mark(folder)) for place, (header, folder) in enumerate(headers)]
 
 
 def _mark(folder: Path) -> str:
-    with reading(folder) as db:
+    with open_read_only(folder) as db:
         counts = db.execute("SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM transitions)").fetchone()
     return "-".join(map(str, counts or ()))
 
@@ -129,7 +132,7 @@ def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
     return all(run.header.extra_types == types for run in runs)
 
 
-def _write(dataset: Dataset, runs: list[_Run], latest: Latest, *, beside: bool) -> dict[str, int]:
+def _write(dataset: Dataset, runs: list[_Run], latest: LatestRunIndex, *, beside: bool) -> dict[str, int]:
     told = runs[-1:] if beside else runs
     extra_types = _extra_types(runs)
     asks = {run.header.options.ask.name: run.header.options.ask for run in runs if run.header.options.ask is not None}
@@ -140,9 +143,9 @@ def _write(dataset: Dataset, runs: list[_Run], latest: Latest, *, beside: bool) 
     with collector_paused():
         with replacing as writers, Loader(writers) as loader:
             for run in told:
-                with reading(run.folder) as db:
+                with open_read_only(run.folder) as db:
                     db.execute("ATTACH ? AS latest", (str(latest.path),))
-                    tell(Told(loader, Recorder(extra_types)), db, run.header, run.place)
+                    write_journal_rows(TableSinks(loader, DeferredRowsBuilder(extra_types)), db, run.header, run.place)
                     if (asked := run.header.options.ask) is not None:
                         for records in answer_records(db, asks[asked.name], run.header.run_id, run.place):
                             loader.put(records)

@@ -18,13 +18,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import apsw
 
 from lightmeter.facts.flatten import AnswerContext, ItemRef
-from lightmeter.journal.compression import unpack
+from lightmeter.journal.compression import decompress
 from lightmeter.journal.files import journal_path
-from lightmeter.journal.header import Header
-from lightmeter.tables.records import Recorder, Records, Same, Values, moments
+from lightmeter.journal.header import RunHeader
+from lightmeter.tables.records import ColumnValues, ConstantColumn, DeferredRows, DeferredRowsBuilder, to_timestamps
 from lightmeter.tables.writer import Loader
 
-__all__ = ["CREDIT_STEP", "Latest", "Told", "share_of", "tell"]
+__all__ = ["CREDIT_STEP", "LatestRunIndex", "TableSinks", "credit_share", "write_journal_rows"]
 
 CREDIT_STEP: Final = 2**-20
 """Shares of credits are whole multiples of this (about a millionth): any sum of such doubles is exact."""
@@ -132,7 +132,7 @@ ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
 )
 
 
-def share_of(paid: int, sharers: int, place: int) -> float:
+def credit_share(paid: int, sharers: int, place: int) -> float:
     """What one of the items of a request has cost, in credits: all shares add up to what was paid, exactly.
 
     Args:
@@ -145,7 +145,7 @@ def share_of(paid: int, sharers: int, place: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Latest:
+class LatestRunIndex:
     """Which of several runs tells an item's state, and which its facts; kept in a file of its own.
 
     Attributes:
@@ -157,12 +157,12 @@ class Latest:
     overlaps: bool
 
     @classmethod
-    def of(cls, runs: list[Path], path: Path) -> Latest:
+    def of(cls, runs: list[Path], path: Path) -> LatestRunIndex:
         """Look through the journals of the folders `runs`, oldest first."""
         scratch = apsw.Connection(str(path))
         try:
             scratch.execute(_SCRATCH)
-            share: Any = share_of
+            share: Any = credit_share
             scratch.create_scalar_function("share", share, 3, deterministic=True)
             overlaps = False
             for place, run in enumerate(runs):
@@ -177,19 +177,19 @@ class Latest:
         return cls(path, overlaps)
 
 
-class Told(NamedTuple):
+class TableSinks(NamedTuple):
     """What a journal tells goes to these: answers, and rows that are rows already."""
 
     loader: Loader
-    recorder: Recorder
+    recorder: DeferredRowsBuilder
 
 
-def tell(into: Told, db: apsw.Connection, header: Header, run: int) -> None:
+def write_journal_rows(into: TableSinks, db: apsw.Connection, header: RunHeader, run: int) -> None:
     """Have everything written that a run tells.
 
     Args:
         into: Who makes rows of it, and who writes them.
-        db: The run's journal, with the scratch database of `Latest` attached as `latest`.
+        db: The run's journal, with the scratch database of `LatestRunIndex` attached as `latest`.
         header: The run's.
         run: Its place among the runs of the folder.
     """
@@ -211,7 +211,7 @@ def _some_answers(packed: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[int,
     """Answers, unpacked, as many at a time as memory allows."""
     some, size_bytes = [], 0
     for key, request_id, raw in packed:
-        some.append((key, request_id, unpack(raw)))
+        some.append((key, request_id, decompress(raw)))
         size_bytes += len(some[-1][2])
         if len(some) == _ANSWERS_AT_A_TIME or size_bytes >= _BYTES_AT_A_TIME:
             yield some
@@ -220,7 +220,7 @@ def _some_answers(packed: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[int,
         yield some
 
 
-def _tell_rows(into: Told, cursor: apsw.Cursor, made: Callable[[_Columns, int], Records]) -> None:
+def _tell_rows(into: TableSinks, cursor: apsw.Cursor, made: Callable[[_Columns, int], DeferredRows]) -> None:
     """What a statement selects, as rows of one table, many at a time."""
     first = list(islice(cursor, 1))
     names = [column[0] for column in cursor.get_description()] if first else []
@@ -232,14 +232,14 @@ def _tell_rows(into: Told, cursor: apsw.Cursor, made: Callable[[_Columns, int], 
 _PAID: Final = ("paid", "sharers", "place", "paid_again", "paid_in_all")
 
 
-def _assets(recorder: Recorder, header: Header, told: _Columns, count: int) -> Records:
-    columns: dict[str, Values] = {
+def _assets(recorder: DeferredRowsBuilder, header: RunHeader, told: _Columns, count: int) -> DeferredRows:
+    columns: dict[str, ColumnValues] = {
         **told,
-        "run_id": Same(header.run_id),
+        "run_id": ConstantColumn(header.run_id),
         "credits": list(map(_credits, *(told[name] for name in _PAID))),
-        "features": Same(list(header.options.features)),
-        "backends": Same(list(header.options.backends)),
-        "answered_at": moments(told["answered_at"]),
+        "features": ConstantColumn(list(header.options.features)),
+        "backends": ConstantColumn(list(header.options.backends)),
+        "answered_at": to_timestamps(told["answered_at"]),
     }
     return recorder.records("assets", columns, count)
 
@@ -248,13 +248,13 @@ def _credits(paid: int | None, sharers: int, place: int, again: int | None, paid
     """An item's own share with what asking about it again cost, or what all runs paid for it."""
     if paid_in_all is not None:
         return paid_in_all
-    return (share_of(paid, sharers, place) if paid else 0.0) + (again or 0)
+    return (credit_share(paid, sharers, place) if paid else 0.0) + (again or 0)
 
 
-def _requests(recorder: Recorder, header: Header, told: _Columns, count: int) -> Records:
-    at = {name: moments(told[name]) for name in ("sent_at", "answered_at")}
-    return recorder.records("requests", {**told, **at, "run_id": Same(header.run_id)}, count)
+def _requests(recorder: DeferredRowsBuilder, header: RunHeader, told: _Columns, count: int) -> DeferredRows:
+    at = {name: to_timestamps(told[name]) for name in ("sent_at", "answered_at")}
+    return recorder.records("requests", {**told, **at, "run_id": ConstantColumn(header.run_id)}, count)
 
 
-def _findings(recorder: Recorder, header: Header, told: _Columns, count: int) -> Records:
-    return recorder.records("prechecks", {**told, "run_id": Same(header.run_id)}, count)
+def _findings(recorder: DeferredRowsBuilder, header: RunHeader, told: _Columns, count: int) -> DeferredRows:
+    return recorder.records("prechecks", {**told, "run_id": ConstantColumn(header.run_id)}, count)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lightmeter.facts.columns import FACTS
+from lightmeter.facts.columns import FACT_TABLES
 
 __all__ = ["listed_assets"]
 
-_ASSET_FIELDS: Final = frozenset((*FACTS, "frames"))
+_ASSET_FIELDS: Final = frozenset((*FACT_TABLES, "frames"))
 
 
 def listed_assets(results: Mapping[str, Any]) -> list[Any]:

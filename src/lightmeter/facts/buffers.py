@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.facts.bulk import lists_of
 from lightmeter.facts.coerce import cleaned
-from lightmeter.facts.columns import COLUMNS
+from lightmeter.facts.columns import TABLE_COLUMNS
 from lightmeter.facts.extract import TOLD_ELSEWHERE, extract
 from lightmeter.facts.fast_decode import KEYED, WHOLE
-from lightmeter.facts.lenient_json import loads
-from lightmeter.facts.lenient_decode import entries as entries_of
+from lightmeter.facts.lenient_decode import read_entries as entries_of
+from lightmeter.facts.lenient_json import loads_lenient
 from lightmeter.facts.packed import Pieces, column_of
 
 __all__ = ["KEY_KINDS", "Buffer", "Key", "PackedTable", "packed_keys"]
@@ -66,7 +66,7 @@ class Buffer:
 
     def __init__(self, table: str) -> None:
         self._table = table
-        own = [column for column in COLUMNS[table] if column.name not in TOLD_ELSEWHERE.get(table, ())]
+        own = [column for column in TABLE_COLUMNS[table] if column.name not in TOLD_ELSEWHERE.get(table, ())]
         self._kinds = {column.name: column.kind for column in own}
         self._columns = {name: column_of(name, kind) for name, kind in self._kinds.items()}
         self._together = _TOGETHER if table in WHOLE else 1
@@ -106,7 +106,7 @@ class Buffer:
             for key, value in zip(keys, values, strict=True):
                 self._read_features([key], [value])
         else:  # unusual where only the feature's own reader looks: this picture's goes the long way
-            told = entries_of(self._table, [loads(bytes(piece)) for piece in entries])
+            told = entries_of(self._table, [loads_lenient(bytes(piece)) for piece in entries])
             self.add_columns(keys[0], extract(self._table, told), len(told.fields))
 
     def add_columns(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:

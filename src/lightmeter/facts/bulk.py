@@ -10,14 +10,14 @@ from lightmeter.facts.extract import whole_texts
 from lightmeter.facts.faces import read_faces
 from lightmeter.facts.fast_decode import (
     WHOLE,
-    Brand,
-    Color,
-    Description,
-    Embedding,
-    Face,
-    Nsfw,
-    Tag,
-    Text,
+    FastBrand,
+    FastColor,
+    FastDescription,
+    FastEmbedding,
+    FastFace,
+    FastNsfw,
+    FastTag,
+    FastText,
     decode_entries,
 )
 from lightmeter.facts.severity import severities
@@ -47,7 +47,7 @@ def lists_of(table: str, entries: Sequence[Any], counts: Sequence[int]) -> _List
 # Attributes by name, one list at a time: the quickest way that Python has to turn objects into columns.
 
 
-def _tags(entries: list[Tag]) -> _Lists:
+def _tags(entries: list[FastTag]) -> _Lists:
     return {
         "name": [entry.name for entry in entries],
         "score": [entry.score for entry in entries],
@@ -55,7 +55,7 @@ def _tags(entries: list[Tag]) -> _Lists:
     }
 
 
-def _colors(entries: list[Color]) -> _Lists:
+def _colors(entries: list[FastColor]) -> _Lists:
     return {
         "hex": [entry.hex for entry in entries],
         "score": [entry.score for entry in entries],
@@ -67,7 +67,7 @@ def _colors(entries: list[Color]) -> _Lists:
     }
 
 
-def _nsfw(entries: list[Nsfw]) -> _Lists:
+def _nsfw(entries: list[FastNsfw]) -> _Lists:
     labels = [entry.label for entry in entries]
     scores = [entry.score for entry in entries]
     likelihoods = [entry.likelihood for entry in entries]
@@ -80,14 +80,14 @@ def _nsfw(entries: list[Nsfw]) -> _Lists:
     }
 
 
-def _descriptions(entries: list[Description]) -> _Lists:
+def _descriptions(entries: list[FastDescription]) -> _Lists:
     return {
         "description": [entry.description for entry in entries],
         "source": [entry.source for entry in entries],
     }
 
 
-def _embeddings(entries: list[Embedding]) -> _Lists:
+def _embeddings(entries: list[FastEmbedding]) -> _Lists:
     return {
         "model": [entry.model for entry in entries],
         "vector": [entry.vector for entry in entries],
@@ -95,7 +95,7 @@ def _embeddings(entries: list[Embedding]) -> _Lists:
     }
 
 
-def _read_texts(entries: list[Text], counts: Sequence[int]) -> _Lists:
+def _read_texts(entries: list[FastText], counts: Sequence[int]) -> _Lists:
     texts = [entry.text for entry in entries]
     sources = [entry.source for entry in entries]
     said = [entry.is_full_text for entry in entries]
@@ -105,12 +105,12 @@ def _read_texts(entries: list[Text], counts: Sequence[int]) -> _Lists:
     return {"text": texts, "is_full_text": whole, "source": sources, **_outlined(entries)}
 
 
-def _read_brands(entries: list[Brand], _: Sequence[int]) -> _Lists:
+def _read_brands(entries: list[FastBrand], _: Sequence[int]) -> _Lists:
     names, sources = [entry.name for entry in entries], [entry.source for entry in entries]
     return {"name": names, "source": sources, **_outlined(entries)}
 
 
-def _outlined(entries: Sequence[Text | Brand]) -> _Lists:
+def _outlined(entries: Sequence[FastText | FastBrand]) -> _Lists:
     outlines = [entry.bounding_poly for entry in entries]
     return {
         "score": [entry.confidence if entry.score is None else entry.score for entry in entries],
@@ -119,7 +119,7 @@ def _outlined(entries: Sequence[Text | Brand]) -> _Lists:
 
 
 def _read_faces(faces: list[Any], counts: Sequence[int]) -> _Lists:
-    sources = [face.source if isinstance(face, Face) else face.get("source") for face in faces]
+    sources = [face.source if isinstance(face, FastFace) else face.get("source") for face in faces]
     return {
         "face": list(chain.from_iterable(map(range, counts))),
         **read_faces(faces),

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["COLUMNS", "CSS_NAME", "FACTS", "KEYS", "OPTIONAL_TABLES", "Column"]
+__all__ = ["CSS_NAME", "FACT_TABLES", "KEY_COLUMNS", "OPTIONAL_TABLES", "TABLE_COLUMNS", "ColumnSpec"]
 
 CSS_NAME: Final = "css_name"
 """The one column of facts that is told by others of its table."""
 
-FACTS: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
+FACT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
 """The tables that are filled from assets, named as the answer names them."""
 
 OPTIONAL_TABLES: Final = ("embeddings",)
@@ -37,7 +37,7 @@ _FACE_UNIT: Final = "as answered: pixels, or shares of the picture's side where 
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnSpec:
     """One column.
 
     Attributes:
@@ -55,55 +55,55 @@ class Column:
     unit: str = "-"
 
 
-KEYS: Final = (
-    Column("item_id", _STRING, "The row of the manifest this belongs to.", "known for no single row"),
-    Column("url", _STRING, "URL or path as in the manifest.", "known for no single row"),
-    Column("frame", _INT, "Captured frame of a video, counted from 0.", "an image, or a whole video", "frames"),
-    Column("run_id", _STRING, "The run that made this row."),
+KEY_COLUMNS: Final = (
+    ColumnSpec("item_id", _STRING, "The row of the manifest this belongs to.", "known for no single row"),
+    ColumnSpec("url", _STRING, "URL or path as in the manifest.", "known for no single row"),
+    ColumnSpec("frame", _INT, "Captured frame of a video, counted from 0.", "an image, or a whole video", "frames"),
+    ColumnSpec("run_id", _STRING, "The run that made this row."),
 )
 """The columns that stand in every table."""
 
-_SOURCE: Final = Column("source", _STRING, "The back end that says so.", _UNSAID)
-_RAW: Final = Column("raw", _STRING, "The entry as it was answered, as JSON.")
-_SCORE: Final = Column("score", _DOUBLE, "How sure the back end is.", _UNSAID, _SHARE)
+_SOURCE: Final = ColumnSpec("source", _STRING, "The back end that says so.", _UNSAID)
+_RAW: Final = ColumnSpec("raw", _STRING, "The entry as it was answered, as JSON.")
+_SCORE: Final = ColumnSpec("score", _DOUBLE, "How sure the back end is.", _UNSAID, _SHARE)
 
 _ASSETS: Final = (
-    Column("status", _STRING, "ok, failed, skipped, duplicate, in_doubt, over_budget or pending."),
-    Column("reason", _STRING, "Why it has this status.", "it is ok"),
-    Column("error", _STRING, "The error's own text.", "there was none"),
-    Column("kind", _STRING, "image or video.", "not known"),
-    Column("name", _STRING, "What the answer calls it; it may be a path on the service's side.", "no answer"),
-    Column("request_id", _STRING, "The request that answered it.", "none was made, or it has no id"),
-    Column("duplicate_of", _STRING, "The item_id whose answer it shares.", "it is no duplicate"),
-    Column("credits", _DOUBLE, "This item's share of what its request cost.", "not known", "credits (US cents)"),
-    Column("features", _NAMES, "Features asked for.", "no request"),
-    Column("backends", _NAMES, "Back ends asked for.", "no request"),
-    Column("width", _INT, "Width as it is shown, EXIF orientation applied.", "not measured", "pixels"),
-    Column("height", _INT, "Height as it is shown, EXIF orientation applied.", "not measured", "pixels"),
-    Column("duration_s", _DOUBLE, "Length of a video.", "an image, or not measured", "seconds"),
-    Column("content_bytes", _LONG, "Size of the file; of a URL, as its server says.", "not known", "bytes"),
-    Column("content_sha256", _STRING, "SHA-256 of the file's bytes, in hex.", "the bytes were not read"),
-    Column("answered_at", _MOMENT, "When its answer came.", "no answer", "UTC, microseconds"),
+    ColumnSpec("status", _STRING, "ok, failed, skipped, duplicate, in_doubt, over_budget or pending."),
+    ColumnSpec("reason", _STRING, "Why it has this status.", "it is ok"),
+    ColumnSpec("error", _STRING, "The error's own text.", "there was none"),
+    ColumnSpec("kind", _STRING, "image or video.", "not known"),
+    ColumnSpec("name", _STRING, "What the answer calls it; it may be a path on the service's side.", "no answer"),
+    ColumnSpec("request_id", _STRING, "The request that answered it.", "none was made, or it has no id"),
+    ColumnSpec("duplicate_of", _STRING, "The item_id whose answer it shares.", "it is no duplicate"),
+    ColumnSpec("credits", _DOUBLE, "This item's share of what its request cost.", "not known", "credits (US cents)"),
+    ColumnSpec("features", _NAMES, "Features asked for.", "no request"),
+    ColumnSpec("backends", _NAMES, "Back ends asked for.", "no request"),
+    ColumnSpec("width", _INT, "Width as it is shown, EXIF orientation applied.", "not measured", "pixels"),
+    ColumnSpec("height", _INT, "Height as it is shown, EXIF orientation applied.", "not measured", "pixels"),
+    ColumnSpec("duration_s", _DOUBLE, "Length of a video.", "an image, or not measured", "seconds"),
+    ColumnSpec("content_bytes", _LONG, "Size of the file; of a URL, as its server says.", "not known", "bytes"),
+    ColumnSpec("content_sha256", _STRING, "SHA-256 of the file's bytes, in hex.", "the bytes were not read"),
+    ColumnSpec("answered_at", _MOMENT, "When its answer came.", "no answer", "UTC, microseconds"),
 )
 
-_TAGS: Final = (Column("name", _STRING, "What is seen; upper and lower case differ.", _UNSAID), _SCORE, _SOURCE)
+_TAGS: Final = (ColumnSpec("name", _STRING, "What is seen; upper and lower case differ.", _UNSAID), _SCORE, _SOURCE)
 
 _COLORS: Final = (
-    Column("hex", _STRING, "The colour as #rrggbb.", _UNSAID),
-    Column("score", _DOUBLE, "Its prominence.", _UNSAID, _SHARE),
-    Column("pixel_fraction", _DOUBLE, "Its share of the picture.", _UNSAID, _SHARE),
-    Column("red", _BYTE, "Red.", _UNSAID, "0 to 255"),
-    Column("green", _BYTE, "Green.", _UNSAID, "0 to 255"),
-    Column("blue", _BYTE, "Blue.", _UNSAID, "0 to 255"),
+    ColumnSpec("hex", _STRING, "The colour as #rrggbb.", _UNSAID),
+    ColumnSpec("score", _DOUBLE, "Its prominence.", _UNSAID, _SHARE),
+    ColumnSpec("pixel_fraction", _DOUBLE, "Its share of the picture.", _UNSAID, _SHARE),
+    ColumnSpec("red", _BYTE, "Red.", _UNSAID, "0 to 255"),
+    ColumnSpec("green", _BYTE, "Green.", _UNSAID, "0 to 255"),
+    ColumnSpec("blue", _BYTE, "Blue.", _UNSAID, "0 to 255"),
     _SOURCE,
-    Column(CSS_NAME, _STRING, "The CSS colour name nearest to red, green and blue, in Oklab.", "a channel is null"),
+    ColumnSpec(CSS_NAME, _STRING, "The CSS colour name nearest to red, green and blue, in Oklab.", "a channel is null"),
 )
 
 _NSFW: Final = (
-    Column("label", _STRING, "What is scored: sfw, nsfw, adult, violence, …", _UNSAID),
-    Column("score", _DOUBLE, "How sure the back end is of the label.", "likelihood form", _SHARE),
-    Column("likelihood", _STRING, "VERY_UNLIKELY to VERY_LIKELY, or UNKNOWN.", "numeric form"),
-    Column(
+    ColumnSpec("label", _STRING, "What is scored: sfw, nsfw, adult, violence, …", _UNSAID),
+    ColumnSpec("score", _DOUBLE, "How sure the back end is of the label.", "likelihood form", _SHARE),
+    ColumnSpec("likelihood", _STRING, "VERY_UNLIKELY to VERY_LIKELY, or UNKNOWN.", "numeric form"),
+    ColumnSpec(
         "severity",
         _DOUBLE,
         "How unsafe, both forms on one scale: the score, or the likelihood as 0, 0.25, 0.5, 0.75, 1; "
@@ -115,23 +115,23 @@ _NSFW: Final = (
 )
 
 _DESCRIPTIONS: Final = (
-    Column("description", _STRING, "The description.", _UNSAID),
+    ColumnSpec("description", _STRING, "The description.", _UNSAID),
     _SOURCE,
-    Column("role", _STRING, "The persona asked for.", "not known"),
-    Column("language", _STRING, "The language asked for; the answer may be English all the same.", "not known"),
+    ColumnSpec("role", _STRING, "The persona asked for.", "not known"),
+    ColumnSpec("language", _STRING, "The language asked for; the answer may be English all the same.", "not known"),
 )
 
 _FACES: Final = (
-    Column("face", _INT, "Position among the faces of this picture, counted from 0."),
-    Column("left", _DOUBLE, "Left edge of the face.", _UNSAID, _FACE_UNIT),
-    Column("top", _DOUBLE, "Top edge of the face.", _UNSAID, _FACE_UNIT),
-    Column("width", _DOUBLE, "Width of the face.", _UNSAID, _FACE_UNIT),
-    Column("height", _DOUBLE, "Height of the face.", _UNSAID, _FACE_UNIT),
-    Column("age_low", _DOUBLE, "Lower end of the estimated age.", _UNSAID, "years"),
-    Column("age_high", _DOUBLE, "Upper end of the estimated age.", _UNSAID, "years"),
-    Column("gender", _STRING, "Estimated gender, as answered.", _UNSAID),
-    Column("gender_score", _DOUBLE, "How sure of the gender; per cent are divided by 100.", _UNSAID, _SHARE),
-    Column(
+    ColumnSpec("face", _INT, "Position among the faces of this picture, counted from 0."),
+    ColumnSpec("left", _DOUBLE, "Left edge of the face.", _UNSAID, _FACE_UNIT),
+    ColumnSpec("top", _DOUBLE, "Top edge of the face.", _UNSAID, _FACE_UNIT),
+    ColumnSpec("width", _DOUBLE, "Width of the face.", _UNSAID, _FACE_UNIT),
+    ColumnSpec("height", _DOUBLE, "Height of the face.", _UNSAID, _FACE_UNIT),
+    ColumnSpec("age_low", _DOUBLE, "Lower end of the estimated age.", _UNSAID, "years"),
+    ColumnSpec("age_high", _DOUBLE, "Upper end of the estimated age.", _UNSAID, "years"),
+    ColumnSpec("gender", _STRING, "Estimated gender, as answered.", _UNSAID),
+    ColumnSpec("gender_score", _DOUBLE, "How sure of the gender; per cent are divided by 100.", _UNSAID, _SHARE),
+    ColumnSpec(
         "emotions",
         _EMOTIONS,
         "Emotion to how sure; per cent are divided by 100, likelihoods are 0, 0.25, 0.5, 0.75, 1.",
@@ -143,30 +143,32 @@ _FACES: Final = (
 )
 
 _TEXTS: Final = (
-    Column("text", _STRING, "What is read.", _UNSAID),
+    ColumnSpec("text", _STRING, "What is read.", _UNSAID),
     _SCORE,
-    Column(
+    ColumnSpec(
         "is_full_text",
         _FLAG,
         "Whether this is the whole text and the others of its source are parts of it.",
         "the only entry of its source",
     ),
-    Column("polygon", _POLYGON, "Corners around it.", _UNSAID, "pixels"),
+    ColumnSpec("polygon", _POLYGON, "Corners around it.", _UNSAID, "pixels"),
     _RAW,
     _SOURCE,
 )
 
 _BRANDS: Final = (
-    Column("name", _STRING, "The brand.", _UNSAID),
+    ColumnSpec("name", _STRING, "The brand.", _UNSAID),
     _SCORE,
-    Column("polygon", _POLYGON, "Corners around it.", _UNSAID, "pixels"),
+    ColumnSpec("polygon", _POLYGON, "Corners around it.", _UNSAID, "pixels"),
     _RAW,
     _SOURCE,
 )
 
 _EMBEDDINGS: Final = (
-    Column("model", _STRING, "The model, with its version; vectors of different models cannot be compared.", _UNSAID),
-    Column(
+    ColumnSpec(
+        "model", _STRING, "The model, with its version; vectors of different models cannot be compared.", _UNSAID
+    ),
+    ColumnSpec(
         "vector",
         _VECTOR,
         "The picture as a point, of unit length as the service makes it; near points are similar pictures.",
@@ -175,33 +177,33 @@ _EMBEDDINGS: Final = (
 )
 
 _ERRORS: Final = (
-    Column("request_id", _STRING, "The request that reports it.", "it has no id"),
-    Column("backend", _STRING, "The back end that failed.", "not known"),
-    Column("message", _STRING, "The text of the error."),
+    ColumnSpec("request_id", _STRING, "The request that reports it.", "it has no id"),
+    ColumnSpec("backend", _STRING, "The back end that failed.", "not known"),
+    ColumnSpec("message", _STRING, "The text of the error."),
 )
 
 _REQUESTS: Final = (
-    Column("request_id", _STRING, "The service's id of the request.", "none was given"),
-    Column("state", _STRING, "Where its life cycle stands."),
-    Column("sent_at", _MOMENT, "When it was sent.", "not sent", "UTC, microseconds"),
-    Column("answered_at", _MOMENT, "When its results came.", "no results", "UTC, microseconds"),
-    Column("assets", _INT, "Images and videos in it.", unit="assets"),
-    Column("credits_paid", _INT, "What it cost.", "not known", "credits (US cents)"),
-    Column("credits_remaining", _INT, "Balance after it.", "not known", "credits (US cents)"),
-    Column("http_status", _INT, "Status of the last HTTP answer.", "no answer"),
-    Column("attempts", _INT, "How often it was sent.", unit="sends"),
-    Column("polls", _INT, "How often its result was asked for.", unit="polls"),
+    ColumnSpec("request_id", _STRING, "The service's id of the request.", "none was given"),
+    ColumnSpec("state", _STRING, "Where its life cycle stands."),
+    ColumnSpec("sent_at", _MOMENT, "When it was sent.", "not sent", "UTC, microseconds"),
+    ColumnSpec("answered_at", _MOMENT, "When its results came.", "no results", "UTC, microseconds"),
+    ColumnSpec("assets", _INT, "Images and videos in it.", unit="assets"),
+    ColumnSpec("credits_paid", _INT, "What it cost.", "not known", "credits (US cents)"),
+    ColumnSpec("credits_remaining", _INT, "Balance after it.", "not known", "credits (US cents)"),
+    ColumnSpec("http_status", _INT, "Status of the last HTTP answer.", "no answer"),
+    ColumnSpec("attempts", _INT, "How often it was sent.", unit="sends"),
+    ColumnSpec("polls", _INT, "How often its result was asked for.", unit="polls"),
 )
 
 _PRECHECKS: Final = (
-    Column("check", _STRING, "What was looked at."),
-    Column("severity", _STRING, "info, warning or error; an error keeps the row from being paid for."),
-    Column("message", _STRING, "What was found, as a sentence."),
-    Column("value", _DOUBLE, "The figure behind it.", "it has none", "that of the check"),
-    Column("facts", _STRING, "All facts found, as JSON.", "none were found"),
+    ColumnSpec("check", _STRING, "What was looked at."),
+    ColumnSpec("severity", _STRING, "info, warning or error; an error keeps the row from being paid for."),
+    ColumnSpec("message", _STRING, "What was found, as a sentence."),
+    ColumnSpec("value", _DOUBLE, "The figure behind it.", "it has none", "that of the check"),
+    ColumnSpec("facts", _STRING, "All facts found, as JSON.", "none were found"),
 )
 
-COLUMNS: Final = {
+TABLE_COLUMNS: Final = {
     "assets": _ASSETS,
     "tags": _TAGS,
     "colors": _COLORS,
@@ -215,4 +217,4 @@ COLUMNS: Final = {
     "requests": _REQUESTS,
     "prechecks": _PRECHECKS,
 }
-"""The tables and their own columns, beside `KEYS`."""
+"""The tables and their own columns, beside `KEY_COLUMNS`."""

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lightmeter.facts.assets import listed_assets
-from lightmeter.facts.lenient_decode import entries, json_text
+from lightmeter.facts.lenient_decode import json_text, read_entries
 
-__all__ = ["Description", "descriptions_of"]
+__all__ = ["DescriptionEntry", "read_descriptions"]
 
 _MAX_FRAME: Final = 2**31 - 1
 
 
-class Description(NamedTuple):
+class DescriptionEntry(NamedTuple):
     """One description.
 
     Attributes:
@@ -27,7 +27,7 @@ class Description(NamedTuple):
     text: str | None
 
 
-def descriptions_of(answer: Mapping[str, Any], asset: int) -> list[Description]:
+def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[DescriptionEntry]:
     """The descriptions of one asset: those of it as a whole, then those of its frames. Never raises.
 
     A service may repeat what it says of frames for the video as a whole: what is said of a frame stands there alone.
@@ -57,8 +57,8 @@ def _frame(index: Any, place: int) -> int:
     return index if type(index) is int and 0 <= index <= _MAX_FRAME else place
 
 
-def _described(found: Mapping[str, Any], frame: int | None) -> Iterator[Description]:
-    for said in entries("descriptions", found.get("descriptions")).fields:
+def _described(found: Mapping[str, Any], frame: int | None) -> Iterator[DescriptionEntry]:
+    for said in read_entries("descriptions", found.get("descriptions")).fields:
         text, source = said.get("description"), said.get("source")
         known = text if text is None or isinstance(text, str) else json_text(text)
-        yield Description(frame, source if isinstance(source, str) else None, known)
+        yield DescriptionEntry(frame, source if isinstance(source, str) else None, known)

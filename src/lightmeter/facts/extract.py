@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from lightmeter.facts.columns import COLUMNS, CSS_NAME, FACTS
+from lightmeter.facts.columns import CSS_NAME, FACT_TABLES, TABLE_COLUMNS
 from lightmeter.facts.faces import read_faces
-from lightmeter.facts.lenient_decode import Corner, Found, corners, json_text
+from lightmeter.facts.lenient_decode import Corner, FeatureEntries, json_text, read_polygon
 from lightmeter.facts.severity import severity
 
 __all__ = ["TOLD_ELSEWHERE", "extract", "whole_texts"]
@@ -19,10 +19,10 @@ __all__ = ["TOLD_ELSEWHERE", "extract", "whole_texts"]
 TOLD_ELSEWHERE: Final = {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
 """Columns that entries do not say: they come of other columns, or of the request."""
 
-_Source: TypeAlias = Callable[[Found], list[Any]]
+_Source: TypeAlias = Callable[[FeatureEntries], list[Any]]
 
 
-def extract(table: str, found: Found) -> Mapping[str, Sequence[Any]]:
+def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
     """The table's own columns over the entries `found`, raw: types are settled when arrays are made."""
     if table == "faces":
         return _faces(found)
@@ -33,7 +33,7 @@ def _field(column: str) -> _Source:
     return lambda found: [fields.get(column) for fields in found.fields]
 
 
-def _score(found: Found) -> list[Any]:
+def _score(found: FeatureEntries) -> list[Any]:
     """`score`, or `confidence` where a back end's own word slipped through."""
     scores = [fields.get("score") for fields in found.fields]
     if None not in scores:
@@ -42,19 +42,19 @@ def _score(found: Found) -> list[Any]:
     return [fields.get("confidence") if score is None else score for fields, score in both]
 
 
-def _severity(found: Found) -> list[Any]:
+def _severity(found: FeatureEntries) -> list[Any]:
     return [severity(said.get("label"), said.get("score"), said.get("likelihood")) for said in found.fields]
 
 
-def _polygon(found: Found) -> list[list[Corner]]:
-    return [corners(fields) for fields in found.fields]
+def _polygon(found: FeatureEntries) -> list[list[Corner]]:
+    return [read_polygon(fields) for fields in found.fields]
 
 
-def _raw(found: Found) -> list[Any]:
+def _raw(found: FeatureEntries) -> list[Any]:
     return [json_text(literal) for literal in found.literals]
 
 
-def _is_full_text(found: Found) -> list[Any]:
+def _is_full_text(found: FeatureEntries) -> list[Any]:
     told = [[fields.get(name) for fields in found.fields] for name in ("text", "source", "is_full_text")]
     return list(whole_texts(*told))
 
@@ -93,7 +93,7 @@ def _lead_and_parts(texts: list[Any]) -> list[bool | None]:
     return whole
 
 
-def _faces(found: Found) -> dict[str, Sequence[Any]]:
+def _faces(found: FeatureEntries) -> dict[str, Sequence[Any]]:
     return {
         "face": list(range(len(found.fields))),
         **read_faces(found.fields),
@@ -116,8 +116,8 @@ _SPECIAL: Final[dict[tuple[str, str], _Source]] = {
 _SOURCES: Final[dict[str, tuple[tuple[str, _Source], ...]]] = {
     table: tuple(
         (column.name, _SPECIAL.get((table, column.name), _field(column.name)))
-        for column in COLUMNS[table]
+        for column in TABLE_COLUMNS[table]
         if column.name not in TOLD_ELSEWHERE.get(table, ())
     )
-    for table in FACTS
+    for table in FACT_TABLES
 }

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET, UnsetType
 
-from lightmeter.facts.fast_decode import Face
-from lightmeter.facts.lenient_decode import corners, number
+from lightmeter.facts.fast_decode import FastFace
+from lightmeter.facts.lenient_decode import read_polygon, to_float
 from lightmeter.facts.severity import likelihood_score
 
 __all__ = ["FACE_COLUMNS", "read_faces"]
@@ -33,19 +33,19 @@ _AGE_SPAN: Final = re.compile(r"\D*(\d{1,3})(?:\D+(\d{1,3}))?\D*")
 _PER_CENT: Final = 100.0
 
 
-def read_faces(faces: Sequence[Face] | Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
+def read_faces(faces: Sequence[FastFace] | Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
     """The values of `FACE_COLUMNS` of many faces, by column; None for what is not said.
 
     Args:
         faces: All of the usual kind, or all as they were answered.
     """
-    if faces and isinstance(faces[0], Face):
-        return _usual(cast("Sequence[Face]", faces))
+    if faces and isinstance(faces[0], FastFace):
+        return _usual(cast("Sequence[FastFace]", faces))
     told = [_values(fields) for fields in cast("Sequence[dict[str, Any]]", faces)]
     return {column: [values[place] for values in told] for place, column in enumerate(FACE_COLUMNS)}
 
 
-def _usual(faces: Sequence[Face]) -> dict[str, Sequence[Any]]:
+def _usual(faces: Sequence[FastFace]) -> dict[str, Sequence[Any]]:
     boxes = zip(*[_box_around(face.bounding_poly.vertices) for face in faces], strict=True)
     columns: dict[str, Sequence[Any]] = dict(zip(("left", "top", "width", "height"), boxes, strict=True))
     nothing = [None] * len(faces)
@@ -105,10 +105,10 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:
         box = _folded(_first(face, _BOXES)) or face
-        found = tuple([number(_first(box, names)) for names in _SIDES])
+        found = tuple([to_float(_first(box, names)) for names in _SIDES])
         if None not in found:
             return found
-    around = corners(fields) or corners({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
+    around = read_polygon(fields) or read_polygon({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
     if not around:
         return found
     across, down = zip(*around, strict=True)
@@ -121,14 +121,14 @@ def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
     said = _first(face, ("agerange", "age"))
     span = _folded(said)
     if span:
-        return number(_first(span, ("low", "min"))), number(_first(span, ("high", "max")))
-    exact = number(said)
+        return to_float(_first(span, ("low", "min"))), to_float(_first(span, ("high", "max")))
+    exact = to_float(said)
     if exact is not None:
         return exact, exact
     if isinstance(said, str) and (found := _AGE_SPAN.fullmatch(said)):
         low, high = found.group(1), found.group(2) or found.group(1)
         return float(low), float(high)
-    return number(_first(face, ("agelow", "agemin"))), number(_first(face, ("agehigh", "agemax")))
+    return to_float(_first(face, ("agelow", "agemin"))), to_float(_first(face, ("agehigh", "agemax")))
 
 
 def _gender(face: dict[str, Any]) -> tuple[str | None, float | None]:
@@ -162,7 +162,7 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 def _shares(said: dict[str, Any]) -> dict[str, float | None]:
     """Scores as shares of 1: per cent (where any is above 1, all are) divided by 100, likelihoods by their step."""
-    scores = {name: number(value) for name, value in said.items()}
+    scores = {name: to_float(value) for name, value in said.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0
     return {name: likelihood_score(said[name]) if score is None else score / scale for name, score in scores.items()}

@@ -15,22 +15,22 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 import orjson
 
-from lightmeter.facts.lenient_decode import MOST_SINGLE
+from lightmeter.facts.lenient_decode import MAX_FLOAT32
 
 __all__ = [
     "KEYED",
     "WHOLE",
-    "Answer",
-    "Brand",
-    "Color",
-    "Description",
-    "Embedding",
-    "Face",
-    "Features",
-    "Nsfw",
-    "Tag",
-    "Text",
-    "decode",
+    "FastAnswer",
+    "FastBrand",
+    "FastColor",
+    "FastDescription",
+    "FastEmbedding",
+    "FastFace",
+    "FastFeatures",
+    "FastNsfw",
+    "FastTag",
+    "FastText",
+    "decode_answer_fast",
     "decode_entries",
 ]
 
@@ -41,10 +41,10 @@ WHOLE: Final = ("texts", "brands", "faces")
 """Features whose entries stay JSON: their tables keep them whole."""
 
 _Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
-_Single = Annotated[float, msgspec.Meta(ge=-MOST_SINGLE, le=MOST_SINGLE)]
+_Single = Annotated[float, msgspec.Meta(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
 
 
-class Tag(msgspec.Struct, gc=False):
+class FastTag(msgspec.Struct, gc=False):
     """An entry of `tags`; one that does not say its key gets it, the long way."""
 
     name: str
@@ -52,7 +52,7 @@ class Tag(msgspec.Struct, gc=False):
     source: str | None = None
 
 
-class Color(msgspec.Struct, gc=False):
+class FastColor(msgspec.Struct, gc=False):
     """An entry of `colors`; see `Tag`."""
 
     hex: str
@@ -64,7 +64,7 @@ class Color(msgspec.Struct, gc=False):
     source: str | None = None
 
 
-class Nsfw(msgspec.Struct, gc=False):
+class FastNsfw(msgspec.Struct, gc=False):
     """An entry of `nsfw`, in either form."""
 
     label: str | None = None
@@ -73,14 +73,14 @@ class Nsfw(msgspec.Struct, gc=False):
     source: str | None = None
 
 
-class Description(msgspec.Struct, gc=False):
+class FastDescription(msgspec.Struct, gc=False):
     """An entry of `descriptions`."""
 
     description: str | None = None
     source: str | None = None
 
 
-class Embedding(msgspec.Struct, gc=False):
+class FastEmbedding(msgspec.Struct, gc=False):
     """An entry of `embeddings`; one with another vector is left out, the long way."""
 
     vector: Annotated[list[_Single], msgspec.Meta(min_length=1)]
@@ -108,14 +108,14 @@ class _Scored(msgspec.Struct, gc=False):
     source: str | None = None
 
 
-class Text(_Scored, gc=False):
+class FastText(_Scored, gc=False):
     """An entry of `texts`."""
 
     text: str | None = None
     is_full_text: bool | None = None
 
 
-class Brand(_Scored, gc=False):
+class FastBrand(_Scored, gc=False):
     """An entry of `brands`."""
 
     name: str | None = None
@@ -129,7 +129,7 @@ _Likelihood: TypeAlias = str | msgspec.UnsetType
 _NOT_READ: Final = msgspec.Raw()
 
 
-class Face(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """An entry of `faces` that says corners and likelihoods, as Google does, and nothing else that is understood."""
 
     bounding_poly: _Around
@@ -150,24 +150,24 @@ class Face(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     tilt_angle: msgspec.Raw = _NOT_READ
 
 
-class Features(msgspec.Struct, gc=False):
+class FastFeatures(msgspec.Struct, gc=False):
     """The features of an asset or a frame, named as their tables; None where one is not answered."""
 
-    tags: dict[str, list[Tag]] | None = None
-    colors: dict[str, list[Color]] | None = None
-    nsfw: list[Nsfw] | None = None
-    descriptions: list[Description] | None = None
+    tags: dict[str, list[FastTag]] | None = None
+    colors: dict[str, list[FastColor]] | None = None
+    nsfw: list[FastNsfw] | None = None
+    descriptions: list[FastDescription] | None = None
     faces: list[msgspec.Raw] | None = None
     texts: list[msgspec.Raw] | None = None
     brands: list[msgspec.Raw] | None = None
-    embeddings: list[Embedding] | None = None
+    embeddings: list[FastEmbedding] | None = None
 
 
-class _Frame(Features, gc=False):
+class _Frame(FastFeatures, gc=False):
     index: Any = None
 
 
-class _Asset(Features, gc=False):
+class _Asset(FastFeatures, gc=False):
     frames: list[_Frame] | None = None
 
 
@@ -176,7 +176,7 @@ class _Results(msgspec.Struct, gc=False):
     errors: Any = None
 
 
-class Answer(msgspec.Struct, gc=False):
+class FastAnswer(msgspec.Struct, gc=False):
     """An answer, and what it repeats of its request."""
 
     all: _Results
@@ -186,7 +186,7 @@ class Answer(msgspec.Struct, gc=False):
     backends: Any = None
 
 
-def decode(raw: bytes) -> Answer | None:
+def decode_answer_fast(raw: bytes) -> FastAnswer | None:
     """The answer as an object; None where anything about it is unusual. Never raises."""
     try:
         return _ANSWER.decode(raw.removeprefix(b"\xef\xbb\xbf"))
@@ -218,9 +218,9 @@ def _objects(joined: bytes) -> list[Any] | None:
     return found if set(map(type, found)) <= {dict} else None
 
 
-_ANSWER: Final = msgspec.json.Decoder(Answer)
+_ANSWER: Final = msgspec.json.Decoder(FastAnswer)
 _ENTRIES: Final[dict[str, Any]] = {
-    "texts": msgspec.json.Decoder(list[Text]),
-    "brands": msgspec.json.Decoder(list[Brand]),
-    "faces": msgspec.json.Decoder(list[Face]),
+    "texts": msgspec.json.Decoder(list[FastText]),
+    "brands": msgspec.json.Decoder(list[FastBrand]),
+    "faces": msgspec.json.Decoder(list[FastFace]),
 }

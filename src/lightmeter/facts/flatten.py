@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.facts.assets import listed_assets
 from lightmeter.facts.buffers import Buffer, Key, PackedTable, packed_keys
-from lightmeter.facts.columns import FACTS
+from lightmeter.facts.columns import FACT_TABLES
 from lightmeter.facts.extract import extract
-from lightmeter.facts.fast_decode import Features, decode
-from lightmeter.facts.lenient_decode import entries, json_text, parse_answer
+from lightmeter.facts.fast_decode import FastFeatures, decode_answer_fast
+from lightmeter.facts.lenient_decode import decode_answer_lenient, json_text, read_entries
 from lightmeter.facts.packed import Pieces
 
 __all__ = ["Answer", "AnswerContext", "Flattener", "ItemRef", "Packed"]
@@ -87,8 +87,8 @@ class Flattener:
     """Collects facts and errors of answers until they are taken, packed."""
 
     def __init__(self) -> None:
-        self._buffers = {table: Buffer(table) for table in (*FACTS, "errors")}
-        self._pictures: list[Features] = []  # of usual answers, and the places of their keys:
+        self._buffers = {table: Buffer(table) for table in (*FACT_TABLES, "errors")}
+        self._pictures: list[FastFeatures] = []  # of usual answers, and the places of their keys:
         self._picture_keys: list[int] = []
         self._keys: list[Key] = []
 
@@ -98,9 +98,9 @@ class Flattener:
         Items that share an asset get a copy of its facts each. Entries of `frames` get the frame's number. An
         answer that is no JSON object adds nothing.
         """
-        usual = decode(raw)
+        usual = decode_answer_fast(raw)
         if usual is None:
-            self._add_unusual(parse_answer(raw), items, context)
+            self._add_unusual(decode_answer_lenient(raw), items, context)
             return
         results, assets = usual.all, usual.all.assets
         asked = _asked(context, usual.role, usual.language)
@@ -141,7 +141,7 @@ class Flattener:
         self._keys.append(key)
         return len(self._keys) - 1
 
-    def _add_features(self, found: Features, key: Key) -> None:
+    def _add_features(self, found: FastFeatures, key: Key) -> None:
         self._pictures.append(found)
         self._picture_keys.append(self._place_of(key))
         if len(self._pictures) >= _TOGETHER:
@@ -151,7 +151,7 @@ class Flattener:
         """Make values of what waits; the pictures are let go of."""
         pictures, self._pictures = self._pictures, []
         keys, self._picture_keys = self._picture_keys, []
-        for table in FACTS:
+        for table in FACT_TABLES:
             self._buffers[table].add_features(keys, [getattr(picture, table) for picture in pictures])
 
     def _add_asset(self, found: Mapping[str, Any], item: ItemRef, context: AnswerContext, asked: _Asked) -> None:
@@ -164,9 +164,9 @@ class Flattener:
     def _add_facts(self, found: Mapping[str, Any], key: Key) -> None:
         self._read_pictures()  # rows keep the order of their answers
         place = self._place_of(key)
-        for table in FACTS:
+        for table in FACT_TABLES:
             if value := found.get(table):
-                told = entries(table, value)
+                told = read_entries(table, value)
                 if rows := len(told.fields):
                     self._buffers[table].add_columns(place, extract(table, told), rows)
 

@@ -14,9 +14,18 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from lightmeter.facts.lenient_json import read_object
+from lightmeter.facts.lenient_json import parse_object_lenient
 
-__all__ = ["MOST_SINGLE", "Corner", "Found", "corners", "entries", "json_text", "number", "parse_answer"]
+__all__ = [
+    "MAX_FLOAT32",
+    "Corner",
+    "FeatureEntries",
+    "decode_answer_lenient",
+    "json_text",
+    "read_entries",
+    "read_polygon",
+    "to_float",
+]
 
 # What a bare text stands for, and what the key of an object stands for, where the entry itself does not say.
 _TEXT_MEANS: Final = {
@@ -42,7 +51,7 @@ _PIXELS: Final = 2**53
 """No picture is as wide; integers below are doubles without loss."""
 
 
-MOST_SINGLE: Final = (2.0 - 2.0**-23) * 2.0**127
+MAX_FLOAT32: Final = (2.0 - 2.0**-23) * 2.0**127
 """The largest number in single precision (IEEE 754)."""
 
 
@@ -53,7 +62,7 @@ class Corner(NamedTuple):
     y: float
 
 
-class Found(NamedTuple):
+class FeatureEntries(NamedTuple):
     """The entries of one feature of an asset, in the order of the answer: two lists of the same length.
 
     Attributes:
@@ -65,22 +74,22 @@ class Found(NamedTuple):
     literals: list[Any]
 
 
-def parse_answer(raw: bytes) -> dict[str, Any]:
+def decode_answer_lenient(raw: bytes) -> dict[str, Any]:
     """The object that an answer is; an empty one where it is none. Never raises."""
-    return read_object(raw) or {}
+    return parse_object_lenient(raw) or {}
 
 
-def entries(table: str, value: Any) -> Found:
+def read_entries(table: str, value: Any) -> FeatureEntries:
     """The entries of one feature of an asset, whatever its shape; a null is none."""
     if isinstance(value, dict):
-        found = Found([value], [value]) if _is_single(table, value) else _keyed(table, value)
+        found = FeatureEntries([value], [value]) if _is_single(table, value) else _keyed(table, value)
     else:
         literals = [literal for literal in value if literal is not None] if isinstance(value, list) else []
-        found = Found([_fields(table, literal) for literal in literals], literals)
+        found = FeatureEntries([_fields(table, literal) for literal in literals], literals)
     return _with_vectors(found) if table == "embeddings" else found
 
 
-def _with_vectors(found: Found) -> Found:
+def _with_vectors(found: FeatureEntries) -> FeatureEntries:
     """The entries that have a vector of numbers; the others are left out.
 
     A bare list of coordinates would be an entry for each of them. And DuckDB's functions of vectors refuse a column
@@ -91,18 +100,18 @@ def _with_vectors(found: Found) -> Found:
         for fields, literal in zip(found.fields, found.literals, strict=True)
         if (coordinates := _coordinates(fields.get("vector")))
     ]
-    return Found([fields for fields, _ in kept], [literal for _, literal in kept])
+    return FeatureEntries([fields for fields, _ in kept], [literal for _, literal in kept])
 
 
 def _coordinates(value: Any) -> list[float] | None:
     """The numbers of a list; None where one of its values is none, or beyond single precision."""
     if not isinstance(value, list):
         return None
-    coordinates = [known for one in value if (known := number(one)) is not None and abs(known) <= MOST_SINGLE]
+    coordinates = [known for one in value if (known := to_float(one)) is not None and abs(known) <= MAX_FLOAT32]
     return coordinates if len(coordinates) == len(value) else None
 
 
-def _keyed(table: str, value: dict[str, Any]) -> Found:
+def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
     """Entries of an object; one that does not say what its key says gets it from the key."""
     meaning = _KEY_MEANS[table]
     fields, literals = [], []
@@ -111,13 +120,13 @@ def _keyed(table: str, value: dict[str, Any]) -> Found:
             said = _under_key(table, literal) if isinstance(literal, str) else _fields(table, literal)
             fields.append(said if said.get(meaning) is not None else {**said, meaning: key})
             literals.append(literal)
-    return Found(fields, literals)
+    return FeatureEntries(fields, literals)
 
 
 def _under_key(table: str, literal: str) -> dict[str, Any]:
     """The fields of a bare text under a key: a score as a text, a likelihood, or what a bare text means elsewhere."""
     if table in _NAMED_BY_KEY:
-        if number(literal) is not None:
+        if to_float(literal) is not None:
             return {"score": literal}
         if table == "nsfw":
             return {"likelihood": literal}
@@ -139,11 +148,11 @@ def _fields(table: str, literal: Any) -> dict[str, Any]:
         return literal
     if isinstance(literal, str):
         return {_TEXT_MEANS[table]: literal}
-    score = number(literal)
+    score = to_float(literal)
     return {} if score is None else {"score": score}
 
 
-def number(value: Any) -> float | None:
+def to_float(value: Any) -> float | None:
     """A finite number as a double; None for anything else, booleans included.
 
     A decimal number as a text is a number too, with a point and without separators of thousands; a text in per cent
@@ -171,7 +180,7 @@ def _number_in(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def corners(fields: dict[str, Any]) -> list[Corner]:
+def read_polygon(fields: dict[str, Any]) -> list[Corner]:
     """The corners around an entry, from `bounding_poly.vertices`; an empty list where there are none.
 
     A coordinate that is missing is 0: writers that leave out zeros are common (JSON of Protocol Buffers does).
@@ -188,7 +197,7 @@ def corners(fields: dict[str, Any]) -> list[Corner]:
 
 
 def _coordinate(value: Any) -> float:
-    return float(value) if type(value) is int and -_PIXELS < value < _PIXELS else number(value) or 0.0
+    return float(value) if type(value) is int and -_PIXELS < value < _PIXELS else to_float(value) or 0.0
 
 
 def json_text(value: Any) -> str:

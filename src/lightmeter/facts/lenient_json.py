@@ -12,20 +12,20 @@ from typing import Any, Final
 
 import orjson
 
-__all__ = ["loads", "read_object", "strict_object"]
+__all__ = ["loads_lenient", "parse_object_lenient", "parse_object_strict"]
 
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
-_MOST_DIGITS: Final = 4000
+_MAX_DIGITS: Final = 4000
 """Longest number that is read: Python refuses to read integers of more than 4300 digits."""
 
 
-def read_object(body: bytes) -> dict[str, Any] | None:
+def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
     """The JSON object at the start of a body, or None when there is none. Never raises."""
-    data = loads(body)
+    data = loads_lenient(body)
     return data if isinstance(data, dict) else None
 
 
-def strict_object(body: bytes) -> dict[str, Any] | None:
+def parse_object_strict(body: bytes) -> dict[str, Any] | None:
     """The object of a body that is JSON to the letter (RFC 8259), apart from a byte order mark; None for any other."""
     try:
         data = orjson.loads(body.removeprefix(_UTF8_MARK))
@@ -34,7 +34,7 @@ def strict_object(body: bytes) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def loads(raw: bytes) -> Any:
+def loads_lenient(raw: bytes) -> Any:
     """The JSON value at the start of some bytes; None where there is none. Never raises."""
     body = raw.removeprefix(_UTF8_MARK)
     try:
@@ -49,7 +49,7 @@ def loads(raw: bytes) -> Any:
 
 def _number(text: str) -> float | None:
     """A number that a double or an integer column can hold; None for any other."""
-    if len(text) > _MOST_DIGITS:
+    if len(text) > _MAX_DIGITS:
         return None
     try:
         number = int(text) if text.lstrip("-").isdecimal() else float(text)

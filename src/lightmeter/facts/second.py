@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.facts.flatten import Answer, Flattener, Packed
 
 __all__ = ["Second", "begin_second", "has_room"]
@@ -36,7 +36,7 @@ _SWITCH_S: Final = 0.0005
 """For how long the thread that works keeps Python's lock while one that listens or speaks wants it."""
 _PATIENCE_MS: Final = 60_000
 """For facts that are made in 20 ms."""
-_MOST_ASKED: Final = 2
+_MAX_ASKED: Final = 2
 """One that it is at, and one for the time until it is asked again."""
 
 
@@ -53,7 +53,7 @@ def begin_second() -> Second | None:
 
 def has_room() -> bool:
     """Whether a second process would have a core of its own, and this system can start it and look at its pipes."""
-    return os.name == "posix" and cores() > 1 and bool(sys.executable)
+    return os.name == "posix" and process_cpu_count() > 1 and bool(sys.executable)
 
 
 class Second:
@@ -89,7 +89,7 @@ class Second:
             self._is_ready = self._receive(len(_READY)) is not None
             if not self._is_ready:
                 self._part()
-        return self._is_ready and self._alone is None and len(self._asked) < _MOST_ASKED
+        return self._is_ready and self._alone is None and len(self._asked) < _MAX_ASKED
 
     def ask(self, answers: Sequence[Answer]) -> None:
         """Have these answers read."""

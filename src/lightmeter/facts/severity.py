@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from lightmeter.facts.lenient_decode import number
+from lightmeter.facts.lenient_decode import to_float
 from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
 
 __all__ = ["SAFE_LABEL", "likelihood_score", "severities", "severity"]
@@ -23,7 +23,7 @@ def severity(label: Any, score: Any, likelihood: Any) -> float | None:
     Returns:
         None where neither form says anything.
     """
-    figure = number(score)
+    figure = to_float(score)
     unsafe = likelihood_score(likelihood) if figure is None else min(max(figure, 0.0), 1.0)
     return 1.0 - unsafe if unsafe is not None and _is_safe(label) else unsafe
 

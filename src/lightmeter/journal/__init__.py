@@ -2,6 +2,6 @@
 
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.state import Event, State
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.store import Journal, open_read_only
 
-__all__ = ["Event", "Journal", "State", "copy_journal", "journal_path", "reading"]
+__all__ = ["Event", "Journal", "State", "copy_journal", "journal_path", "open_read_only"]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import apsw
 import orjson
 
-from lightmeter.journal.items import Pending, Retry
+from lightmeter.journal.items import AnswerRetry, PendingRow
 
 __all__ = [
     "RetryRow",
@@ -35,7 +35,7 @@ class RetryRow:
     """A row whose first answer is not valid."""
 
     seq: int
-    retry: Retry
+    retry: AnswerRetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ WHERE r.submission_id IS NULL AND r.reason IS NULL AND r.seq BETWEEN ? AND ? ORD
 """
 
 
-def waiting_retries(db: apsw.Connection, first: int, last: int, chunk: int = 512) -> Iterator[Pending]:
+def waiting_retries(db: apsw.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
     """Rows first ≤ seq ≤ last that wait to be asked about again, in order; each chunk is read when it is needed."""
     at = first
     while rows := list(db.execute(_WAITING, (at, last, chunk))):
@@ -95,10 +95,10 @@ def waiting_retries(db: apsw.Connection, first: int, last: int, chunk: int = 512
         at = rows[-1][0] + 1
 
 
-def pending_retry(*row: Any) -> Pending:
+def pending_retry(*row: Any) -> PendingRow:
     """A row of (seq, url, path, kind, frames_high, error, backends as JSON)."""
     seq, url, path, kind, frames_high, error, backends = row
-    return Pending(seq, url, path, kind, frames_high, Retry(error, tuple(orjson.loads(backends))))
+    return PendingRow(seq, url, path, kind, frames_high, AnswerRetry(error, tuple(orjson.loads(backends))))
 
 
 def not_retried(reason: str, first: int, last: int) -> Callable[[apsw.Connection], int]:

@@ -14,20 +14,20 @@ from typing import Any, Final
 import apsw
 import orjson
 
-from lightmeter.journal.commands import let_wait, move, place
+from lightmeter.journal.commands import apply_event, place, requeue_rows
 from lightmeter.journal.state import Event, State
 
 __all__ = [
-    "Reading",
-    "Ruling",
-    "Seen",
-    "act_on",
+    "BalanceReading",
+    "SubmissionResolution",
+    "WindowSubmission",
+    "apply_resolutions",
     "open_submissions",
     "opening_reading",
     "proofs_of",
-    "read_balance",
+    "record_balance",
     "release",
-    "seen_between",
+    "submissions_sent_between",
     "throttled_since",
     "unknown_charges_since",
     "windows_in_doubt",
@@ -40,7 +40,7 @@ _OPEN: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class BalanceReading:
     """The balance at a moment at which nothing was in flight.
 
     Attributes:
@@ -57,7 +57,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WindowSubmission:
     """A submission of a window, as far as money goes.
 
     Attributes:
@@ -84,7 +84,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class SubmissionResolution:
     """What is to be done with one submission.
 
     Attributes:
@@ -100,25 +100,25 @@ class Ruling:
     paid: int = 0
 
 
-def read_balance(balance: int, at: float, *, opens: bool) -> Callable[[apsw.Connection], Reading]:
+def record_balance(balance: int, at: float, *, opens: bool) -> Callable[[apsw.Connection], BalanceReading]:
     """Write down a balance; `opens` begins a new window with it."""
 
-    def change(db: apsw.Connection) -> Reading:
+    def change(db: apsw.Connection) -> BalanceReading:
         here = place(db)
         db.execute(
             "INSERT INTO readings (at, balance, place, opens) VALUES (?, ?, ?, ?)", (at, balance, here, int(opens))
         )
-        return Reading(db.last_insert_rowid(), at, balance, here)
+        return BalanceReading(db.last_insert_rowid(), at, balance, here)
 
     return change
 
 
-def opening_reading(db: apsw.Connection) -> Reading | None:
+def opening_reading(db: apsw.Connection) -> BalanceReading | None:
     """The reading that the window of today began with."""
     row = db.execute(
         "SELECT reading_id, at, balance, place FROM readings WHERE opens ORDER BY reading_id DESC LIMIT 1"
     ).fetchone()
-    return None if row is None else Reading(*row)
+    return None if row is None else BalanceReading(*row)
 
 
 def open_submissions(db: apsw.Connection) -> int:
@@ -140,10 +140,10 @@ WHERE t.sent <= ?2 ORDER BY s.submission_id
 """
 
 
-def seen_between(db: apsw.Connection, after: int, until: int) -> list[Seen]:
+def submissions_sent_between(db: apsw.Connection, after: int, until: int) -> list[WindowSubmission]:
     """The submissions that were first sent after one position of the journal and not after another."""
     return [
-        Seen(key, State(state), hold, paid, remaining, bool(said), sent, answered, bool(throttled))
+        WindowSubmission(key, State(state), hold, paid, remaining, bool(said), sent, answered, bool(throttled))
         for key, state, hold, paid, remaining, said, sent, answered, throttled in db.execute(_SEEN, (after, until))
     ]
 
@@ -181,7 +181,7 @@ def unknown_charges_since(db: apsw.Connection, after: int) -> dict[int, float]:
     return dict(db.execute(_UNKNOWN, (after,)))
 
 
-def windows_in_doubt(db: apsw.Connection) -> list[tuple[Reading, Reading]]:
+def windows_in_doubt(db: apsw.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
     """(opening, closing) of earlier proofs that left something ambiguous: more trust may decide it."""
     found = db.execute(
         "SELECT o.reading_id, o.at, o.balance, o.place, c.reading_id, c.at, c.balance, c.place "
@@ -191,11 +191,11 @@ def windows_in_doubt(db: apsw.Connection) -> list[tuple[Reading, Reading]]:
         "AND t.event = 'send' AND t.rowid > o.place AND t.rowid <= c.place) "
         "GROUP BY p.opening HAVING p.proof_id = max(p.proof_id) ORDER BY p.proof_id"
     )
-    return [(Reading(*row[:4]), Reading(*row[4:])) for row in found]
+    return [(BalanceReading(*row[:4]), BalanceReading(*row[4:])) for row in found]
 
 
-def act_on(
-    opening: Reading, closing: Reading, document: dict[str, Any], rulings: Sequence[Ruling]
+def apply_resolutions(
+    opening: BalanceReading, closing: BalanceReading, document: dict[str, Any], rulings: Sequence[SubmissionResolution]
 ) -> Callable[[apsw.Connection], None]:
     """Write a proof down and act on it: unpaid rows wait again, lost ones have failed, the rest stays in doubt."""
 
@@ -210,18 +210,18 @@ def act_on(
     return change
 
 
-def _act(db: apsw.Connection, ruling: Ruling, at: float) -> None:
+def _act(db: apsw.Connection, ruling: SubmissionResolution, at: float) -> None:
     key = ruling.submission_id
     ((state,),) = db.execute("SELECT state FROM submissions WHERE submission_id = ?", (key,))
     if state == State.CHARGE_UNKNOWN:  # its rows have failed, whatever it cost
-        move(db, key, ruling.event, at, ruling.proof)
+        apply_event(db, key, ruling.event, at, ruling.proof)
         db.execute("UPDATE submissions SET paid = ?, said = 1 WHERE submission_id = ?", (ruling.paid, key))
         db.execute("UPDATE money SET paid = paid + ?", (ruling.paid,))
         return
-    move(db, key, ruling.event, at, ruling.proof)
+    apply_event(db, key, ruling.event, at, ruling.proof)
     db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (ruling.proof, key))
     if ruling.event is Event.PROVE_UNPAID:
-        let_wait(db, key)
+        requeue_rows(db, key)
     elif ruling.event is Event.PROVE_PAID:
         db.execute("UPDATE submissions SET paid = ? WHERE submission_id = ?", (ruling.paid, key))
         db.execute("UPDATE money SET paid = paid + ?", (ruling.paid,))
@@ -256,8 +256,8 @@ def release(allowance: int, at: float) -> Callable[[apsw.Connection], tuple[int,
         for submission_id, hold in waiting:
             if hold <= left:
                 left -= hold
-                move(db, submission_id, Event.PAY_AGAIN, at, "the user allowed it")
-                let_wait(db, submission_id)
+                apply_event(db, submission_id, Event.PAY_AGAIN, at, "the user allowed it")
+                requeue_rows(db, submission_id)
                 rows += db.changes()
         return allowance - left, rows
 

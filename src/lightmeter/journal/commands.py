@@ -11,29 +11,29 @@ from dataclasses import dataclass
 import apsw
 
 from lightmeter.errors import BudgetReached, InvalidTransition
-from lightmeter.journal.compression import pack
+from lightmeter.journal.compression import compress
 from lightmeter.journal.items import totals
-from lightmeter.journal.outcome import Outcome, Placed, Received, Refusal
+from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
 from lightmeter.journal.state import HOLDING, Event, State, step
 
 __all__ = [
     "acknowledge",
+    "apply_event",
     "clear_over_budget",
     "fail_row",
     "get_meta",
     "hold_and_send",
-    "keep_bytes",
-    "let_wait",
     "lose",
     "mark_over_budget",
-    "move",
     "place",
     "put_meta",
     "receive",
+    "requeue_rows",
     "resend",
+    "revert_to_planned",
     "settle",
     "status_of",
-    "take_back",
+    "store_raw_answer",
     "void",
 ]
 
@@ -52,7 +52,7 @@ def get_meta(db: apsw.Connection) -> dict[str, str]:
     return dict(db.execute("SELECT key, value FROM meta"))
 
 
-def move(db: apsw.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
+def apply_event(db: apsw.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
     """Take one step in the life of a submission, and keep the running hold right; for use inside a change."""
     ((state, hold),) = db.execute("SELECT state, hold FROM submissions WHERE submission_id = ?", (submission_id,))
     before = State(state)
@@ -144,9 +144,9 @@ def hold_and_send(
     return _HoldAndSend(rows, hold, budget, at, retry)
 
 
-def receive(submission_id: int, received: Received, event: Event) -> Callable[[apsw.Connection], None]:
+def receive(submission_id: int, received: ReceivedAnswer, event: Event) -> Callable[[apsw.Connection], None]:
     """Keep an answer's bytes; `event` says whether it came at once (answer) or by polling (collect)."""
-    packed = pack(received.raw)
+    packed = compress(received.raw)
 
     def change(db: apsw.Connection) -> None:
         db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
@@ -154,14 +154,14 @@ def receive(submission_id: int, received: Received, event: Event) -> Callable[[a
             "UPDATE submissions SET http_status = ?, answered_at = ?, polls = polls + ? WHERE submission_id = ?",
             (received.http_status, received.at, received.polls, submission_id),
         )
-        move(db, submission_id, event, received.at)
+        apply_event(db, submission_id, event, received.at)
 
     return change
 
 
-def keep_bytes(submission_id: int, received: Received) -> Callable[[apsw.Connection], None]:
+def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[apsw.Connection], None]:
     """Keep the bytes of an answer that is not strictly JSON, before anybody reads it; nothing else changes."""
-    packed = pack(received.raw)
+    packed = compress(received.raw)
 
     def change(db: apsw.Connection) -> None:
         db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
@@ -180,13 +180,13 @@ def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[aps
             "UPDATE submissions SET request_id = ?, acked_at = ? WHERE submission_id = ?",
             (request_id, at, submission_id),
         )
-        move(db, submission_id, Event.ACKNOWLEDGE, at)
+        apply_event(db, submission_id, Event.ACKNOWLEDGE, at)
 
     return change
 
 
 def settle(
-    submission_id: int, outcome: Outcome, at: float, note: str | None = None
+    submission_id: int, outcome: AnswerOutcome, at: float, note: str | None = None
 ) -> Callable[[apsw.Connection], None]:
     """The charge is known: release the hold, count what was paid, and give every row its place.
 
@@ -200,7 +200,7 @@ def settle(
             (outcome.known_paid, outcome.remaining, outcome.worth, outcome.request_id, submission_id),
         )
         db.execute("UPDATE money SET paid = paid + ?", (outcome.known_paid or 0,))
-        move(db, submission_id, outcome.event, at, note)
+        apply_event(db, submission_id, outcome.event, at, note)
         db.executemany(
             "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
             [status_of(placed, outcome.reason) for placed in outcome.rows],
@@ -209,7 +209,7 @@ def settle(
     return change
 
 
-def status_of(placed: Placed, reason: str) -> tuple[str | int | None, ...]:
+def status_of(placed: RowResult, reason: str) -> tuple[str | int | None, ...]:
     """A row's status, reason, error, asset and name, and its seq; `reason` is for rows without an asset."""
     if placed.error is None:
         return ("ok", None, None, placed.asset, placed.name, placed.seq)
@@ -221,16 +221,16 @@ def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Conn
 
     def change(db: apsw.Connection) -> None:
         if refusal.received is not None:
-            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, pack(refusal.received.raw)))
+            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, compress(refusal.received.raw)))
         http_status = refusal.received.http_status if refusal.received else None
         db.execute(
             "UPDATE submissions SET error = ?, http_status = ?, answered_at = ?, paid = 0 WHERE submission_id = ?",
             (refusal.error, http_status, at, submission_id),
         )
-        move(db, submission_id, Event.REFUSE, at, refusal.error)
-        move(db, submission_id, Event.VOID, at)
-        if refusal.rows_wait:
-            let_wait(db, submission_id)
+        apply_event(db, submission_id, Event.REFUSE, at, refusal.error)
+        apply_event(db, submission_id, Event.VOID, at)
+        if refusal.rows_retryable:
+            requeue_rows(db, submission_id)
         else:
             db.execute(
                 "UPDATE items SET status = 'failed', reason = ?, error = ? WHERE submission_id = ?",
@@ -240,7 +240,7 @@ def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Conn
     return change
 
 
-def let_wait(db: apsw.Connection, submission_id: int) -> None:
+def requeue_rows(db: apsw.Connection, submission_id: int) -> None:
     """Let the rows of a submission wait to be sent in another; for use inside a change.
 
     `db.changes()` is then how many rows of the manifest do.
@@ -262,19 +262,19 @@ def fail_row(seq: int, reason: str, error: str) -> Callable[[apsw.Connection], N
     return change
 
 
-def take_back(submission_id: int, event: Event, why: str, at: float) -> Callable[[apsw.Connection], None]:
+def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> Callable[[apsw.Connection], None]:
     """It never counted (unreached, throttled): its rows wait to be sent in a new submission."""
 
     def change(db: apsw.Connection) -> None:
-        move(db, submission_id, event, at, why)
+        apply_event(db, submission_id, event, at, why)
         db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
-        let_wait(db, submission_id)
+        requeue_rows(db, submission_id)
 
     return change
 
 
 def lose(
-    submission_id: int, why: str, at: float, received: Received | None = None
+    submission_id: int, why: str, at: float, received: ReceivedAnswer | None = None
 ) -> Callable[[apsw.Connection], None]:
     """No usable answer came, and it may have been charged: its rows are in doubt and the price stays held.
 
@@ -287,8 +287,8 @@ def lose(
 
     def change(db: apsw.Connection) -> None:
         if received is not None:
-            keep_bytes(submission_id, received)(db)
-        move(db, submission_id, Event.LOSE, at, why)
+            store_raw_answer(submission_id, received)(db)
+        apply_event(db, submission_id, Event.LOSE, at, why)
         db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
         db.execute(
             "UPDATE items SET status = 'in_doubt', reason = 'no_answer', error = ? WHERE submission_id = ?",
@@ -305,7 +305,7 @@ def resend(submission_id: int, at: float) -> Callable[[apsw.Connection], None]:
     """
 
     def change(db: apsw.Connection) -> None:
-        move(db, submission_id, Event.ASK_AGAIN, at, "same idempotency key")
+        apply_event(db, submission_id, Event.ASK_AGAIN, at, "same idempotency key")
         db.execute(
             "UPDATE submissions SET attempts = attempts + 1, sent_at = ?, error = NULL WHERE submission_id = ?",
             (at, submission_id),

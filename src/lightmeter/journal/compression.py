@@ -7,7 +7,7 @@ from typing import Final
 
 import zstandard
 
-__all__ = ["pack", "unpack"]
+__all__ = ["compress", "decompress"]
 
 LEVEL: Final = 3
 """zstd's default: about 6 : 1 on answers of this contract, faster than the disk."""
@@ -26,11 +26,11 @@ class _Kept(threading.local):
 _KEPT: Final = _Kept()
 
 
-def pack(answer: bytes) -> bytes:
+def compress(answer: bytes) -> bytes:
     """Compress the bytes of an answer."""
     return _KEPT.compressor.compress(answer)
 
 
-def unpack(packed: bytes) -> bytes:
+def decompress(packed: bytes) -> bytes:
     """The bytes of the answer, as they came."""
     return _KEPT.decompressor.decompress(packed, max_output_size=MAX_BYTES)

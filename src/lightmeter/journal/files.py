@@ -10,18 +10,18 @@ from typing import Final
 
 import apsw
 
-from lightmeter.atomic import fsync_folder, replacing
+from lightmeter.atomic import atomic_replace, fsync_folder
 from lightmeter.errors import JournalError, JournalLocked
 
 __all__ = [
     "FILE_NAME",
     "LOCK_NAME",
     "Reserve",
+    "archive_journal",
     "connect",
     "copy_journal",
     "journal_path",
     "run_lock",
-    "set_aside",
     "take_lock",
 ]
 
@@ -53,7 +53,7 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
     """
     connection = connect(source, apsw.SQLITE_OPEN_READWRITE)
     try:
-        with replacing(target) as temporary:
+        with atomic_replace(target) as temporary:
             connection.execute("VACUUM INTO ?", (str(temporary),))
             with closing(connect(temporary, apsw.SQLITE_OPEN_READWRITE)) as copy:
                 copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
@@ -64,7 +64,7 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
         connection.close()
 
 
-def set_aside(source: Path, target: Path) -> None:
+def archive_journal(source: Path, target: Path) -> None:
     """Move a journal file that nobody runs any more, whole: what its log still holds goes into it first.
 
     Raises:

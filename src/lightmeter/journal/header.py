@@ -12,17 +12,17 @@ from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import JournalError
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.files import journal_path
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
 
-__all__ = ["FORMER_RUNS", "Header", "fresh_run_id", "read_header"]
+__all__ = ["FORMER_RUNS", "RunHeader", "fresh_run_id", "read_run_header"]
 
 FORMER_RUNS: Final = "former_runs"
 """Name of the fact that lists ids the run had before: JSON, [id, last submission under it], …"""
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class RunHeader:
     """What the journal says of the run as a whole.
 
     Attributes:
@@ -65,16 +65,16 @@ class Header:
         return f"{next(under, self.run_id)}-{submission_id}"
 
 
-def read_header(out: Path) -> Header:
+def read_run_header(out: Path) -> RunHeader:
     """The header of the run in a folder.
 
     Raises:
         JournalError: there is no run there.
     """
-    with reading(out) as db:
+    with open_read_only(out) as db:
         meta = get_meta(db)
     try:
-        return Header(
+        return RunHeader(
             run_id=meta["run_id"],
             manifest=meta["manifest"],
             manifest_sha256=meta["manifest_sha256"],

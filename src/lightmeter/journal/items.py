@@ -12,8 +12,8 @@ from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
 __all__ = [
     "STATUSES",
-    "Pending",
-    "Retry",
+    "AnswerRetry",
+    "PendingRow",
     "any_with_reason",
     "count_by_status",
     "first_image",
@@ -28,7 +28,7 @@ STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_bud
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class AnswerRetry:
     """A second question about a row: what was wrong with the first answer, and who is asked (none: as in the run)."""
 
     error: str
@@ -36,7 +36,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingRow:
     """A row that waits to be sent; `retry` where it is asked about again, always alone in its request."""
 
     seq: int
@@ -44,7 +44,7 @@ class Pending:
     path: str | None
     kind: str | None
     frames_high: int | None
-    retry: Retry | None = None
+    retry: AnswerRetry | None = None
 
 
 def count_by_status(db: apsw.Connection) -> dict[str, int]:
@@ -96,17 +96,17 @@ def totals(db: apsw.Connection) -> tuple[int, int]:
     return paid, held
 
 
-def first_image(db: apsw.Connection, first: int, last: int) -> Pending | None:
+def first_image(db: apsw.Connection, first: int, last: int) -> PendingRow | None:
     """The first row first ≤ seq ≤ last that waits and is a single picture, if there is one."""
     row = db.execute(
         "SELECT seq, url, path, kind, frames_high FROM items WHERE status = 'pending' AND submission_id IS NULL "
         "AND seq BETWEEN ? AND ? AND frames_high = 1 ORDER BY seq LIMIT 1",
         (first, last),
     ).fetchone()
-    return None if row is None else Pending(*row)
+    return None if row is None else PendingRow(*row)
 
 
-def pending_rows(db: apsw.Connection, first: int, last: int, chunk: int = 512) -> Iterator[Pending]:
+def pending_rows(db: apsw.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
     """Rows first ≤ seq ≤ last that wait to be sent, in order; each chunk is read when it is needed."""
     at = first
     while True:
@@ -120,5 +120,5 @@ def pending_rows(db: apsw.Connection, first: int, last: int, chunk: int = 512) -
         if not rows:
             return
         for row in rows:
-            yield Pending(*row)
+            yield PendingRow(*row)
         at = rows[-1][0] + 1

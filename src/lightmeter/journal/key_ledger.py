@@ -22,7 +22,7 @@ import apsw
 from lightmeter.errors import JournalError
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.items import totals
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 
 __all__ = ["KeyLedger", "RunTotals", "account_of", "former_account_of"]
 
@@ -143,7 +143,7 @@ class KeyLedger:
         )
         return max(period, str(last))
 
-    def take_over(self, period: str, is_mine: Callable[[str, Path], bool]) -> None:
+    def migrate_legacy_accounts(self, period: str, is_mine: Callable[[str, Path], bool]) -> None:
         """Count what older versions wrote down in a period or later, where the account is this one.
 
         Args:
@@ -235,7 +235,7 @@ def _totals_of(folder: Path, run_id: str) -> tuple[int, int] | None:
     """Credits (paid, held) that the journal of a run says; None if it is no longer there or cannot be read."""
     for place in _PLACES:
         try:
-            with reading(folder / place.format(run_id=run_id)) as journal:
+            with open_read_only(folder / place.format(run_id=run_id)) as journal:
                 if get_meta(journal).get("run_id") == run_id:
                     return totals(journal)
         except JournalError:

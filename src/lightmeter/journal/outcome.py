@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from lightmeter.journal.state import Event
 
-__all__ = ["Outcome", "Placed", "Received", "Refusal"]
+__all__ = ["AnswerOutcome", "ReceivedAnswer", "Refusal", "RowResult"]
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedAnswer:
     """An answer in hand, not yet looked at.
 
     Attributes:
@@ -27,7 +27,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class RowResult:
     """Where a row's asset was found in an answer, or why it was not.
 
     Attributes:
@@ -44,7 +44,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AnswerOutcome:
     """What an answer says of money and rows.
 
     Attributes:
@@ -62,7 +62,7 @@ class Outcome:
     paid: int
     remaining: int | None
     request_id: str | None
-    rows: tuple[Placed, ...]
+    rows: tuple[RowResult, ...]
     reason: str = "no_asset"
     said: bool = True
     clean: bool = True
@@ -93,10 +93,11 @@ class Refusal:
         reason: A short word to group by.
         error: The service's text.
         received: The answer it came in, if any.
-        rows_wait: The rows are not to blame (no credits, a wrong key, a bad neighbour): they wait to be sent again.
+        rows_retryable: The rows are not to blame (no credits, a wrong key, a bad neighbour): they wait to be sent
+        again.
     """
 
     reason: str
     error: str
-    received: Received | None = None
-    rows_wait: bool = False
+    received: ReceivedAnswer | None = None
+    rows_retryable: bool = False

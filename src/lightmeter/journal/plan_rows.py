@@ -11,12 +11,12 @@ import apsw
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
 __all__ = [
-    "EarlierAnswer",
+    "CachedAnswer",
+    "CachedRow",
     "PlannedFinding",
     "PlannedRow",
-    "Reused",
     "add_rows",
-    "forget_reused",
+    "clear_cached_rows",
     "planned_rows",
     "restore_rows",
     "reuse",
@@ -36,7 +36,7 @@ class PlannedFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierAnswer:
+class CachedAnswer:
     """An answer of an earlier run: the SHA-256 of its bytes, its own facts, and the bytes, packed."""
 
     sha256: str
@@ -46,13 +46,13 @@ class EarlierAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Reused:
+class CachedRow:
     """A row that an earlier answer answers: where its asset is in it, and what it is called there."""
 
     seq: int
     asset: int
     name: str | None
-    answer: EarlierAnswer
+    answer: CachedAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]])
     return change
 
 
-def reuse(found: Sequence[Reused]) -> Callable[[apsw.Connection], None]:
+def reuse(found: Sequence[CachedRow]) -> Callable[[apsw.Connection], None]:
     """Answer rows that wait with earlier answers: they are ok, and cost nothing."""
 
     def change(db: apsw.Connection) -> None:
@@ -232,7 +232,7 @@ def reuse(found: Sequence[Reused]) -> Callable[[apsw.Connection], None]:
     return change
 
 
-def forget_reused(db: apsw.Connection) -> None:
+def clear_cached_rows(db: apsw.Connection) -> None:
     """Let the rows that earlier answers answered wait again: something else is asked now."""
     db.execute(
         "UPDATE items SET status = 'pending', reason = NULL, asset = NULL, name = NULL "

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import apsw
 
-from lightmeter.journal.commands import let_wait, status_of
-from lightmeter.journal.compression import pack
-from lightmeter.journal.outcome import Outcome, Received
+from lightmeter.journal.commands import requeue_rows, status_of
+from lightmeter.journal.compression import compress
+from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer
 from lightmeter.journal.state import HOLDING, Event, State, step
 
 __all__ = ["receive_and_release", "receive_and_settle"]
@@ -26,9 +26,9 @@ class _ReceiveAndSettle:
     """As `receive_and_settle`."""
 
     submission_id: int
-    received: Received
+    received: ReceivedAnswer
     event: Event
-    outcome: Outcome
+    outcome: AnswerOutcome
     note: str | None
 
     def __call__(self, db: apsw.Connection) -> None:
@@ -40,7 +40,7 @@ class _ReceiveAndSettle:
         steps = _steps(db, settled)
         db.executemany(
             "INSERT OR REPLACE INTO answers VALUES (?, ?)",
-            [(one.submission_id, pack(one.received.raw)) for one in settled],
+            [(one.submission_id, compress(one.received.raw)) for one in settled],
         )
         db.executemany(
             "UPDATE submissions SET state = ?, http_status = ?, answered_at = ?, polls = polls + ?, paid = ?, "
@@ -97,20 +97,20 @@ def _steps(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tu
 
 
 def receive_and_settle(
-    submission_id: int, received: Received, event: Event, outcome: Outcome, note: str | None = None
+    submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome, note: str | None = None
 ) -> Callable[[apsw.Connection], None]:
     """Keep an answer's bytes, count what was paid, and give every row its place; arguments as in `changes`."""
     return _ReceiveAndSettle(submission_id, received, event, outcome, note)
 
 
 def receive_and_release(
-    submission_id: int, received: Received, event: Event, outcome: Outcome
+    submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome
 ) -> Callable[[apsw.Connection], None]:
     """Keep an answer that brought nothing and cost nothing: its rows wait to be sent in another request."""
     settle = receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")
 
     def change(db: apsw.Connection) -> None:
         settle(db)
-        let_wait(db, submission_id)
+        requeue_rows(db, submission_id)
 
     return change

@@ -27,7 +27,7 @@ from lightmeter.errors import JournalError
 from lightmeter.journal.files import Reserve, connect, journal_path, take_lock
 from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION, migrate
 
-__all__ = ["Change", "Journal", "reading"]
+__all__ = ["Change", "Journal", "open_read_only"]
 
 T = TypeVar("T")
 Change = Callable[[apsw.Connection], T]
@@ -42,7 +42,7 @@ _Together = Callable[[apsw.Connection, Sequence[Change[Any]]], Sequence[Any]]
 _Outcome = tuple[_Told, Any, BaseException | None]
 """Who waits, what the change returned, or why it failed."""
 
-MOST_IN_A_COMMIT: Final = 512
+MAX_IN_A_COMMIT: Final = 512
 DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.ReadOnlyError, apsw.CantOpenError)
 
 
@@ -83,7 +83,7 @@ def _check_version(connection: apsw.Connection, path: Path) -> None:
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[apsw.Connection]:
+def open_read_only(folder: Path) -> Iterator[apsw.Connection]:
     """A read-only connection to the journal of `folder`, also while a run writes to it.
 
     Raises:
@@ -219,7 +219,7 @@ class Journal:
             waiting = self._queue.get()
             if waiting is None:
                 return
-            while len(waiting) < MOST_IN_A_COMMIT and not self._queue.empty():
+            while len(waiting) < MAX_IN_A_COMMIT and not self._queue.empty():
                 another = self._queue.get()
                 if another is None:
                     open_ = False

@@ -9,15 +9,15 @@ from typing import Final
 import apsw
 
 from lightmeter.journal.answer_retries import pending_retry
-from lightmeter.journal.compression import unpack
-from lightmeter.journal.items import Pending
+from lightmeter.journal.compression import decompress
+from lightmeter.journal.items import PendingRow
 from lightmeter.journal.state import State
 
 __all__ = [
-    "InDoubt",
-    "Submitted",
+    "InDoubtTotals",
+    "SubmissionRecord",
     "answer_of",
-    "in_doubt",
+    "in_doubt_totals",
     "requests_sent",
     "submissions_in",
     "waiting_at_service",
@@ -25,7 +25,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmissionRecord:
     """A submission and its rows, as (seq, url, path), in the order they were sent.
 
     One that asks about a row again has no row of its own: `retry` is what it asks about.
@@ -38,7 +38,7 @@ class Submitted:
     acked_at: float | None
     http_status: int | None
     rows: tuple[tuple[int, str, str | None], ...]
-    retry: Pending | None = None
+    retry: PendingRow | None = None
 
 
 _RETRIED: Final = """
@@ -47,7 +47,7 @@ WHERE r.submission_id = ?
 """
 
 
-def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[Submitted]:
+def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
     """All submissions in one of these states, oldest first."""
     wanted = sorted(states)
     marks = ", ".join("?" * len(wanted))
@@ -64,13 +64,13 @@ def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[Sub
         )
         asked = None if rows else db.execute(_RETRIED, (submission_id,)).fetchone()
         retry = None if asked is None else pending_retry(*asked)
-        yield Submitted(submission_id, State(state), hold, request_id, acked_at, http_status, rows, retry)
+        yield SubmissionRecord(submission_id, State(state), hold, request_id, acked_at, http_status, rows, retry)
 
 
 def answer_of(db: apsw.Connection, submission_id: int) -> bytes | None:
     """The bytes of its answer, as they came."""
     row = db.execute("SELECT raw FROM answers WHERE submission_id = ?", (submission_id,)).fetchone()
-    return unpack(row[0]) if row else None
+    return decompress(row[0]) if row else None
 
 
 def requests_sent(db: apsw.Connection) -> int:
@@ -80,7 +80,7 @@ def requests_sent(db: apsw.Connection) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class InDoubt:
+class InDoubtTotals:
     """What the run cannot decide by itself.
 
     Attributes:
@@ -104,7 +104,7 @@ class InDoubt:
     failed_credits: int = 0
 
 
-def in_doubt(db: apsw.Connection) -> InDoubt:
+def in_doubt_totals(db: apsw.Connection) -> InDoubtTotals:
     """What became of requests that never got their answer."""
     ((requests, rows, credits_, again),) = db.execute(
         "SELECT count(*), coalesce(sum(assets), 0), coalesce(sum(hold), 0), "
@@ -118,7 +118,7 @@ def in_doubt(db: apsw.Connection) -> InDoubt:
     ((failed, failed_credits),) = db.execute(
         "SELECT count(*), coalesce(sum(hold), 0) FROM submissions WHERE state = 'charge_unknown'"
     )
-    return InDoubt(requests, rows, credits_, again, lost, lost_credits, failed, failed_credits)
+    return InDoubtTotals(requests, rows, credits_, again, lost, lost_credits, failed, failed_credits)
 
 
 def waiting_at_service(db: apsw.Connection) -> tuple[int, float | None]:

@@ -24,10 +24,18 @@ from typing import Final
 import apsw
 
 from lightmeter.atomic import fsync_folder
-from lightmeter.journal.commands import move
+from lightmeter.journal.commands import apply_event
 from lightmeter.journal.state import Event, State
 
-__all__ = ["FLUSH_EVERY", "Known", "Position", "Watermark", "position_of", "watermark_path", "write_off"]
+__all__ = [
+    "FLUSH_EVERY",
+    "JournalPosition",
+    "Watermark",
+    "WatermarkRecord",
+    "position_of",
+    "watermark_path",
+    "write_off",
+]
 
 FLUSH_EVERY: Final = 256
 """Requests after which the mark is flushed to disk."""
@@ -44,7 +52,7 @@ SELECT (SELECT coalesce(max(rowid), 0) FROM transitions), (SELECT coalesce(max(s
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class JournalPosition:
     """How far a journal has come; none of it ever gets less in the life of a run, but `credits`.
 
     Attributes:
@@ -59,7 +67,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class WatermarkRecord:
     """What is known of a run from outside of its folder.
 
     Attributes:
@@ -69,14 +77,14 @@ class Known:
     """
 
     folder: Path
-    position: Position
+    position: JournalPosition
     checked: bool
 
 
-def position_of(db: apsw.Connection) -> Position:
+def position_of(db: apsw.Connection) -> JournalPosition:
     """How far a journal has come."""
     ((steps, requests, credits_),) = db.execute(_POSITION)
-    return Position(steps, requests, credits_)
+    return JournalPosition(steps, requests, credits_)
 
 
 def watermark_path(state_dir: Path, run_id: str) -> Path:
@@ -104,18 +112,18 @@ class Watermark:
         except BaseException:
             self.close()
             raise
-        self._said: Position | None = None
+        self._said: JournalPosition | None = None
         self._checked = False
         self._flushed_at = 0
 
-    def begin(self, run_id: str, folder: Path, position: Position, *, checked: bool) -> None:
+    def begin(self, run_id: str, folder: Path, position: JournalPosition, *, checked: bool) -> None:
         """Say where the run is and how far it has come, on disk, and let other processes look.
 
         Args:
             run_id: The run.
             folder: Where it is.
             position: How far its journal has come.
-            checked: As in `Known`.
+            checked: As in `WatermarkRecord`.
 
         Raises:
             OSError: it cannot be written.
@@ -162,15 +170,15 @@ class Watermark:
             os.close(file)
 
 
-def _line(position: Position, *, checked: bool) -> bytes:
+def _line(position: JournalPosition, *, checked: bool) -> bytes:
     return json.dumps({**asdict(position), "checked": checked}).encode().ljust(_POSITION_BYTES - 1) + b"\n"
 
 
-def _read(content: bytes) -> Known | None:
+def _read(content: bytes) -> WatermarkRecord | None:
     try:
         position, place = (json.loads(line) for line in content.splitlines())
-        numbers = Position(int(position["steps"]), int(position["requests"]), int(position["credits"]))
-        return Known(Path(place["folder"]), numbers, bool(position["checked"]))
+        numbers = JournalPosition(int(position["steps"]), int(position["requests"]), int(position["credits"]))
+        return WatermarkRecord(Path(place["folder"]), numbers, bool(position["checked"]))
     except (ValueError, KeyError, TypeError):  # new, or what a power cut left of it
         return None
 
@@ -194,6 +202,6 @@ def write_off(credits_: int, requests: int, why: str, at: float) -> Callable[[ap
         )
         submission_id = db.last_insert_rowid()
         for event in (Event.HOLD, Event.SEND, Event.LOSE, Event.GIVE_UP, Event.PAY_AGAIN):
-            move(db, submission_id, event, at, why)
+            apply_event(db, submission_id, event, at, why)
 
     return change

@@ -20,7 +20,7 @@ from pyarrow import types as kinds
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.folders import FileSet
 from lightmeter.manifest.item import JSON
-from lightmeter.manifest.row_parser import Layout, RawRow, ReadOptions, missing_column
+from lightmeter.manifest.row_parser import ColumnRoles, RawRow, ReadOptions, missing_column
 
 __all__ = ["Columns", "open_stream", "parquet_rows", "parquet_set_rows", "stream_rows"]
 
@@ -151,7 +151,7 @@ class Columns:
         self._kept = [place for place, column in enumerate(schema.names) if not column.startswith("__index_level_")]
         self._names = names = [schema.names[place] for place in self._kept]
         self._schema = schema
-        self._layout = Layout.of(names, options)
+        self._layout = ColumnRoles.of(names, options)
         if missing := options.missing(names):
             raise missing_column(name, missing, names)
         if not self._layout.usable:

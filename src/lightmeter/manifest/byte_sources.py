@@ -23,7 +23,16 @@ from urllib.parse import urlsplit
 
 from lightmeter.errors import ManifestError
 
-__all__ = ["STDIN", "HashingReader", "Lines", "Location", "cannot_open", "open_raw", "remote_file_system", "unpacked"]
+__all__ = [
+    "STDIN",
+    "HashingReader",
+    "LineReader",
+    "Location",
+    "cannot_open",
+    "open_raw",
+    "remote_file_system",
+    "unpacked",
+]
 
 STDIN: Final = "-"
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -216,7 +225,7 @@ def unpacked(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.
     return stream
 
 
-class Lines:
+class LineReader:
     """Numbered lines of UTF-8 text, each with its line end; memory stays flat whatever the file's length.
 
     Attributes:

@@ -18,17 +18,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from lightmeter.manifest.byte_sources import Lines
+from lightmeter.manifest.byte_sources import LineReader
 from lightmeter.manifest.canonical_url import canonical_url
-from lightmeter.manifest.row_parser import Layout, ReadOptions
+from lightmeter.manifest.row_parser import ColumnRoles, ReadOptions
 from lightmeter.models.vocabulary import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
 __all__ = [
     "MAX_RECORD_CHARS",
     "MEDIA_SUFFIXES",
     "BrokenRecord",
-    "OpenQuote",
     "RecordReader",
+    "UnterminatedQuote",
     "opening_line",
 ]
 
@@ -46,7 +46,7 @@ class BrokenRecord(Exception):
     """One line that is no CSV."""
 
 
-class OpenQuote(Exception):
+class UnterminatedQuote(Exception):
     """A quote that is opened and not closed.
 
     Attributes:
@@ -72,7 +72,7 @@ class RecordReader:
         header: The names of the columns; None as long as the header itself is read.
     """
 
-    def __init__(self, lines: Lines, delimiter: str, options: ReadOptions) -> None:
+    def __init__(self, lines: LineReader, delimiter: str, options: ReadOptions) -> None:
         self.header: list[str] | None = None
         self._lines = lines
         self._delimiter = delimiter
@@ -100,7 +100,7 @@ class RecordReader:
             self._reader = self._fresh_reader()
             first = self._lines.number - len(taken) + 1
             line = first + opening_line(taken, self._delimiter)
-            raise OpenQuote(self._not_closed or str(error), line, taken) from None
+            raise UnterminatedQuote(self._not_closed or str(error), line, taken) from None
 
     def _fresh_reader(self) -> Iterator[list[str]]:
         return csv.reader(self._supply(), delimiter=self._delimiter, strict=True)
@@ -129,7 +129,7 @@ class RecordReader:
             return any(_is_url(cell) or _is_media_name(cell) for cell in cells)
         if len(self.header) not in {len(cells), len(_split_line(line, self._delimiter))}:
             return False
-        layout, row = Layout.of(self.header, self._options), dict(zip(self.header, cells, strict=False))
+        layout, row = ColumnRoles.of(self.header, self._options), dict(zip(self.header, cells, strict=False))
         return _is_url(row.get(layout.url or "", "")) or _is_media_name(row.get(layout.path or "", ""))
 
 

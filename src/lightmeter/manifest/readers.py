@@ -12,11 +12,11 @@ from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 import orjson
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest.byte_sources import HashingReader, Lines, Location, cannot_open, open_raw, unpacked
+from lightmeter.manifest.byte_sources import HashingReader, LineReader, Location, cannot_open, open_raw, unpacked
 from lightmeter.manifest.folders import FileSet, file_set, stored_digest
 from lightmeter.manifest.in_memory import column_values, sequence_rows
 from lightmeter.manifest.item import Item
-from lightmeter.manifest.row_parser import ItemMaker, Layout, RawRow, ReadOptions, missing_column, observe_types
+from lightmeter.manifest.row_parser import ColumnRoles, ItemMaker, RawRow, ReadOptions, missing_column, observe_types
 from lightmeter.manifest.text_formats import guess_format, json_rows, jsonl_rows, table_rows, text_rows
 
 __all__ = ["ArrowStream", "ManifestReader", "ManifestSource", "digest_of", "location_of"]
@@ -171,7 +171,7 @@ class ManifestReader:
 
                 yield from parquet_rows(opened, self.name, self._types, self._options)
             else:
-                yield from self._line_rows(Lines(unpacked(raw, location), self.name), form)
+                yield from self._line_rows(LineReader(unpacked(raw, location), self.name), form)
                 digest = raw.finish()
             self._sha256 = digest
 
@@ -190,7 +190,7 @@ class ManifestReader:
             )
         return form
 
-    def _line_rows(self, lines: Lines, form: str | None) -> Iterator[RawRow]:
+    def _line_rows(self, lines: LineReader, form: str | None) -> Iterator[RawRow]:
         match form or guess_format(lines, self._options):
             case "csv":
                 return table_rows(lines, "csv", self._types, self._options)
@@ -228,7 +228,7 @@ class ManifestReader:
 
     def _typed(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
         for row in rows:
-            observe_types(self._types, Layout.of(row.cells, self._options).extra, row.cells)
+            observe_types(self._types, ColumnRoles.of(row.cells, self._options).extra, row.cells)
             yield row
 
     def _with_named_columns(self, rows: Iterator[RawRow], columns: Collection[str] | None = None) -> Iterator[RawRow]:

@@ -15,7 +15,7 @@ from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_id
 
-__all__ = ["ItemMaker", "Layout", "RawRow", "ReadOptions", "missing_column", "observe_types", "widen"]
+__all__ = ["ColumnRoles", "ItemMaker", "RawRow", "ReadOptions", "missing_column", "observe_types", "widen"]
 
 _MAX_LAYOUTS: Final = 256  # rows of JSONL may each have other keys: what is remembered about them is bounded
 _INT64: Final = range(-(2**63), 2**63)
@@ -75,7 +75,7 @@ def _same_name(wanted: str, names: Iterable[str]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnRoles:
     """Which column of a row means what; None where there is no such column.
 
     `url` and `path` are the same column where the user has named it: its values tell which of both they are.
@@ -88,7 +88,7 @@ class Layout:
     extra: tuple[str, ...]
 
     @classmethod
-    def of(cls, names: Iterable[str], options: ReadOptions = ReadOptions()) -> Layout:
+    def of(cls, names: Iterable[str], options: ReadOptions = ReadOptions()) -> ColumnRoles:
         """Find the columns that mean something among `names`."""
         there = tuple(names)
         found = {role: _same_name(wanted, there) for role, wanted in options.named.items()}
@@ -122,7 +122,7 @@ class ItemMaker:
 
     folder: Path | None
     options: ReadOptions = ReadOptions()
-    _layouts: dict[tuple[str, ...], Layout] = field(default_factory=dict)
+    _layouts: dict[tuple[str, ...], ColumnRoles] = field(default_factory=dict)
 
     def make(self, seq: int, row: RawRow) -> Item:
         """The item of one row; never raises for what a row holds."""
@@ -141,15 +141,15 @@ class ItemMaker:
             has_own_id=bool(own_id),
         )
 
-    def _layout(self, names: tuple[str, ...]) -> Layout:
+    def _layout(self, names: tuple[str, ...]) -> ColumnRoles:
         layout = self._layouts.get(names)
         if layout is None:
             if len(self._layouts) >= _MAX_LAYOUTS:
                 self._layouts.clear()
-            layout = self._layouts[names] = Layout.of(names, self.options)
+            layout = self._layouts[names] = ColumnRoles.of(names, self.options)
         return layout
 
-    def _target(self, layout: Layout, cells: Mapping[str, JSON]) -> tuple[str, str | None, str, str | None]:
+    def _target(self, layout: ColumnRoles, cells: Mapping[str, JSON]) -> tuple[str, str | None, str, str | None]:
         """Text, absolute local path, identity and problem of what the row names; the URL wins over the path."""
         named = layout.url is not None and layout.url == layout.path
         url = cells.get(layout.url) if layout.url else None

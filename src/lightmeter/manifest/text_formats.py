@@ -14,11 +14,11 @@ from typing import Final, Literal, TypeAlias
 import orjson
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest.byte_sources import Lines
+from lightmeter.manifest.byte_sources import LineReader
 from lightmeter.manifest.canonical_url import canonical_url
-from lightmeter.manifest.csv_records import BrokenRecord, OpenQuote, RecordReader
+from lightmeter.manifest.csv_records import BrokenRecord, RecordReader, UnterminatedQuote
 from lightmeter.manifest.item import JSON
-from lightmeter.manifest.row_parser import Layout, RawRow, ReadOptions, missing_column
+from lightmeter.manifest.row_parser import ColumnRoles, RawRow, ReadOptions, missing_column
 
 __all__ = ["MAX_JSON_BYTES", "LineFormat", "guess_format", "json_rows", "jsonl_rows", "table_rows", "text_rows"]
 
@@ -32,7 +32,7 @@ _SHOWN_CHARS: Final = 200
 _BLANK: Final = codecs.BOM_UTF8 + b" \t\r\n"
 
 
-def guess_format(lines: Lines, options: ReadOptions) -> LineFormat:
+def guess_format(lines: LineReader, options: ReadOptions) -> LineFormat:
     """The format of a stream without a name.
 
     A bracket begins a JSON array, a brace JSON lines; a header that names the column of URLs is that of a table; all
@@ -46,7 +46,7 @@ def guess_format(lines: Lines, options: ReadOptions) -> LineFormat:
     return "csv" if _delimiter(first, _DELIMITERS["csv"], options) else "text"
 
 
-def text_rows(lines: Lines) -> Iterator[RawRow]:
+def text_rows(lines: LineReader) -> Iterator[RawRow]:
     """One URL a line; blank lines and lines that start with `#` are skipped."""
     for line in lines:
         text = line.strip()
@@ -54,7 +54,7 @@ def text_rows(lines: Lines) -> Iterator[RawRow]:
             yield RawRow({"url": text})
 
 
-def jsonl_rows(lines: Lines) -> Iterator[RawRow]:
+def jsonl_rows(lines: LineReader) -> Iterator[RawRow]:
     """One JSON object a line; blank lines are skipped."""
     for line in lines:
         text = line.strip()
@@ -71,7 +71,7 @@ def jsonl_rows(lines: Lines) -> Iterator[RawRow]:
             yield RawRow({"url": text[:_SHOWN_CHARS]}, f"line {lines.number} is no JSON object")
 
 
-def json_rows(lines: Lines) -> Iterator[RawRow]:
+def json_rows(lines: LineReader) -> Iterator[RawRow]:
     """One JSON array of objects, or of texts that are URLs.
 
     Raises:
@@ -105,7 +105,7 @@ def json_rows(lines: Lines) -> Iterator[RawRow]:
 
 
 def table_rows(
-    lines: Lines, form: Literal["csv", "tsv"], types: dict[str, str], options: ReadOptions
+    lines: LineReader, form: Literal["csv", "tsv"], types: dict[str, str], options: ReadOptions
 ) -> Iterator[RawRow]:
     """Rows under a header; `types` receives the extra columns (all `string`) before the first row comes.
 
@@ -131,7 +131,7 @@ def table_rows(
         raise _no_header(lines, first, _DELIMITERS[form], options)
     records = RecordReader(lines, delimiter, options)
     header = records.header = _header(records, lines, options)
-    types.update(dict.fromkeys(Layout.of(header, options).extra, "string"))
+    types.update(dict.fromkeys(ColumnRoles.of(header, options).extra, "string"))
     while True:
         opened = lines.number + 1
         try:
@@ -139,7 +139,7 @@ def table_rows(
         except BrokenRecord as error:
             yield RawRow({}, f"line {opened} cannot be taken apart: {error}")
             continue
-        except OpenQuote as error:
+        except UnterminatedQuote as error:
             if not options.lenient:
                 raise _open_quote(lines, error) from None
             lines.push_back(error.taken[1:])
@@ -152,7 +152,7 @@ def table_rows(
             yield _record_row(header, record, opened)
 
 
-def _open_quote(lines: Lines, error: OpenQuote) -> ManifestError:
+def _open_quote(lines: LineReader, error: UnterminatedQuote) -> ManifestError:
     return lines.error(
         f"a quote is opened here and not closed: {error}",
         hint='Close the quote, or write it twice (`""`) where it belongs to the text; with --lenient this record is a '
@@ -161,7 +161,7 @@ def _open_quote(lines: Lines, error: OpenQuote) -> ManifestError:
     )
 
 
-def _no_header(lines: Lines, first: str, delimiters: tuple[str, ...], options: ReadOptions) -> ManifestError:
+def _no_header(lines: LineReader, first: str, delimiters: tuple[str, ...], options: ReadOptions) -> ManifestError:
     line = lines.number + bool(first)
     if "\r" in first.rstrip("\r\n"):
         hint = "Save the manifest again as UTF-8 CSV."
@@ -183,13 +183,13 @@ def _record_row(header: list[str], record: list[str], line: int) -> RawRow:
     return RawRow(cells, f"line {line} has {len(record)} fields, and the header {len(header)}")
 
 
-def _header(records: RecordReader, lines: Lines, options: ReadOptions) -> list[str]:
+def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> list[str]:
     """Names of the columns; one without a name is `column_<position>`, counted from 1."""
     try:
         names = records.read() or []
     except BrokenRecord as error:
         raise lines.error(f"the header cannot be taken apart: {error}") from None
-    except OpenQuote as error:
+    except UnterminatedQuote as error:
         raise _open_quote(lines, error) from None
     header = [name if name.strip() else f"column_{place}" for place, name in enumerate(names, start=1)]
     doubled = [name for name, count in Counter(header).items() if count > 1]
@@ -210,7 +210,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 def _delimiter(line: str, candidates: tuple[str, ...], options: ReadOptions) -> str | None:
     """The delimiter under which `line` is a header of a manifest."""
-    return next((mark for mark in candidates if Layout.of(_fields(line, mark), options).usable), None)
+    return next((mark for mark in candidates if ColumnRoles.of(_fields(line, mark), options).usable), None)
 
 
 def _is_lone_url(line: str, delimiters: tuple[str, ...]) -> bool:

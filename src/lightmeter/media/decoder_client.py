@@ -36,10 +36,10 @@ from lightmeter.errors import (
     UnsupportedMedia,
     UsageError,
 )
-from lightmeter.media.media_info import SNIFF_BYTES, VIDEO_FORMATS, VideoFacts, sniff
+from lightmeter.media.media_info import SNIFF_BYTES, VIDEO_FORMATS, VideoInfo, sniff
 from lightmeter.media.sampling import duration_of, frame_indices, indices_at
 
-__all__ = ["Decoder", "DecoderLimits", "Frame", "dialogue"]
+__all__ = ["Decoder", "DecoderLimits", "VideoFrame", "decoder_session"]
 
 _DECODER: Final = Path(__file__).with_name("decoder_process.py")
 _HEADER_BYTES: Final = 4096
@@ -75,7 +75,7 @@ class DecoderLimits:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class VideoFrame:
     """One sampled frame.
 
     Attributes:
@@ -96,7 +96,7 @@ class Decoder:
         self._process = process
         self._limits = limits
         self._starts: list[float] = []
-        self.facts = VideoFacts(0, 0, None, 0.0, 0, 0)
+        self.facts = VideoInfo(0, 0, None, 0.0, 0, 0)
 
     async def open(self, path: Path, size_bytes: int) -> None:
         """Have the video opened, and know its facts from then on."""
@@ -121,7 +121,7 @@ class Decoder:
         if not (isfinite(fps) and fps > 0):
             fps = count / duration_s if duration_s else 1.0
         width, height = _number(header, "width"), _number(header, "height")
-        self.facts = VideoFacts(width, height, duration_s, round(fps, 4) or fps, count, size_bytes)
+        self.facts = VideoInfo(width, height, duration_s, round(fps, 4) or fps, count, size_bytes)
 
     def indices(self, times: list[float]) -> list[int]:
         """The frames on screen at `times`; by the average rate where the time stamps are absurd or in disorder."""
@@ -129,9 +129,9 @@ class Decoder:
             return indices_at(times, self._starts)
         return frame_indices(times, self.facts.fps, self.facts.frame_count)
 
-    async def frames(self, times: list[float], max_side: int | None) -> list[Frame]:
+    async def frames(self, times: list[float], max_side: int | None) -> list[VideoFrame]:
         """The frames on screen at `times`, as long as they fit into the limits."""
-        frames: list[Frame] = []
+        frames: list[VideoFrame] = []
         held_bytes = 0
         for time_s, index in zip(times, self.indices(times), strict=True):
             rgb = await self._frame(index, max_side)
@@ -141,7 +141,7 @@ class Decoder:
                     f"The video's {len(times)} frames are more than fit into {self._limits.result_bytes:,} bytes.",
                     hint="Capture fewer frames, or shrink them.",
                 )
-            frames.append(Frame(index, time_s, rgb))
+            frames.append(VideoFrame(index, time_s, rgb))
         return frames
 
     async def _frame(self, index: int, max_side: int | None) -> NDArray[np.uint8]:
@@ -181,7 +181,7 @@ class _ChildError(Exception):
 
 
 @asynccontextmanager
-async def dialogue(path: Path, limits: DecoderLimits) -> AsyncIterator[Decoder]:
+async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[Decoder]:
     """A decoder with the video opened; whatever way the block ends, no child is left."""
     path, size_bytes = _known_container(path)
     with tempfile.TemporaryFile() as log:

@@ -18,17 +18,17 @@ from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError, _imaging, fea
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
-from lightmeter.media.media_info import IMAGE_FORMATS, ImageFacts, sniff
-from lightmeter.media.model_views import View, cut
+from lightmeter.media.media_info import IMAGE_FORMATS, ImageInfo, sniff
+from lightmeter.media.model_views import InputTransform, cut
 
 __all__ = [
     "MAX_PIXELS",
+    "configure_block_allocator",
     "encode_jpeg",
     "is_blank",
-    "keep_blocks",
     "load_rgb",
     "load_views",
-    "read_facts",
+    "read_image_info",
     "read_size",
     "thumbnail",
 ]
@@ -65,7 +65,7 @@ _BLANK_SHARE: Final = 0.001
 _BLANK_GRID: Final = 256
 
 
-def read_facts(content: bytes) -> ImageFacts:
+def read_image_info(content: bytes) -> ImageInfo:
     """Measure a picture from its header, whatever its size, without decoding its pixels.
 
     Raises:
@@ -77,7 +77,7 @@ def read_facts(content: bytes) -> ImageFacts:
         width, height = picture.size
         if _orientation(picture) in _SIDEWAYS:
             width, height = height, width
-        return ImageFacts(_format(picture), width, height, _frames(picture, content), len(content))
+        return ImageInfo(_format(picture), width, height, _frames(picture, content), len(content))
 
 
 def read_size(beginning: bytes) -> tuple[int, int] | None:
@@ -140,7 +140,9 @@ def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | No
         return np.array(flat if turn is None else flat.transpose(turn))
 
 
-def load_views(content: bytes, views: Iterable[View], *, max_pixels: int = MAX_PIXELS) -> dict[View, NDArray[np.uint8]]:
+def load_views(
+    content: bytes, views: Iterable[InputTransform], *, max_pixels: int = MAX_PIXELS
+) -> dict[InputTransform, NDArray[np.uint8]]:
     """Decode a picture once, as `load_rgb` does, and cut views out of it: height x width x 3, not to be written to.
 
     A large picture is decoded at a fraction of its size, by whole numbers, so that its shorter side keeps at least 1024
@@ -268,7 +270,7 @@ def _cmyk(picture: Image.Image) -> Image.Image:
     return picture.convert("RGB")
 
 
-def keep_blocks(count: int, size_bytes: int) -> None:
+def configure_block_allocator(count: int, size_bytes: int) -> None:
     """Have Pillow put pictures into blocks of that size, and keep so many of them for the next picture."""
     _imaging.set_block_size(size_bytes)
     _imaging.set_blocks_max(count)

@@ -13,9 +13,9 @@ __all__ = [
     "IMAGE_FORMATS",
     "SNIFF_BYTES",
     "VIDEO_FORMATS",
-    "ImageFacts",
+    "ImageInfo",
     "MediaKind",
-    "VideoFacts",
+    "VideoInfo",
     "kind_from_name",
     "sniff",
 ]
@@ -49,7 +49,7 @@ _EBML: Final = b"\x1a\x45\xdf\xa3"
 
 
 @dataclass(frozen=True, slots=True)
-class ImageFacts:
+class ImageInfo:
     """Measures of a picture.
 
     Attributes:
@@ -68,7 +68,7 @@ class ImageFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class VideoFacts:
+class VideoInfo:
     """Measures of a video.
 
     Attributes:

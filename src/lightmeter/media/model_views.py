@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from PIL import Image
 
 __all__ = [
-    "Fitted",
-    "Placement",
-    "Square",
-    "Stretched",
-    "View",
-    "Whole",
+    "CenterCrop",
+    "FitWithin",
+    "InputTransform",
+    "LetterboxedImage",
+    "PixelMapping",
+    "StretchToSquare",
     "centre_crop",
     "cut",
     "letterbox",
     "placement_of",
     "stretch",
-    "view_of",
+    "transform_array",
 ]
 
 _GAP: Final = 2.0
@@ -34,7 +34,7 @@ _GAP: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class FitWithin:
     """All of the picture, shrunk so that neither side is longer.
 
     Attributes:
@@ -45,7 +45,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Square:
+class CenterCrop:
     """The middle of the picture, resampled bicubically; a smaller picture is enlarged.
 
     Attributes:
@@ -58,7 +58,7 @@ class Square:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretched:
+class StretchToSquare:
     """All of the picture, pulled into a square, resampled bilinearly.
 
     Attributes:
@@ -68,10 +68,10 @@ class Stretched:
     side: int
 
 
-View: TypeAlias = Whole | Square | Stretched
+InputTransform: TypeAlias = FitWithin | CenterCrop | StretchToSquare
 
 
-def cut(picture: Image.Image, view: View, turn: Image.Transpose | None = None) -> NDArray[np.uint8]:
+def cut(picture: Image.Image, view: InputTransform, turn: Image.Transpose | None = None) -> NDArray[np.uint8]:
     """What is seen of a decoded RGB picture: height x width x 3, not to be written to.
 
     Args:
@@ -83,17 +83,17 @@ def cut(picture: Image.Image, view: View, turn: Image.Transpose | None = None) -
     return np.asarray(seen if turn is None else seen.transpose(turn))
 
 
-def _seen(picture: Image.Image, view: View) -> Image.Image:
+def _seen(picture: Image.Image, view: InputTransform) -> Image.Image:
     match view:
-        case Whole(most_side):
+        case FitWithin(most_side):
             return _within(picture, most_side)
-        case Square(side, share):
+        case CenterCrop(side, share):
             width, height = picture.size
             edge = min(width, height) * share
             left, top = (width - edge) / 2, (height - edge) / 2
             box = (left, top, left + edge, top + edge)
             return picture.resize((side, side), Image.Resampling.BICUBIC, box=box, reducing_gap=_GAP)
-        case Stretched(side):
+        case StretchToSquare(side):
             return picture.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=_GAP)
 
 
@@ -106,7 +106,7 @@ def _within(picture: Image.Image, most_side: int) -> Image.Image:
     return picture.resize((width, height), Image.Resampling.HAMMING, reducing_gap=_GAP)
 
 
-def view_of(rgb: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
+def transform_array(rgb: NDArray[np.uint8], view: InputTransform) -> NDArray[np.uint8]:
     """What is seen of a picture that is an array already; one that is as small as the view is taken for one.
 
     Args:
@@ -117,13 +117,13 @@ def view_of(rgb: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
         A new array, or the picture itself.
     """
     height, width = rgb.shape[:2]
-    if max(height, width) <= view.most_side if isinstance(view, Whole) else height == width == view.side:
+    if max(height, width) <= view.most_side if isinstance(view, FitWithin) else height == width == view.side:
         return rgb
     return cut(Image.fromarray(np.ascontiguousarray(rgb)), view)
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class LetterboxedImage:
     """A picture inside of a larger canvas.
 
     Attributes:
@@ -139,7 +139,7 @@ class Fitted:
     height: int
 
 
-def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Fitted:
+def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> LetterboxedImage:
     """Show a whole picture on a canvas, as large as its proportions allow, in the middle.
 
     Args:
@@ -155,7 +155,7 @@ def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Fit
     left, top = (width - inner_width) // 2, (height - inner_height) // 2
     canvas = np.full((height, width, 3), fill, np.uint8)
     canvas[top : top + inner_height, left : left + inner_width] = stretch(rgb, inner_width, inner_height)
-    return Fitted(canvas, left, top, inner_width, inner_height)
+    return LetterboxedImage(canvas, left, top, inner_width, inner_height)
 
 
 def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
@@ -185,7 +185,7 @@ def centre_crop(rgb: NDArray[np.uint8], width: int, height: int, share: float) -
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PixelMapping:
     """Where a view lies in its picture: a point x, y of the view is left + x * across, top + y * down of the picture.
 
     Attributes:
@@ -199,7 +199,7 @@ class Placement:
     down: float
 
 
-def placement_of(view: View, width: int, height: int, seen: NDArray[np.uint8]) -> Placement:
+def placement_of(view: InputTransform, width: int, height: int, seen: NDArray[np.uint8]) -> PixelMapping:
     """Where in a picture a view of it lies.
 
     Args:
@@ -209,7 +209,7 @@ def placement_of(view: View, width: int, height: int, seen: NDArray[np.uint8]) -
         seen: The view that was cut out of it: height x width x 3.
     """
     rows, columns = seen.shape[:2]
-    if isinstance(view, Square):
+    if isinstance(view, CenterCrop):
         edge = min(width, height) * view.share
-        return Placement((width - edge) / 2, (height - edge) / 2, edge / columns, edge / rows)
-    return Placement(0, 0, width / columns, height / rows)
+        return PixelMapping((width - edge) / 2, (height - edge) / 2, edge / columns, edge / rows)
+    return PixelMapping(0, 0, width / columns, height / rows)

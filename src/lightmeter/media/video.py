@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from lightmeter.errors import MediaTooLarge
-from lightmeter.media.decoder_client import DecoderLimits, Frame, dialogue
-from lightmeter.media.media_info import VideoFacts
+from lightmeter.media.decoder_client import DecoderLimits, VideoFrame, decoder_session
+from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.sampling import frame_count, frame_times
 
-__all__ = ["MAX_CAPTURES", "DecoderLimits", "Frame", "iter_video", "probe_video", "sample_video"]
+__all__ = ["MAX_CAPTURES", "DecoderLimits", "VideoFrame", "iter_video", "probe_video", "sample_video"]
 
 MAX_CAPTURES: Final = 86_400
 """Most frames that are captured of one video, a day at one a second: a header may claim any length."""
@@ -19,7 +19,7 @@ MAX_CAPTURES: Final = 86_400
 _DEFAULT_LIMITS: Final = DecoderLimits()
 
 
-async def probe_video(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoFacts:
+async def probe_video(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoInfo:
     """Measure a video and prove that its first frame decodes.
 
     Raises:
@@ -29,7 +29,7 @@ async def probe_video(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) ->
         MediaTimeout: more time than `limits` allow.
         UsageError: no decoder is installed.
     """
-    async with dialogue(path, limits) as decoder:
+    async with decoder_session(path, limits) as decoder:
         return decoder.facts
 
 
@@ -40,7 +40,7 @@ async def sample_video(
     max_frames: int,
     max_side: int | None = None,
     limits: DecoderLimits = _DEFAULT_LIMITS,
-) -> tuple[VideoFacts, list[Frame]]:
+) -> tuple[VideoInfo, list[VideoFrame]]:
     """Measure a video and decode the frames on screen at 0 s and at each further interval.
 
     Which frames, follows the frames' own time stamps, so a varying rate is no trouble. A rotation noted in the
@@ -62,7 +62,7 @@ async def sample_video(
         ValueError: an interval below 1 or a negative limit.
     """
     frame_count(0.0, interval_s, max_frames)  # nonsense is the caller's mistake, and not to be blamed on the video
-    async with dialogue(path, limits) as decoder:
+    async with decoder_session(path, limits) as decoder:
         times = _times(decoder.facts, interval_s, max_frames)
         return decoder.facts, await decoder.frames(times, max_side)
 
@@ -75,7 +75,7 @@ async def iter_video(
     max_side: int | None = None,
     slice_frames: int,
     limits: DecoderLimits = _DEFAULT_LIMITS,
-) -> AsyncGenerator[tuple[VideoFacts, list[Frame]], None]:
+) -> AsyncGenerator[tuple[VideoInfo, list[VideoFrame]], None]:
     """The frames of `sample_video`, so many at a time: videos of any length in bounded memory.
 
     Each slice has a decoder of its own, which has ended when the slice is handed over: `limits` hold for each, and
@@ -100,7 +100,7 @@ async def iter_video(
     frame_count(0.0, interval_s, max_frames)
     first, count = 0, 1
     while first < count:
-        async with dialogue(path, limits) as decoder:
+        async with decoder_session(path, limits) as decoder:
             times = _times(decoder.facts, interval_s, max_frames)
             count = len(times)
             facts, frames = decoder.facts, await decoder.frames(times[first : first + slice_frames], max_side)
@@ -109,7 +109,7 @@ async def iter_video(
         first += slice_frames
 
 
-def _times(facts: VideoFacts, interval_s: int, max_frames: int) -> list[float]:
+def _times(facts: VideoInfo, interval_s: int, max_frames: int) -> list[float]:
     """When frames are captured; counted before they are listed, as a header may claim a length of centuries."""
     count = frame_count(facts.duration_s, interval_s, max_frames)
     if count > MAX_CAPTURES:

@@ -9,7 +9,7 @@ import apsw
 
 from lightmeter.journal.commands import get_meta, put_meta
 
-__all__ = ["balance_read", "is_current"]
+__all__ = ["is_balance_current", "put_balance_reading"]
 
 _PLACE: Final = "balance_place"
 """Key of the last transition that came before the balance was read."""
@@ -18,7 +18,7 @@ _MOVES: Final = "('send', 'answer', 'collect', 'ask_again', 'pay_again')"
 """Events of requests that may move the balance."""
 
 
-def balance_read(meta: Mapping[str, str]) -> Callable[[apsw.Connection], None]:
+def put_balance_reading(meta: Mapping[str, str]) -> Callable[[apsw.Connection], None]:
     """Write down facts of the run with a balance that was read just now, while nothing was in flight."""
 
     def change(db: apsw.Connection) -> None:
@@ -30,7 +30,7 @@ def balance_read(meta: Mapping[str, str]) -> Callable[[apsw.Connection], None]:
     return change
 
 
-def is_current(db: apsw.Connection) -> bool:
+def is_balance_current(db: apsw.Connection) -> bool:
     """Whether no request was sent or answered after the balance was read."""
     meta = get_meta(db)
     if _PLACE not in meta and "seconds" in meta:  # an older journal, whose run came to its end

@@ -12,20 +12,26 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Final
 
-from lightmeter.journal.balance_proofs import Reading, Ruling, Seen
+from lightmeter.journal.balance_proofs import BalanceReading, SubmissionResolution, WindowSubmission
 from lightmeter.journal.state import Event, State
-from lightmeter.pricing.balance_chain import Answered, Uncertain
+from lightmeter.pricing.balance_chain import AnsweredRequest, UncertainRequest
+from lightmeter.pricing.charge_inference import (
+    AccountAssumptions,
+    BalanceWindow,
+    ProofOutcome,
+    Reconciliation,
+    reconcile,
+)
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.charge_inference import Proven, Reconciliation, Trust, Window, reconcile
 
-__all__ = ["prove", "unprovable", "window_of"]
+__all__ = ["build_proof", "unprovable_document", "window_of"]
 
 _JUDGED: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.CHARGE_UNKNOWN})
 _CHARGED: Final = frozenset({State.SETTLED, State.PROVEN_PAID_LOST})
 _FOREIGN: Final = "Somebody else spent from the account in the meantime: nothing is proven."
 
 
-def window_of(opening: int, closing: tuple[int, int], seen: Sequence[Seen]) -> Window:
+def window_of(opening: int, closing: tuple[int, int], seen: Sequence[WindowSubmission]) -> BalanceWindow:
     """The submissions of a window as the proof sees them.
 
     A refusal for being too fast is presumed to cost nothing. Whether that is so is looked at like everything else: it
@@ -36,13 +42,13 @@ def window_of(opening: int, closing: tuple[int, int], seen: Sequence[Seen]) -> W
         prices = CreditRange(0, one.hold)
         if one.state in _CHARGED:
             paid = one.paid if one.said or one.state is State.PROVEN_PAID_LOST else None
-            answers.append(Answered(one.submission_id, paid, one.remaining, prices, one.sent, one.answered))
+            answers.append(AnsweredRequest(one.submission_id, paid, one.remaining, prices, one.sent, one.answered))
         elif one.state in _JUDGED or one.state is State.WRITTEN_OFF or one.throttled:
-            uncertain.append(Uncertain(one.submission_id, prices, one.sent))
-    return Window(opening, closing, tuple(answers), tuple(uncertain))
+            uncertain.append(UncertainRequest(one.submission_id, prices, one.sent))
+    return BalanceWindow(opening, closing, tuple(answers), tuple(uncertain))
 
 
-def _one_at_a_time(seen: Sequence[Seen]) -> bool:
+def _one_at_a_time(seen: Sequence[WindowSubmission]) -> bool:
     """Whether no two requests of a window can have been at work at the service together.
 
     Only then is a balance that an answer names the one right after its charge, whatever the service holds meanwhile.
@@ -52,9 +58,13 @@ def _one_at_a_time(seen: Sequence[Seen]) -> bool:
     return all(before.answered is not None and before.answered < after.sent for before, after in pairwise(in_order))
 
 
-def prove(
-    opening: Reading, readings: tuple[Reading, Reading], seen: Sequence[Seen], *, sole_spender: bool
-) -> tuple[dict[str, Any], list[Ruling]]:
+def build_proof(
+    opening: BalanceReading,
+    readings: tuple[BalanceReading, BalanceReading],
+    seen: Sequence[WindowSubmission],
+    *,
+    sole_spender: bool,
+) -> tuple[dict[str, Any], list[SubmissionResolution]]:
     """The proof as a document to keep, and a ruling for each request without an answer.
 
     Args:
@@ -63,7 +73,7 @@ def prove(
         seen: Every submission in between.
         sole_spender: Nobody else spends from the account, as the user says.
     """
-    trust = Trust(sole_spender=sole_spender, chained=_one_at_a_time(seen))
+    trust = AccountAssumptions(sole_spender=sole_spender, answers_form_chain=_one_at_a_time(seen))
     window = window_of(opening.balance, (readings[0].balance, readings[1].balance), seen)
     found = reconcile(window, trust)
     of_whom = {one.submission_id: one for one in seen}
@@ -98,10 +108,15 @@ def prove(
     return document, rulings
 
 
-def unprovable(reading: Reading, rulings: Sequence[Ruling], why: str) -> dict[str, Any]:
+def unprovable_document(reading: BalanceReading, rulings: Sequence[SubmissionResolution], why: str) -> dict[str, Any]:
     """The document where there is nothing to compare a reading with; it has the fields of every other."""
     verdicts = [
-        {"submission_id": one.submission_id, "verdict": Proven.NEITHER.value, "done": one.event.value, "proof": why}
+        {
+            "submission_id": one.submission_id,
+            "verdict": ProofOutcome.AMBIGUOUS.value,
+            "done": one.event.value,
+            "proof": why,
+        }
         for one in rulings
     ]
     return {
@@ -119,11 +134,11 @@ def unprovable(reading: Reading, rulings: Sequence[Ruling], why: str) -> dict[st
     }
 
 
-def _granted(trust: Trust) -> list[str]:
+def _granted(trust: AccountAssumptions) -> list[str]:
     granted = ["Nobody added credits to the account between the readings, or was given any back.", _FINAL]
     if trust.sole_spender:
         granted.append("Nobody else spent from the account between the readings, as the user said.")
-    if trust.chained:
+    if trust.answers_form_chain:
         granted.append("One request at a time was in flight: each answer names the balance right after its charge.")
     return granted
 
@@ -131,27 +146,27 @@ def _granted(trust: Trust) -> list[str]:
 _FINAL: Final = "No charge comes later than the readings: they lie far enough after the last request."
 
 
-def _rulings(found: Reconciliation, of_whom: dict[int, Seen]) -> list[Ruling]:
+def _rulings(found: Reconciliation, of_whom: dict[int, WindowSubmission]) -> list[SubmissionResolution]:
     lost = [one for one in found.verdicts if of_whom[one.key].state in _JUDGED]
     if found.foreign or found.rose:
         why = f"{_FOREIGN if found.foreign else found.notes[0]} {found.missing} credits are missing."
         return [_given_up(one.key, why) for one in lost if of_whom[one.key].state is State.UNCERTAIN]
-    charged = [one.key for one in found.verdicts if one.proven is Proven.PAID]
-    exact = all(one.proven is not Proven.NEITHER for one in found.verdicts)
+    charged = [one.key for one in found.verdicts if one.proven is ProofOutcome.PAID]
+    exact = all(one.proven is not ProofOutcome.AMBIGUOUS for one in found.verdicts)
     paid = _shares(found.missing if exact else None, [(key, of_whom[key].hold) for key in charged])
     rulings = []
     for one in lost:
-        if one.proven is Proven.UNPAID:
-            rulings.append(Ruling(one.key, Event.PROVE_UNPAID, one.proof))
-        elif one.proven is Proven.PAID:
-            rulings.append(Ruling(one.key, Event.PROVE_PAID, one.proof, paid[one.key]))
+        if one.proven is ProofOutcome.UNPAID:
+            rulings.append(SubmissionResolution(one.key, Event.PROVE_UNPAID, one.proof))
+        elif one.proven is ProofOutcome.PAID:
+            rulings.append(SubmissionResolution(one.key, Event.PROVE_PAID, one.proof, paid[one.key]))
         elif of_whom[one.key].state is State.UNCERTAIN:
             rulings.append(_given_up(one.key, one.proof))
     return rulings
 
 
-def _given_up(key: int, why: str) -> Ruling:
-    return Ruling(key, Event.GIVE_UP, why)
+def _given_up(key: int, why: str) -> SubmissionResolution:
+    return SubmissionResolution(key, Event.GIVE_UP, why)
 
 
 def _shares(total: int | None, holds: Sequence[tuple[int, int]]) -> dict[int, int]:
@@ -166,10 +181,10 @@ def _shares(total: int | None, holds: Sequence[tuple[int, int]]) -> dict[int, in
     return shares
 
 
-def _of_throttled(found: Reconciliation, of_whom: dict[int, Seen]) -> list[str]:
+def _of_throttled(found: Reconciliation, of_whom: dict[int, WindowSubmission]) -> list[str]:
     """What the balance says of requests that were refused for being too fast."""
     throttled = [one for one in found.verdicts if of_whom[one.key].state not in _JUDGED and of_whom[one.key].throttled]
-    suspect = [one.key for one in throttled if one.proven is not Proven.UNPAID]
+    suspect = [one.key for one in throttled if one.proven is not ProofOutcome.UNPAID]
     if not throttled:
         return []
     if not suspect:

@@ -11,13 +11,13 @@ import apsw
 
 from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
-from lightmeter.money.request_prices import kind_of
+from lightmeter.money.request_prices import price_key_of
 from lightmeter.options import Options
-from lightmeter.pricing.estimate import CreditRange, FrameRange, frames_of
+from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
 from lightmeter.pricing.price_learner import PriceLearner
 from lightmeter.pricing.rates import MILLICREDITS
 
-__all__ = ["Saved", "Share", "Shares", "saved_by", "shares_of"]
+__all__ = ["CostBreakdown", "CostShare", "SavedCredits", "cost_breakdown", "saved_credits"]
 
 _DUPLICATES: Final = """
 SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
@@ -43,7 +43,7 @@ FROM (SELECT s.paid AS paid, sum(i.frames_low) AS low, min(i.status = 'ok' AND s
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedCredits:
     """Credits that were not spent.
 
     Attributes:
@@ -58,7 +58,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CostShare:
     """What one back end took for one feature.
 
     Attributes:
@@ -75,7 +75,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class CostBreakdown:
     """How what was paid came about: by back end and feature, and what rounding up added; exact.
 
     Attributes:
@@ -84,14 +84,14 @@ class Shares:
         unknown: Why it cannot be told; None where it can.
     """
 
-    shares: tuple[Share, ...] = ()
+    shares: tuple[CostShare, ...] = ()
     rounding: Fraction = Fraction(0)
     unknown: str | None = None
 
 
-def saved_by(db: apsw.Connection, learner: PriceLearner, options: Options) -> Saved:
+def saved_credits(db: apsw.Connection, learner: PriceLearner, options: Options) -> SavedCredits:
     """What duplicates, earlier answers and pre-checks saved."""
-    return Saved(
+    return SavedCredits(
         _priced(db, _DUPLICATES, learner), _priced(db, _CACHED, learner), _saved_by_prechecks(db, learner, options)
     )
 
@@ -99,15 +99,15 @@ def saved_by(db: apsw.Connection, learner: PriceLearner, options: Options) -> Sa
 def _priced(db: apsw.Connection, query: str, learner: PriceLearner) -> CreditRange:
     saved = CreditRange(0, 0)
     for kind, low, high, rows in db.execute(query):
-        saved += _times(learner.expected(kind_of([kind]), FrameRange(low, high)), rows)
+        saved += _times(learner.expected(price_key_of([kind]), FrameRange(low, high)), rows)
     return saved
 
 
 def _saved_by_prechecks(db: apsw.Connection, learner: PriceLearner, options: Options) -> CreditRange:
     saved = CreditRange(0, 0)
     for kind, seconds, rows in db.execute(_SKIPPED):
-        frames = frames_of(cast("MediaKind | None", kind), seconds, options.capture_interval, options.max_frames)
-        most = _times(learner.expected(kind_of([kind]), frames), rows)
+        frames = frame_range(cast("MediaKind | None", kind), seconds, options.capture_interval, options.max_frames)
+        most = _times(learner.expected(price_key_of([kind]), frames), rows)
         saved += CreditRange(0, most.high)
     return saved
 
@@ -116,7 +116,7 @@ def _times(one: CreditRange, count: int) -> CreditRange:
     return CreditRange(one.low * count, None if one.high is None else one.high * count)
 
 
-def shares_of(db: apsw.Connection, prices_json: str | None) -> Shares:
+def cost_breakdown(db: apsw.Connection, prices_json: str | None) -> CostBreakdown:
     """Where the credits that were paid went, if the price table that the run was planned with explains them.
 
     Args:
@@ -126,17 +126,17 @@ def shares_of(db: apsw.Connection, prices_json: str | None) -> Shares:
     ((low, high, unbounded, paid, unlike),) = db.execute(_PAID_FOR)
     prices: dict[str, Any] = json.loads(prices_json or "{}")
     if not prices:
-        return Shares(unknown="the plan kept no prices")
+        return CostBreakdown(unknown="the plan kept no prices")
     if unlike:
-        return Shares(unknown="some requests were charged and not answered whole")
+        return CostBreakdown(unknown="some requests were charged and not answered whole")
     if unbounded or low != high:
-        return Shares(unknown="how many frames were charged is not known exactly")
+        return CostBreakdown(unknown="how many frames were charged is not known exactly")
     shares = []
     for name, milli in sorted(prices.items(), key=lambda entry: (-entry[1], entry[0])):
         backend, _, feature = name.partition(" ")
-        shares.append(Share(backend, feature, low, Fraction(low * milli, MILLICREDITS)))
+        shares.append(CostShare(backend, feature, low, Fraction(low * milli, MILLICREDITS)))
     rounding = paid - sum((share.credits for share in shares), Fraction(0))
     # Rounding up adds less than a credit to each picture: what is beyond that is another price.
     if rounding < 0 or rounding >= max(1, low):
-        return Shares(unknown="the service's prices are not those of the table")
-    return Shares(tuple(shares), rounding)
+        return CostBreakdown(unknown="the service's prices are not those of the table")
+    return CostBreakdown(tuple(shares), rounding)

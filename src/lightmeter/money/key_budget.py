@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-from lightmeter.client.base_url import spellings_of
+from lightmeter.client.base_url import equivalent_base_urls
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.embedded_service import Endpoint
 from lightmeter.errors import JournalError
@@ -18,10 +18,10 @@ from lightmeter.journal.commands import get_meta
 from lightmeter.journal.header import FORMER_RUNS
 from lightmeter.journal.items import totals
 from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of, former_account_of
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 from lightmeter.settings import Settings
 
-__all__ = ["KeyBudget", "key_budget", "period_of"]
+__all__ = ["KeyBudget", "open_key_budget", "period_of"]
 
 FILE_NAME: Final = "key-budgets.sqlite"
 
@@ -38,7 +38,7 @@ def period_of(at: float, length: Period) -> str:
 
 
 class KeyBudget:
-    """What one run may take of a key's budget. Made by `key_budget`.
+    """What one run may take of a key's budget. Made by `open_key_budget`.
 
     Attributes:
         credits: The budget.
@@ -73,7 +73,9 @@ class KeyBudget:
 
 
 @contextmanager
-def key_budget(settings: Settings, where: Endpoint, run_id: str, out: Path, clock: Clock) -> Iterator[KeyBudget | None]:
+def open_key_budget(
+    settings: Settings, where: Endpoint, run_id: str, out: Path, clock: Clock
+) -> Iterator[KeyBudget | None]:
     """The budget of the key that a run uses, for as long as the block lasts; None if there is none to keep.
 
     The embedded service's credits are play money: no budget is kept for it.
@@ -86,13 +88,15 @@ def key_budget(settings: Settings, where: Endpoint, run_id: str, out: Path, cloc
         return
     key = where.api_key.get_secret_value() if where.api_key else ""
     length, path = settings.key_budget_period, settings.state_dir / FILE_NAME
-    with reading(out) as db:
+    with open_read_only(out) as db:
         now = RunTotals(*totals(db))
         former = [former_id for former_id, _ in json.loads(get_meta(db).get(FORMER_RUNS, "[]"))]
     ledger = KeyLedger(path, account_of(key), run_id, out)
     try:
         period = period_of(clock.now(), length)
-        ledger.take_over(period, lambda account, folder: _is_former(account, key, [where.base_url, *_used_in(folder)]))
+        ledger.migrate_legacy_accounts(
+            period, lambda account, folder: _is_former(account, key, [where.base_url, *_used_in(folder)])
+        )
         if (counted := ledger.latest(period)) != period:
             _log.warning(
                 "The clock says %s, and the key was used in %s already: the budget of %s goes on. If the clock was "
@@ -108,13 +112,13 @@ def key_budget(settings: Settings, where: Endpoint, run_id: str, out: Path, cloc
 
 def _is_former(account: str, key: str, addresses: list[str]) -> bool:
     """Whether an older version named the account of this key so, at one of these addresses however spelled."""
-    return any(former_account_of(one, key) == account for address in addresses for one in spellings_of(address))
+    return any(former_account_of(one, key) == account for address in addresses for one in equivalent_base_urls(address))
 
 
 def _used_in(folder: Path) -> Iterator[str]:
     """The addresses that the run in a folder is known to have used."""
     try:
-        with reading(folder) as db:
+        with open_read_only(folder) as db:
             meta = get_meta(db)
     except JournalError:
         return

@@ -24,12 +24,19 @@ from lightmeter.journal.balance_proofs import opening_reading
 from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import FORMER_RUNS, fresh_run_id
-from lightmeter.journal.store import Journal, reading
-from lightmeter.journal.watermark import Known, Position, Watermark, position_of, watermark_path, write_off
+from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.journal.watermark import (
+    JournalPosition,
+    Watermark,
+    WatermarkRecord,
+    position_of,
+    watermark_path,
+    write_off,
+)
 
-__all__ = ["Check", "balance_gap", "look_at_gap", "watermarked"]
+__all__ = ["JournalCheck", "balance_gap", "judge_balance_gap", "track_watermark"]
 
-Check = Literal["latest", "accepted", "unknown"]
+JournalCheck = Literal["latest", "accepted", "unknown"]
 """What is known of a journal: it is the run's latest state; the user goes on with it whatever it is; nothing."""
 
 _log: Final = logging.getLogger(__name__)
@@ -41,7 +48,7 @@ WHERE submission_id IN (SELECT submission_id FROM transitions WHERE rowid > ?)
 
 
 @contextmanager
-def watermarked(journal: Journal, state_dir: Path, clock: Clock, *, accept: bool) -> Iterator[Check]:
+def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: bool) -> Iterator[JournalCheck]:
     """Check the journal, and follow it from outside of its folder for as long as the block lasts.
 
     Args:
@@ -54,12 +61,12 @@ def watermarked(journal: Journal, state_dir: Path, clock: Clock, *, accept: bool
         JournalConflict: the journal is older than its run, or a copy, and that is not accepted; nothing was changed.
     """
     folder = journal.folder
-    with reading(folder) as db:
+    with open_read_only(folder) as db:
         run_id, now = get_meta(db)["run_id"], position_of(db)
         is_new = now.steps == 0 and opening_reading(db) is None
     mark = _open(state_dir, run_id)
     known = None if mark is None else mark.known
-    check: Check = "latest" if (is_new if known is None else known.checked) else "unknown"
+    check: JournalCheck = "latest" if (is_new if known is None else known.checked) else "unknown"
     well = False
     try:
         conflict = None if known is None else _conflict(known, folder, run_id, now)
@@ -91,7 +98,7 @@ def _open(state_dir: Path, run_id: str) -> Watermark | None:
         return None
 
 
-def _begin(mark: Watermark, run_id: str, folder: Path, now: Position, check: Check) -> None:
+def _begin(mark: Watermark, run_id: str, folder: Path, now: JournalPosition, check: JournalCheck) -> None:
     try:
         mark.begin(run_id, folder, now, checked=check != "unknown")
     except OSError as error:
@@ -99,7 +106,7 @@ def _begin(mark: Watermark, run_id: str, folder: Path, now: Position, check: Che
         mark.close()
 
 
-def _conflict(known: Known, folder: Path, run_id: str, now: Position) -> JournalConflict | None:
+def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPosition) -> JournalConflict | None:
     """Why the journal is not the latest state of its run, if it is not."""
     again = f"lightmeter resume {folder} --accept-journal"
     if _is_copy(known, folder, run_id):
@@ -118,23 +125,25 @@ def _conflict(known: Known, folder: Path, run_id: str, now: Position) -> Journal
     )
 
 
-def _is_copy(known: Known, folder: Path, run_id: str) -> bool:
+def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
     """Whether the run is in the folder, too, in which it was last; a folder that was moved is no copy."""
     there, here = journal_path(known.folder), journal_path(folder)
     try:
         if not there.exists() or there.samefile(here):
             return False
-        with reading(known.folder) as db:
+        with open_read_only(known.folder) as db:
             return get_meta(db).get("run_id") == run_id
     except (OSError, JournalError):
         return False
 
 
-def _under_new_id(journal: Journal, former: str, now: Position, lost: Position, clock: Clock) -> tuple[str, Position]:
+def _under_new_id(
+    journal: Journal, former: str, now: JournalPosition, lost: JournalPosition, clock: Clock
+) -> tuple[str, JournalPosition]:
     """Give the run another id, and hold what it is known to have spent beyond what its journal knows of."""
     run_id, at = fresh_run_id(clock), clock.now()
 
-    def change(db: apsw.Connection) -> Position:
+    def change(db: apsw.Connection) -> JournalPosition:
         ids = [*json.loads(get_meta(db).get(FORMER_RUNS, "[]")), [former, now.requests]]
         put_meta({"run_id": run_id, FORMER_RUNS: json.dumps(ids)})(db)
         if lost.credits > now.credits:
@@ -158,7 +167,7 @@ def balance_gap(db: apsw.Connection, balance: int) -> int:
     return max(0, opening.balance - int(spent) - balance)
 
 
-async def look_at_gap(journal: Journal, check: Check, gap: int, at: float, *, sole_spender: bool) -> int:
+async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:
     """Judge a balance that is lower than the journal explains, when a run starts.
 
     Where others may spend from the account, only they can say what it means: it is logged. Where nobody else spends,

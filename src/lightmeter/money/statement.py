@@ -18,25 +18,25 @@ from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.answer_retries import RetryTotals, retry_totals
 from lightmeter.journal.balance_proofs import proofs_of
 from lightmeter.journal.commands import get_meta
-from lightmeter.journal.header import Header, read_header
+from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.items import totals
 from lightmeter.journal.state import HOLDING, State
-from lightmeter.journal.store import reading
-from lightmeter.journal.submissions import InDoubt, in_doubt
-from lightmeter.money.balance_reading import is_current
-from lightmeter.money.cost_breakdown import Saved, Shares, saved_by, shares_of
-from lightmeter.money.request_prices import kind_of, learned
-from lightmeter.pricing.balance_chain import Answered, Uncertain
-from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range, with_retries
-from lightmeter.pricing.price_learner import Drift
+from lightmeter.journal.store import open_read_only
+from lightmeter.journal.submissions import InDoubtTotals, in_doubt_totals
+from lightmeter.money.balance_reading import is_balance_current
+from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_breakdown, saved_credits
+from lightmeter.money.request_prices import learner_from_journal, price_key_of
+from lightmeter.pricing.balance_chain import AnsweredRequest, UncertainRequest
+from lightmeter.pricing.charge_inference import AccountAssumptions, BalanceWindow, Reconciliation, reconcile
+from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, price_range
+from lightmeter.pricing.price_learner import PriceDrift
 from lightmeter.pricing.rates import Rounding
-from lightmeter.pricing.charge_inference import Reconciliation, Trust, Window, reconcile
-from lightmeter.tables.to_pandas import frame_of
+from lightmeter.tables.to_pandas import to_dataframe
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Statement", "requests_frame", "state_account"]
+__all__ = ["Statement", "read_statement", "requests_frame"]
 
 SHOWN_IDS: Final = 8
 """Requests named in one line of a proof; the JSON has them all."""
@@ -109,10 +109,10 @@ class Statement:
     balances: Reconciliation | None
     picture: CreditRange
     rounding: Rounding | None
-    drifts: tuple[Drift, ...]
-    saved: Saved
-    shares: Shares
-    doubt: InDoubt
+    drifts: tuple[PriceDrift, ...]
+    saved: SavedCredits
+    shares: CostBreakdown
+    doubt: InDoubtTotals
     proofs: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
     retries: RetryTotals = field(default_factory=RetryTotals)
@@ -201,21 +201,21 @@ class Statement:
         yield from (f"  note      {note}" for note in self.balances.notes)
 
 
-def state_account(out: Path) -> Statement:
+def read_statement(out: Path) -> Statement:
     """The statement of the run in a folder.
 
     Raises:
         JournalError: there is no run there.
     """
-    header = read_header(out)
-    with reading(out) as db:
-        learner = learned(db, header)
+    header = read_run_header(out)
+    with open_read_only(out) as db:
+        learner = learner_from_journal(db, header)
         paid, held = totals(db)
         ((low, high),) = db.execute(_PLANNED)
         ((requests,),) = db.execute("SELECT count(*) FROM submissions")
         return Statement(
             run_id=header.run_id,
-            predicted=with_retries(
+            predicted=add_retry_cost(
                 price_range(header.price_per_image_milli, FrameRange(low, high)),
                 header.retry_per_image_milli,
                 FrameRange(low, high),
@@ -226,14 +226,14 @@ def state_account(out: Path) -> Statement:
             requests=requests,
             balance_before=header.balance_before,
             balance_after=header.balance_after,
-            balance_is_current=is_current(db),
-            balances=_balances(db, header) if is_current(db) else None,
-            picture=learner.expected(kind_of(["image"]), FrameRange(1, 1)),
+            balance_is_current=is_balance_current(db),
+            balances=_balances(db, header) if is_balance_current(db) else None,
+            picture=learner.expected(price_key_of(["image"]), FrameRange(1, 1)),
             rounding=learner.likely_rounding,
             drifts=tuple(learner.drifts),
-            saved=saved_by(db, learner, header.options),
-            shares=shares_of(db, get_meta(db).get("prices")),
-            doubt=in_doubt(db),
+            saved=saved_credits(db, learner, header.options),
+            shares=cost_breakdown(db, get_meta(db).get("prices")),
+            doubt=in_doubt_totals(db),
             proofs=tuple(proofs_of(db)),
             notes=header.notes,
             retries=retry_totals(db),
@@ -249,12 +249,12 @@ def requests_frame(out: Path) -> pd.DataFrame:
     Raises:
         JournalError: there is no run there.
     """
-    read_header(out)
-    with reading(out) as db:
+    read_run_header(out)
+    with open_read_only(out) as db:
         rows = list(db.execute(_REQUESTS))
     columns: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
     arrays = [pa.array(_moments(columns.get(name, []), of), of) for name, of in _COLUMNS.items()]
-    return frame_of(pa.table(arrays, names=list(_COLUMNS)))
+    return to_dataframe(pa.table(arrays, names=list(_COLUMNS)))
 
 
 def _moments(values: list[Any], of: pa.DataType) -> list[Any]:
@@ -263,22 +263,24 @@ def _moments(values: list[Any], of: pa.DataType) -> list[Any]:
     return [None if value is None else utc_from_timestamp(value) for value in values]
 
 
-def _balances(db: apsw.Connection, header: Header) -> Reconciliation | None:
+def _balances(db: apsw.Connection, header: RunHeader) -> Reconciliation | None:
     if header.balance_before is None or header.balance_after is None:
         return None
     answers, uncertain = [], []
     for key, state, hold, paid, remaining, sent, answered in db.execute(_STEPS):
         if state == State.SETTLED:
-            answers.append(Answered(key, paid, remaining, sent=sent, answered=answered))
+            answers.append(AnsweredRequest(key, paid, remaining, sent=sent, answered=answered))
         elif state == State.PROVEN_PAID_LOST:
-            answers.append(Answered(key, paid, None, sent=sent))
+            answers.append(AnsweredRequest(key, paid, None, sent=sent))
         elif State(state) in HOLDING:
-            uncertain.append(Uncertain(key, CreditRange(0, hold), sent))
+            uncertain.append(UncertainRequest(key, CreditRange(0, hold), sent))
     closing = (header.balance_after, header.balance_after)
-    window = Window(header.balance_before, closing, tuple(answers), tuple(uncertain))
+    window = BalanceWindow(header.balance_before, closing, tuple(answers), tuple(uncertain))
     # With several in flight a balance said in an answer may be of any moment, holds of others included.
     one_at_a_time = header.options.max_concurrency == 1 or header.options.careful
-    return reconcile(window, Trust(sole_spender=header.options.sole_spender, chained=one_at_a_time))
+    return reconcile(
+        window, AccountAssumptions(sole_spender=header.options.sole_spender, answers_form_chain=one_at_a_time)
+    )
 
 
 def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:

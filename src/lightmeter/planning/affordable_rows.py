@@ -9,7 +9,7 @@ import apsw
 
 from lightmeter.pricing.rates import MILLICREDITS, whole_credits
 
-__all__ = ["RowRange", "affordable_rows", "payment_sentence"]
+__all__ = ["RowRange", "affordability_sentence", "affordable_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _spent(so_far: int, pictures: int | None, dearest: int, credits_: int) -> tu
     return spent, spent <= credits_
 
 
-def payment_sentence(name: str, credits_: int, paid: RowRange, rows: int) -> str:
+def affordability_sentence(name: str, credits_: int, paid: RowRange, rows: int) -> str:
     """What an amount pays for, in one line without a full stop.
 
     Args:

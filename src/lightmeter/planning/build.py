@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from lightmeter import __version__
-from lightmeter.cache.reuse import answers_of, reuse_answers
+from lightmeter.cache.reuse import find_planned_answers, reuse_answers
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.commands import put_meta
@@ -29,19 +29,19 @@ from lightmeter.manifest.item import Item
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
 from lightmeter.media.media_info import kind_from_name
 from lightmeter.options import Options, make_options
-from lightmeter.planning.plan import Plan, plan_in
-from lightmeter.planning.plan_file import SavedPlan, read_saved
+from lightmeter.planning.plan import Plan, plan_from_journal
+from lightmeter.planning.plan_file import PlanFile, read_plan_file
 from lightmeter.planning.preflight import ServiceInfo, preflight
-from lightmeter.planning.price_table import price_of, with_prices
+from lightmeter.planning.price_table import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
-from lightmeter.prechecks.check import Checked, Checker
-from lightmeter.pricing.estimate import frames_of
+from lightmeter.prechecks.check import Checker, CheckResult
+from lightmeter.pricing.estimate import frame_range
 from lightmeter.pricing.rates import load_prices
 from lightmeter.settings import Settings, read_settings
-from lightmeter.tables.delta import need_deltalake
-from lightmeter.tempdirs import Scratch
+from lightmeter.tables.delta import import_deltalake
+from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["ask_again", "load_plan", "planning"]
+__all__ = ["load_plan", "refresh_service_info", "stream_plan"]
 
 CHUNK: Final = 256
 """Rows read, checked and written together."""
@@ -51,13 +51,13 @@ CHECKS_AT_ONCE: Final = 16
 _PLAN_AGAIN: Final = "Plan again: lightmeter plan MANIFEST --save FILE"
 
 
-async def planning(
+async def stream_plan(
     source: ManifestSource,
     options: Options,
     settings: Settings,
     clock: Clock | None = None,
     *,
-    to_spend: bool = False,
+    require_service: bool = False,
 ) -> AsyncGenerator[Progress | Plan]:
     """Plan; yields progress while it reads, and the plan last. A named service is asked before the first row is read.
 
@@ -66,24 +66,24 @@ async def planning(
         options: What is asked for.
         settings: The user's.
         clock: Time; the machine's when not given.
-        to_spend: Whether a run follows at once: then a missing key, or a service that cannot be reached, is an error.
-            Otherwise it is a note in the plan.
+        require_service: Whether a run follows at once: then a missing key, or a service that cannot be reached, is an
+            error. Otherwise it is a note in the plan.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
         AccessDenied: the service does not accept the key.
-        Unreachable: only with `to_spend`.
-        SettingsError: an option cannot be priced, or the service has no such back end; with `to_spend` also: there is
-            no key, or what answers there is no such service.
+        Unreachable: only with `require_service`.
+        SettingsError: an option cannot be priced, or the service has no such back end; with `require_service` also:
+            there is no key, or what answers there is no such service.
         UsageError: Delta tables are wanted and their writer is missing: better said before than after spending.
     """
     clock = clock or SystemClock()
     _must_be_writable(options)
-    options = with_prices(options, settings)
+    options = with_prices_from_settings(options, settings)
     reader = ManifestReader(source, options=options.read_options)
-    service = await preflight(options, settings, required=to_spend)
-    prices = price_of(options, settings, service)
-    scratch = Scratch()
+    service = await preflight(options, settings, required=require_service)
+    prices = price_meta(options, settings, service)
+    scratch = LockedTempDir()
     began = clock.monotonic()
     try:
         with Journal(scratch.path) as journal:
@@ -103,7 +103,7 @@ async def planning(
             }
             await journal.write(put_meta(meta))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
-        plan = plan_in(scratch, options, settings, service)
+        plan = plan_from_journal(scratch, options, settings, service)
     except BaseException:
         scratch.remove()
         raise
@@ -112,7 +112,7 @@ async def planning(
 
 def _must_be_writable(options: Options) -> None:
     if options.table_format == "delta":
-        need_deltalake()
+        import_deltalake()
 
 
 def _where(source: ManifestSource) -> dict[str, str]:
@@ -148,21 +148,21 @@ def _checker(options: Options) -> Checker:
     )
 
 
-async def _check_all(checker: Checker | None, chunk: list[Item]) -> list[Checked | None]:
+async def _check_all(checker: Checker | None, chunk: list[Item]) -> list[CheckResult | None]:
     if checker is None:
         return [None] * len(chunk)
 
-    async def check(item: Item) -> Checked | None:
+    async def check(item: Item) -> CheckResult | None:
         return None if item.problem else await checker.check(item)
 
     return list(await asyncio.gather(*(check(item) for item in chunk)))
 
 
-def _row(item: Item, checked: Checked | None, options: Options) -> PlannedRow:
+def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRow:
     # What was seen in the content wins over what the manifest says: the price follows what is sent.
     kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
     duration = checked.duration_s if checked else None
-    frames = frames_of(kind, duration, options.capture_interval, options.max_frames)
+    frames = frame_range(kind, duration, options.capture_interval, options.max_frames)
     status, reason, error = "pending", None, None
     if item.problem:
         status, reason, error = "skipped", "bad_row", item.problem
@@ -190,7 +190,7 @@ def _row(item: Item, checked: Checked | None, options: Options) -> PlannedRow:
     )
 
 
-def _findings(checked: Checked | None) -> tuple[PlannedFinding, ...]:
+def _findings(checked: CheckResult | None) -> tuple[PlannedFinding, ...]:
     return tuple(
         PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
         for found in (checked.findings if checked else ())
@@ -215,28 +215,28 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         UsageError: Delta tables are wanted and their writer is missing.
     """
     settings = settings or read_settings()
-    saved = read_saved(Path(path))
+    saved = read_plan_file(Path(path))
     try:
         options = _same_service(saved, make_options(**saved.head["options"]), settings)
         _must_be_writable(options)
         _same_manifest(saved)
         _same_price_file(options)
         service = ServiceInfo.from_dict(saved.head.get("service"))
-        meta = _same_prices(saved, price_of(options, settings, service))
+        meta = _same_prices(saved, price_meta(options, settings, service))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is no plan file: {error!r}.", hint=_PLAN_AGAIN) from error
-    scratch = Scratch()
+    scratch = LockedTempDir()
     try:
         with Journal(scratch.path) as journal:
             _restore(saved, journal, settings)
             journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()
-        return plan_in(scratch, options, settings, service)
+        return plan_from_journal(scratch, options, settings, service)
     except BaseException:
         scratch.remove()
         raise
 
 
-async def ask_again(plan: Plan, settings: Settings | None = None) -> Plan:
+async def refresh_service_info(plan: Plan, settings: Settings | None = None) -> Plan:
     """The plan with what its service says now of key, balance and back ends; its rows and prices stay as agreed to.
 
     Args:
@@ -253,24 +253,24 @@ async def ask_again(plan: Plan, settings: Settings | None = None) -> Plan:
     now = await preflight(options, settings, required=True)
     if now.backends is None:
         return replace(plan, service=replace(plan.service, balance=now.balance, note=now.note))
-    _must_cost(plan.price_per_image_milli, price_of(options, settings, now), "the service")
+    _must_cost(plan.price_per_image_milli, price_meta(options, settings, now), "the service")
     return replace(plan, service=now)
 
 
-def _restore(saved: SavedPlan, journal: Journal, settings: Settings) -> None:
+def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
     """Write the rows as they were planned."""
     rows, done = saved.read_rows(), 0
     while chunk := list(islice(rows, CHUNK)):
         journal.submit(restore_rows([row for row, _ in chunk])).result()
         wanted = [(row.seq, answer) for row, answer in chunk if answer is not None]
         if wanted:
-            journal.submit(reuse(answers_of(settings, wanted))).result()
+            journal.submit(reuse(find_planned_answers(settings, wanted))).result()
         done += len(chunk)
     if done != saved.rows:
         raise PlanChanged(f"{saved.path} says {saved.rows} rows, and has {done}.", hint=_PLAN_AGAIN)
 
 
-def _same_service(saved: SavedPlan, options: Options, settings: Settings) -> Options:
+def _same_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
     """The options with the service that was planned for named in them, wherever it was named then."""
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
@@ -281,7 +281,7 @@ def _same_service(saved: SavedPlan, options: Options, settings: Settings) -> Opt
     return options.model_copy(update={"base_url": planned})
 
 
-def _same_manifest(saved: SavedPlan) -> None:
+def _same_manifest(saved: PlanFile) -> None:
     manifest = saved.head["manifest"]
     name, place = manifest["name"], manifest["path"]
     if place is None:
@@ -302,7 +302,7 @@ def _same_price_file(options: Options) -> None:
         raise PlanChanged(f"{own.path} changed since it was planned.", hint=_PLAN_AGAIN)
 
 
-def _same_prices(saved: SavedPlan, prices: dict[str, str]) -> dict[str, str]:
+def _same_prices(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
     """What the journal keeps of the plan as a whole."""
     head: dict[str, Any] = saved.head
     _must_cost(head["price_per_image_millicredits"], prices, "the price table")

@@ -25,31 +25,31 @@ from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.header import fresh_run_id
 from lightmeter.journal.items import count_by_status, pending_frames, pending_video_lengths, reasons
-from lightmeter.journal.plan_rows import forget_reused, planned_rows, set_frames
-from lightmeter.journal.store import Journal, reading
+from lightmeter.journal.plan_rows import clear_cached_rows, planned_rows, set_frames
+from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
-from lightmeter.options import ASKED, Options, PlanOptions, make_options
-from lightmeter.planning.affordable_rows import RowRange, affordable_rows, payment_sentence
-from lightmeter.planning.plan_file import PLAN_VERSION, write_saved
+from lightmeter.options import REQUEST_OPTIONS, Options, PlanOptions, make_options
+from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
+from lightmeter.planning.plan_file import PLAN_VERSION, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
-from lightmeter.planning.price_table import price_of, prices_named, rates_for
-from lightmeter.pricing.coverage import VideoCoverage, advice_on, video_coverage
-from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range, with_retries
+from lightmeter.planning.price_table import describe_own_prices, price_meta, rates_for
+from lightmeter.pricing.coverage import VideoCoverage, coverage_advice, video_coverage
+from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, frame_range, price_advice, price_range
 from lightmeter.pricing.rates import RateTable
 from lightmeter.settings import Settings, read_settings
-from lightmeter.tempdirs import Scratch
+from lightmeter.tempdirs import LockedTempDir
 
 __all__ = [
     "Plan",
-    "Reason",
+    "ReasonCount",
     "must_be_explicit",
-    "plan_in",
+    "plan_from_journal",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ReasonCount:
     """Why rows stand where they stand: a short word, how many, and one of them as an example."""
 
     status: str
@@ -88,7 +88,7 @@ class Plan:
     manifest_sha256: str
     rows: int
     counts: dict[str, int]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[ReasonCount, ...]
     credits: CreditRange
     saved: CreditRange
     price_per_image_milli: int
@@ -118,12 +118,12 @@ class Plan:
         return self._rows_for(self.options.budget)
 
     @property
-    def payments(self) -> tuple[str, ...]:
+    def affordability_sentences(self) -> tuple[str, ...]:
         """What the balance and the budget pay for: one line for each that is known, without a full stop."""
         amounts = (("balance", self.balance, self.affordable_rows), ("budget", self.options.budget, self.budget_rows))
         rows = self.counts["pending"]
         return tuple(
-            payment_sentence(name, amount, paid, rows)
+            affordability_sentence(name, amount, paid, rows)
             for name, amount, paid in amounts
             if amount is not None and paid is not None
         )
@@ -134,7 +134,7 @@ class Plan:
         rows = self.counts["pending"]
         if self.credits.high is not None and self.credits.high <= credits_:
             return RowRange(rows, rows)
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             return affordable_rows(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,12 +170,12 @@ class Plan:
         With many rows a second file is written beside it: see `planfile`.
         """
         target = Path(path)
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             meta = get_meta(db)
             head = self.to_dict()
             head["manifest"] |= {"path": meta.get("manifest_path"), "columns": json.loads(meta["extra_types"])}
             head |= {"planned_at": meta["planned_at"], "prices_millicredits": json.loads(meta["prices"])}
-            write_saved(target, head, planned_rows(db))
+            write_plan_file(target, head, planned_rows(db))
         return target
 
     def with_options(self, **changes: Unpack[PlanOptions]) -> Plan:
@@ -217,8 +217,8 @@ class Plan:
                 "the upper price pays for that everywhere"
             )
         if self.options.prices is not None:
-            lines.append(f"  {prices_named(self.options.prices)}")
-        lines += [f"  {sentence}" for sentence in self.payments]
+            lines.append(f"  {describe_own_prices(self.options.prices)}")
+        lines += [f"  {sentence}" for sentence in self.affordability_sentences]
         if self.videos is not None and self.videos.sentence is not None:
             lines.append(f"  {self.videos.sentence}")
         if self.service.note is not None:
@@ -232,7 +232,7 @@ class Plan:
         return f"<div><b>{esc(first)}</b><ul>{''.join(f'<li>{esc(line.strip())}</li>' for line in more)}</ul></div>"
 
 
-def plan_in(scratch: Scratch, options: Options, settings: Settings, service: ServiceInfo) -> Plan:
+def plan_from_journal(scratch: LockedTempDir, options: Options, settings: Settings, service: ServiceInfo) -> Plan:
     """The plan whose rows are the journal in `scratch`, which goes when the plan does.
 
     Args:
@@ -244,10 +244,10 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
     Raises:
         JournalError: there is no journal.
     """
-    with reading(scratch.path) as db:
+    with open_read_only(scratch.path) as db:
         meta, counts = get_meta(db), count_by_status(db)
         low, high = pending_frames(db)
-        why = tuple(Reason(*row) for row in reasons(db))
+        why = tuple(ReasonCount(*row) for row in reasons(db))
         reused = _reused_frames(db)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
@@ -261,7 +261,7 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
         rows=sum(counts.values()),
         counts=counts,
         reasons=why,
-        credits=with_retries(price_range(price, FrameRange(low, high)), retry, FrameRange(low, high)),
+        credits=add_retry_cost(price_range(price, FrameRange(low, high)), retry, FrameRange(low, high)),
         saved=price_range(price, reused),
         price_per_image_milli=price,
         retry_per_image_milli=retry,
@@ -269,9 +269,9 @@ def plan_in(scratch: Scratch, options: Options, settings: Settings, service: Ser
         base_url=options.base_url or settings.base_url,
         videos=videos,
         advice=(
-            *advice(rates, named, options.features),
+            *price_advice(rates, named, options.features),
             *_provider_notes(rates, options, settings),
-            *advice_on(videos),
+            *coverage_advice(videos),
         ),
         needs_consent=_consent_needed(options, settings, service),
         service=service,
@@ -334,19 +334,19 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
     """A copy of the plan's rows, counted, priced and looked up as `options` ask."""
     same = plan.base_url == (options.base_url or settings.base_url)
     service = plan.service if same else ServiceInfo()
-    prices = price_of(options, settings, service)
-    scratch = Scratch()
+    prices = price_meta(options, settings, service)
+    scratch = LockedTempDir()
     try:
         folder = scratch.path
         copy_journal(journal_path(plan.folder), journal_path(folder))
         with Journal(folder) as journal:
-            journal.submit(forget_reused).result()
+            journal.submit(clear_cached_rows).result()
             if _counts_frames_otherwise(plan.options, options):
                 journal.submit(set_frames(_lengths(folder, options))).result()
             meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
             journal.submit(put_meta(meta)).result()
             reuse_answers(journal, options, settings, clock.now())
-        return plan_in(scratch, options, settings, service)
+        return plan_from_journal(scratch, options, settings, service)
     except BaseException:
         scratch.remove()
         raise
@@ -354,7 +354,9 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
 
 def _asks_otherwise(before: Options, now: Options) -> bool:
     """Whether rows could stand or cost otherwise, and not only the budget and the pace are others."""
-    return any(getattr(before, name) != getattr(now, name) for name in (*ASKED, "base_url", "reuse", "prices"))
+    return any(
+        getattr(before, name) != getattr(now, name) for name in (*REQUEST_OPTIONS, "base_url", "reuse", "prices")
+    )
 
 
 def _counts_frames_otherwise(before: Options, now: Options) -> bool:
@@ -363,10 +365,10 @@ def _counts_frames_otherwise(before: Options, now: Options) -> bool:
 
 def _lengths(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
     """Pictures of each kind and length there is; captures are whole seconds apart, so lengths are rounded."""
-    with reading(folder) as db:
+    with open_read_only(folder) as db:
         found = list(db.execute(_LENGTHS))
     counted = []
     for kind, seconds in found:
-        frames = frames_of(cast("MediaKind | None", kind), seconds, options.capture_interval, options.max_frames)
+        frames = frame_range(cast("MediaKind | None", kind), seconds, options.capture_interval, options.max_frames)
         counted.append((kind, seconds, frames.low, frames.high))
     return counted

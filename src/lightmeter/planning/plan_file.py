@@ -1,7 +1,7 @@
 """The plan as a file: `plan.json` for people, with its rows inside while they are few, else in a file beside it.
 
-The rows are JSON, one a line. Up to `MOST_INSIDE` of them stand in `plan.json` itself under `listed`; more of them in
-`<name>.rows.jsonl.gz` beside it, which `plan.json` names with its SHA-256. Either way the digest of the rows is
+The rows are JSON, one a line. Up to `MAX_INLINE_ROWS` of them stand in `plan.json` itself under `listed`; more of them
+in `<name>.rows.jsonl.gz` beside it, which `plan.json` names with its SHA-256. Either way the digest of the rows is
 checked before any of them is believed: a plan is what was agreed to, and is done exactly or not at all.
 """
 
@@ -20,22 +20,30 @@ from typing import Any, Final
 
 import orjson
 
-from lightmeter.atomic import replacing, write_text
+from lightmeter.atomic import atomic_replace, write_text
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.plan_rows import PlannedFinding, PlannedRow
 
-__all__ = ["MOST_INSIDE", "PLAN_VERSION", "SavedPlan", "SavedRow", "is_plan_file", "read_saved", "write_saved"]
+__all__ = [
+    "MAX_INLINE_ROWS",
+    "PLAN_VERSION",
+    "PlanFile",
+    "PlanFileRow",
+    "is_plan_file",
+    "read_plan_file",
+    "write_plan_file",
+]
 
 PLAN_VERSION: Final = 2
 """Raised when a reader of the older form would misread the newer one."""
 
-MOST_INSIDE: Final = 500
+MAX_INLINE_ROWS: Final = 500
 """Rows that stand inside plan.json: few enough to scroll through, and a single file to hand on."""
 
 GZIP_LEVEL: Final = 3
 """As fast as the rows are made; half a percent larger than the default on URLs."""
 
-SavedRow = tuple[PlannedRow, tuple[int, str | None, str] | None]
+PlanFileRow = tuple[PlannedRow, tuple[int, str | None, str] | None]
 """A row, and the (asset, name, sha256) of the earlier answer that it is answered with, if any."""
 
 _PLAIN: Final = (
@@ -46,7 +54,7 @@ _PLAIN: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class SavedPlan:
+class PlanFile:
     """A plan file that was read.
 
     Attributes:
@@ -63,7 +71,7 @@ class SavedPlan:
     listed: tuple[bytes, ...]
     rows_path: Path | None
 
-    def read_rows(self) -> Iterator[SavedRow]:
+    def read_rows(self) -> Iterator[PlanFileRow]:
         """The rows in order.
 
         Raises:
@@ -89,19 +97,19 @@ def is_plan_file(name: str) -> bool:
         return True  # whoever reads it says what is wrong with it
 
 
-def write_saved(path: Path, head: dict[str, Any], rows: Iterable[SavedRow]) -> None:
+def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow]) -> None:
     """Write a plan: whole or not at all, and `plan.json` last, so that what it names is there."""
     lines = (_line_of(*row) for row in rows)
-    first = list(islice(lines, MOST_INSIDE + 1))
+    first = list(islice(lines, MAX_INLINE_ROWS + 1))
     beside = path.with_name(f"{path.stem}.rows.jsonl.gz")
-    if len(first) <= MOST_INSIDE:
+    if len(first) <= MAX_INLINE_ROWS:
         digest = hashlib.sha256(b"".join(first)).hexdigest()
         body = ",\n    ".join(line.decode().rstrip() for line in first)
         text = json.dumps({**head, "listed_sha256": digest}, indent=2, ensure_ascii=False)
         write_text(path, f'{text[:-2]},\n  "listed": [\n    {body}\n  ]\n}}\n')
         beside.unlink(missing_ok=True)  # of a longer plan that was saved here before
         return
-    with replacing(beside) as temporary:
+    with atomic_replace(beside) as temporary:
         # Without a name and a time in its header, so that equal rows make equal files.
         with temporary.open("wb") as raw, gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as packed:
             for line in first:
@@ -114,7 +122,7 @@ def write_saved(path: Path, head: dict[str, Any], rows: Iterable[SavedRow]) -> N
     write_text(path, json.dumps({**head, "rows_file": rows_file}, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_saved(path: Path) -> SavedPlan:
+def read_plan_file(path: Path) -> PlanFile:
     """Read a plan file; its rows are read when they are asked for.
 
     Raises:
@@ -136,7 +144,7 @@ def read_saved(path: Path) -> SavedPlan:
     lines = tuple(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in listed or ())
     if beside is None:
         _must_be(head.get("listed_sha256"), hashlib.sha256(b"".join(lines)).hexdigest(), path)
-    return SavedPlan(path, head, rows, lines, beside)
+    return PlanFile(path, head, rows, lines, beside)
 
 
 def _opened(path: Path) -> BufferedReader:
@@ -176,7 +184,7 @@ def _finding(found: PlannedFinding) -> dict[str, Any]:
     return {**told, "facts": orjson.Fragment(found.facts)}
 
 
-def _row_of(line: bytes) -> SavedRow:
+def _row_of(line: bytes) -> PlanFileRow:
     told = orjson.loads(line)
     (low, high), answer = told["pictures"], told.get("answer")
     row = PlannedRow(

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from lightmeter.client.client import Client
 from lightmeter.client.transport import Timeouts
-from lightmeter.embedded_service import embedded_offers, is_embedded
+from lightmeter.embedded_service import embedded_backends, is_embedded
 from lightmeter.errors import AccessDenied, OutcomeUnknown, ProtocolError, SettingsError, Unreachable
 from lightmeter.models.response import BackendOffer, Backends
 from lightmeter.options import Options
@@ -26,16 +26,16 @@ from lightmeter.pricing.rates import MILLICREDITS, RateTable
 from lightmeter.settings import Settings
 
 __all__ = [
-    "PATIENCE",
+    "PREFLIGHT_TIMEOUTS",
     "ServiceInfo",
-    "ask_balance",
-    "must_be_offered",
-    "nothing_offered",
+    "check_backends_offered",
+    "fetch_balance",
+    "no_feature_offered_error",
     "preflight",
-    "required_key",
+    "require_api_key",
 ]
 
-PATIENCE: Final = Timeouts(connect_s=10.0, read_s=10.0, total_s=10.0)
+PREFLIGHT_TIMEOUTS: Final = Timeouts(connect_s=10.0, read_s=10.0, total_s=10.0)
 """Seconds to wait for each of the two answers: both are read from the service's memory or its database."""
 
 _KEPT: Final = {"name", "features", "default", "local", "available", "reason"}
@@ -101,7 +101,7 @@ def _millicredits(price: float) -> int:
 
 
 async def preflight(
-    options: Options, settings: Settings, *, required: bool, timeouts: Timeouts = PATIENCE
+    options: Options, settings: Settings, *, required: bool, timeouts: Timeouts = PREFLIGHT_TIMEOUTS
 ) -> ServiceInfo:
     """Ask the service of a run for the balance and its back ends; the embedded service is not asked.
 
@@ -120,7 +120,7 @@ async def preflight(
     if base_url is None:
         return ServiceInfo()
     try:
-        key = required_key(base_url, settings)
+        key = require_api_key(base_url, settings)
     except SettingsError:
         if required:
             raise
@@ -138,15 +138,15 @@ async def preflight(
 
 
 async def _balance_soon(client: Client, longest_s: float) -> int | None:
-    """As `ask_balance`; None also where the pauses that the service asks for would take longer than this."""
+    """As `fetch_balance`; None also where the pauses that the service asks for would take longer than this."""
     try:
         async with asyncio.timeout(longest_s):
-            return await ask_balance(client)
+            return await fetch_balance(client)
     except TimeoutError:
         return None
 
 
-def required_key(base_url: str, settings: Settings) -> SecretStr:
+def require_api_key(base_url: str, settings: Settings) -> SecretStr:
     """The key for a service.
 
     Raises:
@@ -159,7 +159,7 @@ def required_key(base_url: str, settings: Settings) -> SecretStr:
     return settings.api_key
 
 
-async def ask_balance(client: Client) -> int | None:
+async def fetch_balance(client: Client) -> int | None:
     """The balance in credits; None while the service asks to slow down.
 
     Raises:
@@ -184,14 +184,14 @@ async def ask_balance(client: Client) -> int | None:
         raise SettingsError(str(error), hint="Is the base URL that of the service?") from error
 
 
-def must_be_offered(options: Options, settings: Settings, service: ServiceInfo) -> None:
+def check_backends_offered(options: Options, settings: Settings, service: ServiceInfo) -> None:
     """Check that the service has each back end that is named, as far as its back ends are known.
 
     Raises:
         SettingsError: it lacks one, or one cannot be asked now.
     """
     if is_embedded(options, settings):
-        offers: Sequence[BackendOffer] = embedded_offers(settings)
+        offers: Sequence[BackendOffer] = embedded_backends(settings)
         who, more = "The embedded service", " For others, name a service with --base-url."
     elif service.backends is not None:
         offers, who, more = service.backends, str(options.base_url or settings.base_url), ""
@@ -209,7 +209,7 @@ def must_be_offered(options: Options, settings: Settings, service: ServiceInfo) 
             )
 
 
-def nothing_offered(options: Options, settings: Settings, rates: RateTable) -> SettingsError:
+def no_feature_offered_error(options: Options, settings: Settings, rates: RateTable) -> SettingsError:
     """The error to raise when no chosen back end offers any of the features that are asked for.
 
     Args:

@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from lightmeter.embedded_service import embedded_offers, is_embedded
+from lightmeter.embedded_service import embedded_backends, is_embedded
 from lightmeter.errors import SettingsError
 from lightmeter.options import DESCRIPTIONS, Options
-from lightmeter.planning.preflight import ServiceInfo, must_be_offered, nothing_offered
-from lightmeter.pricing.rates import OwnPrices, RateTable, default_rates, load_prices, pairs, per_image
+from lightmeter.planning.preflight import ServiceInfo, check_backends_offered, no_feature_offered_error
+from lightmeter.pricing.rates import (
+    OwnPrices,
+    RateTable,
+    active_pairs,
+    default_rates,
+    load_prices,
+    millicredits_per_image,
+)
 from lightmeter.settings import Settings
 
-__all__ = ["price_of", "prices_named", "rates_for", "with_prices"]
+__all__ = ["describe_own_prices", "price_meta", "rates_for", "with_prices_from_settings"]
 
 _UNKNOWN: Final = ServiceInfo()
 
 
-def prices_named(own: OwnPrices) -> str:
+def describe_own_prices(own: OwnPrices) -> str:
     """Whose prices a plan stands on, besides the shipped ones, as a person reads it."""
     return f"own prices of {', '.join(own.rates)}" + (f": {own.path}" if own.path else "")
 
 
-def with_prices(options: Options, settings: Settings) -> Options:
+def with_prices_from_settings(options: Options, settings: Settings) -> Options:
     """The options with the user's own prices in them, where the settings name a file and the options have none.
 
     Raises:
@@ -43,22 +50,22 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKN
     Raises:
         SettingsError: the file that the settings name holds no prices.
     """
-    shipped, own = default_rates(), with_prices(options, settings).prices
+    shipped, own = default_rates(), with_prices_from_settings(options, settings).prices
     embedded = is_embedded(options, settings)
-    offered = ServiceInfo(backends=embedded_offers(settings)) if embedded else service
+    offered = ServiceInfo(backends=embedded_backends(settings)) if embedded else service
     rates = offered.rates(shipped)
     if own is None:
         return rates
     if not embedded:
-        return rates.with_own(own)
+        return rates.with_own_prices(own)
     raised = {
         backend: {feature: max(price, own.rates.get(backend, {}).get(feature, 0)) for feature, price in prices.items()}
         for backend, prices in rates.rates.items()
     }
-    return rates.with_own(own).with_rates(raised).with_defaults(rates.defaults)
+    return rates.with_own_prices(own).with_rates(raised).with_defaults(rates.defaults)
 
 
-def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
+def price_meta(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
     """What the journal keeps of prices: millicredits a picture, of each back end and feature in it, and of a retry.
 
     A retry asks the question of `ask` again about one picture whose answer was not valid: for descriptions alone.
@@ -67,23 +74,24 @@ def price_of(options: Options, settings: Settings, service: ServiceInfo = _UNKNO
         SettingsError: an option cannot be priced, or the service has nothing of what is asked for: a back end that is
             named, or all that the chosen back ends are asked for.
     """
-    must_be_offered(options, settings, service)
+    check_backends_offered(options, settings, service)
     rates, prompt_chars = rates_for(options, settings, service), len(options.sent_prompt or "")
     try:
-        active = pairs(rates, options.backends, options.features)
+        active = active_pairs(rates, options.backends, options.features)
     except SettingsError as error:
         raise SettingsError(str(error), hint=" ".join(filter(None, (error.hint, service.note)))) from error
     prices = {
-        f"{backend} {feature}": per_image(rates, [backend], [feature], prompt_chars) for backend, feature in active
+        f"{backend} {feature}": millicredits_per_image(rates, [backend], [feature], prompt_chars)
+        for backend, feature in active
     }
     if not prices and (is_embedded(options, settings) or service.backends is not None):
-        raise nothing_offered(options, settings, rates)
+        raise no_feature_offered_error(options, settings, rates)
     retry = 0
     if options.ask is not None:
         describing = [backend for backend, feature in active if feature == DESCRIPTIONS]
         if not describing:
-            raise nothing_offered(options.model_copy(update={"features": (DESCRIPTIONS,)}), settings, rates)
-        retry = per_image(rates, describing, [DESCRIPTIONS], options.ask.longest_prompt_chars)
+            raise no_feature_offered_error(options.model_copy(update={"features": (DESCRIPTIONS,)}), settings, rates)
+        retry = millicredits_per_image(rates, describing, [DESCRIPTIONS], options.ask.longest_prompt_chars)
     return {
         "price_per_image_milli": str(sum(prices.values())),
         "prices": json.dumps(prices),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.image import MAX_PIXELS, is_blank, load_rgb, read_facts, read_size
-from lightmeter.media.media_info import ImageFacts
+from lightmeter.media.image import MAX_PIXELS, is_blank, load_rgb, read_image_info, read_size
+from lightmeter.media.media_info import ImageInfo
 from lightmeter.prechecks.finding import Finding
 
-__all__ = ["BEGINNING_BYTES", "look_at_image", "size_of"]
+__all__ = ["BEGINNING_BYTES", "check_image", "size_of"]
 
 BEGINNING_BYTES: Final = 64 * 1024
 """Of a picture by URL, the bytes that are read to learn its size: enough for nearly all headers with their metadata."""
@@ -18,13 +18,13 @@ _LOOK_SIDE: Final = 512
 _TINY_SIDE: Final = 16
 
 
-def look_at_image(content: bytes) -> tuple[ImageFacts | None, list[Finding]]:
+def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
     """Measure and decode a picture; its facts, None if there are none, and what was found.
 
     Takes up to a second of processor time: call it off the event loop.
     """
     try:
-        facts = read_facts(content)
+        facts = read_image_info(content)
         if facts.width * facts.height > MAX_PIXELS:
             message = f"{facts.width} x {facts.height} pixels are more than the limit of {MAX_PIXELS:,}."
             return facts, [Finding("pixels", "error", message, facts.width * facts.height)]

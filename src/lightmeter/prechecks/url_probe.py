@@ -22,9 +22,9 @@ import aiohttp
 
 from lightmeter.errors import FetchError, ForbiddenAddress
 from lightmeter.media.media_info import SNIFF_BYTES
-from lightmeter.prechecks.url_verdict import Reached, is_conclusive
+from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive
 
-__all__ = ["MAX_REDIRECTS", "Reach"]
+__all__ = ["MAX_REDIRECTS", "UrlProber"]
 
 MAX_REDIRECTS: Final = 5
 
@@ -52,7 +52,7 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] 
 """The first line that fits counts; aiohttp's InvalidURL is a ValueError."""
 
 
-class Reach:
+class UrlProber:
     """Looks at URLs; an async context manager.
 
     Args:
@@ -85,7 +85,7 @@ class Reach:
         if self._session is not None:
             await self._session.close()
 
-    async def head(self, url: str) -> Reached:
+    async def head(self, url: str) -> ProbeResponse:
         """Look without fetching: a HEAD request and, where its answer does not settle it, the first bytes.
 
         Raises:
@@ -102,7 +102,7 @@ class Reach:
         if reached is not None and is_conclusive(reached):
             return reached
         async with self._request("GET", url, _LOOK_S, Range=f"bytes=0-{SNIFF_BYTES - 1}") as response:
-            return replace(_reached(response), head=await _first_bytes(response, SNIFF_BYTES), looked_inside=True)
+            return replace(_reached(response), head=await _first_bytes(response, SNIFF_BYTES), content_requested=True)
 
     async def beginning(self, url: str, most_bytes: int) -> bytes:
         """The first bytes of the content, `most_bytes` at most; none where the status is not one of success.
@@ -116,7 +116,7 @@ class Reach:
         async with self._request("GET", url, _LOOK_S, Range=f"bytes=0-{most_bytes - 1}") as response:
             return await _first_bytes(response, most_bytes) if _reached(response).ok else b""
 
-    async def download(self, url: str, path: Path, cap_bytes: int) -> Reached:
+    async def download(self, url: str, path: Path, cap_bytes: int) -> ProbeResponse:
         """Fetch the content into `path`, if the status is one of success.
 
         `sha256` of the result is None when the content is larger than `cap_bytes`: then `path` holds its beginning
@@ -136,10 +136,10 @@ class Reach:
                     first = (first + chunk)[:SNIFF_BYTES] if len(first) < SNIFF_BYTES else first
                     held += len(chunk)
                     if held > cap_bytes:
-                        return replace(reached, head=first, looked_inside=True)
+                        return replace(reached, head=first, content_requested=True)
                     digest.update(chunk)
                     file.write(chunk)
-            return replace(reached, head=first, looked_inside=True, size_bytes=held, sha256=digest.hexdigest())
+            return replace(reached, head=first, content_requested=True, size_bytes=held, sha256=digest.hexdigest())
 
     @asynccontextmanager
     async def _request(
@@ -178,10 +178,10 @@ async def _first_bytes(response: aiohttp.ClientResponse, most: int) -> bytes:
     return bytes(first)
 
 
-def _reached(response: aiohttp.ClientResponse) -> Reached:
+def _reached(response: aiohttp.ClientResponse) -> ProbeResponse:
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     mark = response.headers.get("ETag") or response.headers.get("Last-Modified")
-    return Reached(response.status, content_type, _size_bytes(response), str(response.url), etag=mark)
+    return ProbeResponse(response.status, content_type, _size_bytes(response), str(response.url), etag=mark)
 
 
 def _size_bytes(response: aiohttp.ClientResponse) -> int | None:

@@ -13,7 +13,7 @@ from typing import Final
 from lightmeter.media.media_info import IMAGE_FORMATS, VIDEO_FORMATS, MediaKind, sniff
 from lightmeter.prechecks.finding import Finding
 
-__all__ = ["Judgement", "Reached", "announced_kind", "is_conclusive", "judge_answer", "judge_format"]
+__all__ = ["ProbeResponse", "UrlVerdict", "announced_kind", "is_conclusive", "judge_answer", "judge_format"]
 
 _GONE: Final = frozenset({404, 410})
 _DO_NOT_ASK_AGAIN: Final = frozenset({429, 503})
@@ -21,7 +21,7 @@ _VAGUE_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-s
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ProbeResponse:
     """An answer to a look at a URL.
 
     Attributes:
@@ -30,7 +30,7 @@ class Reached:
         size_bytes: Of the whole content; None when the server does not say.
         final_url: Where the redirects led.
         head: First bytes of the content; empty after a HEAD request.
-        looked_inside: Whether the content was asked for at all.
+        content_requested: Whether the content was asked for at all.
         sha256: Of the whole content, in hexadecimal, if it was read to its end; else None.
         etag: The server's mark for this very content: its ETag, else when it was last modified; None without either.
     """
@@ -40,7 +40,7 @@ class Reached:
     size_bytes: int | None
     final_url: str
     head: bytes = b""
-    looked_inside: bool = False
+    content_requested: bool = False
     sha256: str | None = None
     etag: str | None = None
 
@@ -51,7 +51,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class UrlVerdict:
     """What is known of a row after a look: its kind, if any, and what was found."""
 
     kind: MediaKind | None
@@ -66,7 +66,7 @@ def announced_kind(content_type: str) -> MediaKind | None:
     return "video" if family == "video" else None
 
 
-def is_conclusive(reached: Reached) -> bool:
+def is_conclusive(reached: ProbeResponse) -> bool:
     """Whether the answer to a HEAD request settles the matter, so that no content need be asked for.
 
     Servers answer HEAD wrongly in many ways; only good news is believed, and a plea to slow down is heeded.
@@ -76,7 +76,7 @@ def is_conclusive(reached: Reached) -> bool:
     return reached.ok and announced_kind(reached.content_type) is not None and bool(reached.size_bytes)
 
 
-def judge_answer(reached: Reached, expected: MediaKind | None) -> Judgement:
+def judge_answer(reached: ProbeResponse, expected: MediaKind | None) -> UrlVerdict:
     """Judge an answer; `expected` is what the manifest or the name says the content is."""
     facts = {
         "content_type": reached.content_type,
@@ -87,32 +87,32 @@ def judge_answer(reached: Reached, expected: MediaKind | None) -> Judgement:
         facts["etag"] = reached.etag
     if reached.status in _GONE:
         gone = Finding("reach", "error", f"Nothing is there: HTTP {reached.status}.", reached.status, facts)
-        return Judgement(expected, (gone,))
+        return UrlVerdict(expected, (gone,))
     if not reached.ok:
         message = f"Could not check from here: HTTP {reached.status}; the service may still reach it."
-        return Judgement(expected, (Finding("reach", "warning", message, reached.status, facts),))
+        return UrlVerdict(expected, (Finding("reach", "warning", message, reached.status, facts),))
     kind, findings = _judge_content(reached, expected)
-    return Judgement(kind, (Finding("reach", "info", "Reachable.", reached.status, facts), *findings))
+    return UrlVerdict(kind, (Finding("reach", "info", "Reachable.", reached.status, facts), *findings))
 
 
-def _judge_content(reached: Reached, expected: MediaKind | None) -> tuple[MediaKind | None, list[Finding]]:
+def _judge_content(reached: ProbeResponse, expected: MediaKind | None) -> tuple[MediaKind | None, list[Finding]]:
     announced = announced_kind(reached.content_type)
-    if reached.looked_inside and not reached.head:
+    if reached.content_requested and not reached.head:
         return expected, [Finding("size", "error", "The content is empty.", 0)]
     found = sniff(reached.head)
     if found is not None:
         return found[0], judge_format(found, expected)
     if announced is not None:
         return announced, _judge_unseen(reached, announced, expected)
-    if not reached.looked_inside or reached.content_type in _VAGUE_TYPES:
+    if not reached.content_requested or reached.content_type in _VAGUE_TYPES:
         return expected, [Finding("type", "warning", "The format is not one that is known here.")]
     message = f"Neither a picture nor a video: {reached.content_type}."
     return expected, [Finding("type", "error", message, facts={"content_type": reached.content_type})]
 
 
-def _judge_unseen(reached: Reached, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
+def _judge_unseen(reached: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
     """Findings when the media type is all there is to go by."""
-    if reached.looked_inside:
+    if reached.content_requested:
         message = f"Announced as {reached.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]
     if expected is not None and announced != expected:

@@ -8,12 +8,12 @@ from typing import Final
 
 from lightmeter.errors import BrokenMedia, MediaError
 from lightmeter.media.image import is_blank
-from lightmeter.media.media_info import VideoFacts
+from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.sampling import frame_count
-from lightmeter.media.video import Frame, sample_video
+from lightmeter.media.video import VideoFrame, sample_video
 from lightmeter.prechecks.finding import Finding
 
-__all__ = ["MAX_CHECKED_FRAMES", "look_at_video"]
+__all__ = ["MAX_CHECKED_FRAMES", "check_video"]
 
 MAX_CHECKED_FRAMES: Final = 60
 """With no limit on frames, a long video has thousands: the first of them are looked at."""
@@ -21,9 +21,9 @@ MAX_CHECKED_FRAMES: Final = 60
 _LOOK_SIDE: Final = 256
 
 
-async def look_at_video(
+async def check_video(
     path: Path, *, capture_interval_s: int, max_frames: int
-) -> tuple[VideoFacts | None, list[Finding]]:
+) -> tuple[VideoInfo | None, list[Finding]]:
     """Measure a video and look at the frames that would be captured; its facts, None if there are none."""
     try:
         facts, frames = await sample_video(
@@ -55,7 +55,7 @@ async def look_at_video(
     return facts, [decodes, *_judge_frames(frames)]
 
 
-def _judge_frames(frames: list[Frame]) -> list[Finding]:
+def _judge_frames(frames: list[VideoFrame]) -> list[Finding]:
     blank = [frame.time_s for frame in frames if is_blank(frame.rgb)]
     if not blank:
         return []

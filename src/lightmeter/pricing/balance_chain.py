@@ -13,16 +13,25 @@ from typing import Final
 
 from lightmeter.pricing.estimate import CreditRange
 
-__all__ = ["Answered", "Prices", "Segment", "Uncertain", "first_segment", "last_segment", "segments", "turned"]
+__all__ = [
+    "AnsweredRequest",
+    "ChainSegment",
+    "PossiblePrices",
+    "UncertainRequest",
+    "chain_segments",
+    "first_segment",
+    "last_segment",
+    "out_of_order_pairs",
+]
 
-Prices = CreditRange | frozenset[int]
+PossiblePrices = CreditRange | frozenset[int]
 """What a request can cost: any of these, in whole credits."""
 
 _ANY: Final = CreditRange(0, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredRequest:
     """A request whose answer is in hand.
 
     Attributes:
@@ -38,31 +47,31 @@ class Answered:
     key: int
     paid: int | None
     remaining: int | None
-    prices: Prices = _ANY
+    prices: PossiblePrices = _ANY
     sent: int | None = None
     answered: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Uncertain:
+class UncertainRequest:
     """A request that left and has no answer: charged once at one of `prices`, or not at all.
 
     Attributes:
         key: What it is called in a report; unique.
         prices: What it can have cost.
-        sent: When it left, as for `Answered`; None when not known.
+        sent: When it left, as for `AnsweredRequest`; None when not known.
         final: When its charge was final if there is one, on the same scale: before a look at the balance that was
             repeated and the same. None: before the closing one.
     """
 
     key: int
-    prices: Prices
+    prices: PossiblePrices
     sent: int | None = None
     final: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class ChainSegment:
     """The stretch before one link of the chain.
 
     Attributes:
@@ -76,7 +85,9 @@ class Segment:
     missing: int
 
 
-def segments(opening: int, closing: int, answers: Sequence[Answered]) -> tuple[list[Segment], list[Answered]]:
+def chain_segments(
+    opening: int, closing: int, answers: Sequence[AnsweredRequest]
+) -> tuple[list[ChainSegment], list[AnsweredRequest]]:
     """The stretches of the chain, one more than links, and the links in their order.
 
     Answers that do not say their balance are no links. One that does not say its charge leaves it missing in the
@@ -86,24 +97,24 @@ def segments(opening: int, closing: int, answers: Sequence[Answered]) -> tuple[l
     found, balance, after = [], opening, None
     for link in links:
         remaining = link.remaining or 0
-        found.append(Segment(after, link.key, balance - (link.paid or 0) - remaining))
+        found.append(ChainSegment(after, link.key, balance - (link.paid or 0) - remaining))
         balance, after = remaining, link.key
-    return [*found, Segment(after, None, balance - closing)], links
+    return [*found, ChainSegment(after, None, balance - closing)], links
 
 
-def _place(link: Answered) -> tuple[int, int, int]:
+def _place(link: AnsweredRequest) -> tuple[int, int, int]:
     """By balance, falling; at one balance the charge that led to it came first, those of nothing last, as they left."""
     said = 1 if link.paid is None else 2 * (link.paid == 0)
     return -(link.remaining or 0), said, -1 if link.sent is None else link.sent
 
 
-def turned(links: Sequence[Answered]) -> list[tuple[int, int]]:
+def out_of_order_pairs(links: Sequence[AnsweredRequest]) -> list[tuple[int, int]]:
     """Pairs of links, by key, that the chain puts in an order they cannot have been charged in.
 
     Then the balance rose in between: what a chain sorted by balance takes for granted does not hold.
     """
     found = []
-    first: Answered | None = None  # of all links further on, the one whose answer was there first
+    first: AnsweredRequest | None = None  # of all links further on, the one whose answer was there first
     for link in reversed(links):
         if first is not None and first.answered is not None and link.sent is not None and link.sent > first.answered:
             found.append((link.key, first.key))
@@ -112,7 +123,7 @@ def turned(links: Sequence[Answered]) -> list[tuple[int, int]]:
     return found[::-1]
 
 
-def first_segment(links: Sequence[Answered], sent: int | None) -> int:
+def first_segment(links: Sequence[AnsweredRequest], sent: int | None) -> int:
     """The first segment in which something that left at `sent` can have been charged, as a position."""
     if sent is None:
         return 0
@@ -120,7 +131,7 @@ def first_segment(links: Sequence[Answered], sent: int | None) -> int:
     return before[-1] + 1 if before else 0
 
 
-def last_segment(links: Sequence[Answered], answered: int | None) -> int:
+def last_segment(links: Sequence[AnsweredRequest], answered: int | None) -> int:
     """The last segment in which something answered at `answered` can have been charged, as a position."""
     if answered is None:
         return len(links)

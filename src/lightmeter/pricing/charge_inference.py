@@ -2,9 +2,9 @@
 
 A verdict is given only if it is true in every world that fits what was seen: every set of charges that explains each
 gap in the chain of balances, at any of the possible prices, in any order that the journal allows. Everything else is
-ambiguous. What a proof takes for granted is said by the caller (`Trust`) and beside each verdict: with nobody adding
-credits a balance only falls, so a gap too small for a price proves that it was not charged, whoever else spends; that
-a request *was* charged, or which of several, is proven only on an account that nobody else uses.
+ambiguous. What a proof takes for granted is said by the caller (`AccountAssumptions`) and beside each verdict: with
+nobody adding credits a balance only falls, so a gap too small for a price proves that it was not charged, whoever else
+spends; that a request *was* charged, or which of several, is proven only on an account that nobody else uses.
 
 A spender who takes exactly a possible price, at the right moment, on an account said to be used by nobody else,
 cannot be told from a charge by anyone: balances are all there is.
@@ -19,35 +19,43 @@ from itertools import accumulate
 from typing import Final
 
 from lightmeter.pricing.balance_chain import (
-    Answered,
-    Prices,
-    Segment,
-    Uncertain,
+    AnsweredRequest,
+    ChainSegment,
+    PossiblePrices,
+    UncertainRequest,
+    chain_segments,
     first_segment,
     last_segment,
-    segments,
-    turned,
+    out_of_order_pairs,
 )
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.subset_sum import MOST_WORK_BITS, Item, Possible, most_filled, possibilities
+from lightmeter.pricing.subset_sum import MAX_WORK_BITS, ItemPossibilities, PackingItem, max_fill, possibilities
 
-__all__ = ["Gap", "Proven", "Reconciliation", "Trust", "Verdict", "Window", "reconcile"]
+__all__ = [
+    "AccountAssumptions",
+    "BalanceGap",
+    "BalanceWindow",
+    "ChargeVerdict",
+    "ProofOutcome",
+    "Reconciliation",
+    "reconcile",
+]
 
 
-MOST_GAPS: Final = 1000
+MAX_GAPS: Final = 1000
 """Gaps looked at one by one; of further ones only those count that no uncertain request can have left."""
 
 
-class Proven(StrEnum):
+class ProofOutcome(StrEnum):
     """What became of a request without an answer; the words are those of the journal's states."""
 
     UNPAID = "proven_unpaid"
     PAID = "proven_paid"
-    NEITHER = "ambiguous"
+    AMBIGUOUS = "ambiguous"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BalanceWindow:
     """What was seen between two looks at the balance.
 
     Attributes:
@@ -59,33 +67,33 @@ class Window:
 
     opening: int
     closing: tuple[int, int]
-    answers: tuple[Answered, ...] = ()
-    uncertain: tuple[Uncertain, ...] = ()
+    answers: tuple[AnsweredRequest, ...] = ()
+    uncertain: tuple[UncertainRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class AccountAssumptions:
     """What may be taken for granted about the account, because no balance tells it.
 
     Attributes:
         sole_spender: Nobody else spent from it in the window: something the user must say, because who spends a
             possible price cannot be seen. Given up by itself when the numbers refute it.
         added: Credits added in the window, as the user says. The chain is not used then: only the sums are.
-        least_addition: The fewest credits that can be added unsaid, if any can be; None: none were.
-        chained: Each answer says the balance right after its charge, so that answers in their order are a chain.
-            True with one request in flight, or for a service known to do so. Not so where a service holds the most
-            a request can cost and gives the rest back, or says the balance of a later moment: then only the sums
+        min_unreported_addition: The fewest credits that can be added unsaid, if any can be; None: none were.
+        answers_form_chain: Each answer says the balance right after its charge, so that answers in their order are a
+            chain. True with one request in flight, or for a service known to do so. Not so where a service holds the
+            most a request can cost and gives the rest back, or says the balance of a later moment: then only the sums
             between the two ends of the window count, which is always safe.
     """
 
     sole_spender: bool = False
     added: int = 0
-    least_addition: int | None = None
-    chained: bool = False
+    min_unreported_addition: int | None = None
+    answers_form_chain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ChargeVerdict:
     """What became of one uncertain request.
 
     Attributes:
@@ -96,13 +104,13 @@ class Verdict:
     """
 
     key: int
-    proven: Proven
+    proven: ProofOutcome
     even_if_others_spend: bool
     proof: str
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class BalanceGap:
     """Credits that went between two links of the chain with no answer for them.
 
     Attributes:
@@ -112,7 +120,7 @@ class Gap:
             that the window does not name.
     """
 
-    segment: Segment
+    segment: ChainSegment
     candidates: tuple[int, ...]
     unexplained: int
 
@@ -125,7 +133,7 @@ class Reconciliation:
         expected: What the balance would be had nothing uncertain been charged.
         missing: Credits below that; below 0: so many above it.
         verdicts: One for each uncertain request, in the order given.
-        gaps: Where credits went without an answer: the first `MOST_GAPS`.
+        gaps: Where credits went without an answer: the first `MAX_GAPS`.
         foreign: At least so many credits went to others or to requests not named; 0 if all can be explained.
         rose: At least so many credits were added unsaid; 0 if none are seen.
         notes: What a person should know, a sentence each.
@@ -133,8 +141,8 @@ class Reconciliation:
 
     expected: int
     missing: int
-    verdicts: tuple[Verdict, ...]
-    gaps: tuple[Gap, ...] = ()
+    verdicts: tuple[ChargeVerdict, ...]
+    gaps: tuple[BalanceGap, ...] = ()
     foreign: int = 0
     rose: int = 0
     notes: tuple[str, ...] = ()
@@ -144,19 +152,21 @@ class Reconciliation:
 class _Case:
     """A window made ready: the stretches in which credits are missing, and what can lie in them."""
 
-    window: Window
+    window: BalanceWindow
     expected: int
     missing: int
-    stretches: list[Segment]
-    uncertain: list[Item]
-    unsaid: list[Item]
+    stretches: list[ChainSegment]
+    uncertain: list[PackingItem]
+    unsaid: list[PackingItem]
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[PackingItem]:
         return [*self.unsaid, *self.uncertain]
 
 
-def reconcile(window: Window, trust: Trust | None = None, *, most_work_bits: int = MOST_WORK_BITS) -> Reconciliation:
+def reconcile(
+    window: BalanceWindow, trust: AccountAssumptions | None = None, *, most_work_bits: int = MAX_WORK_BITS
+) -> Reconciliation:
     """Prove what became of each uncertain request, as far as balances can.
 
     Args:
@@ -170,7 +180,7 @@ def reconcile(window: Window, trust: Trust | None = None, *, most_work_bits: int
     Raises:
         ValueError: a key is there twice: a bug of the caller.
     """
-    trust = trust or Trust()
+    trust = trust or AccountAssumptions()
     keys = [*(one.key for one in window.answers), *(one.key for one in window.uncertain)]
     if len(keys) != len(set(keys)):
         raise ValueError("A request is in the window twice.")
@@ -183,7 +193,7 @@ def reconcile(window: Window, trust: Trust | None = None, *, most_work_bits: int
         return _all_ambiguous(window, expected, missing, why)
     found, links = _stretches(window, trust, missing)
     rose = max(0, -missing, -min(segment.missing for segment in found))
-    if rose or (out_of_order := turned(links)):
+    if rose or (out_of_order := out_of_order_pairs(links)):
         why = (
             f"The balance rose by {rose} credits or more: credits were added or given back."
             if rose
@@ -196,24 +206,28 @@ def reconcile(window: Window, trust: Trust | None = None, *, most_work_bits: int
     return _judge(case, trust, most_work_bits)
 
 
-def _stretches(window: Window, trust: Trust, missing: int) -> tuple[list[Segment], list[Answered]]:
-    if trust.added or not trust.chained:
-        return [Segment(None, None, missing)], []
-    found, links = segments(window.opening, window.closing[1], window.answers)
-    return (found, links) if links else ([Segment(None, None, missing)], [])
+def _stretches(
+    window: BalanceWindow, trust: AccountAssumptions, missing: int
+) -> tuple[list[ChainSegment], list[AnsweredRequest]]:
+    if trust.added or not trust.answers_form_chain:
+        return [ChainSegment(None, None, missing)], []
+    found, links = chain_segments(window.opening, window.closing[1], window.answers)
+    return (found, links) if links else ([ChainSegment(None, None, missing)], [])
 
 
-def _case(window: Window, found: list[Segment], links: list[Answered], sums: tuple[int, int]) -> _Case:
+def _case(
+    window: BalanceWindow, found: list[ChainSegment], links: list[AnsweredRequest], sums: tuple[int, int]
+) -> _Case:
     """Keep the stretches in which something is missing: nothing was charged in the others."""
     stretches = [segment for segment in found if segment.missing]
     places = [at for at, segment in enumerate(found) if segment.missing]
     largest = list(accumulate((segment.missing for segment in reversed(stretches)), max))[::-1]  # from here on
     link_at = {link.key: at for at, link in enumerate(links)}
 
-    def item(prices: Prices, first: int, last: int, *, must: bool) -> Item:
+    def item(prices: PossiblePrices, first: int, last: int, *, must: bool) -> PackingItem:
         bins = range(bisect_left(places, first), bisect_right(places, last))
         runs = _runs(prices, largest[bins.start] if bins else 0)
-        return Item(bins, runs, must=must and 0 not in prices)
+        return PackingItem(bins, runs, must=must and 0 not in prices)
 
     uncertain = [
         item(one.prices, first_segment(links, one.sent), last_segment(links, one.final), must=False)
@@ -232,7 +246,7 @@ def _case(window: Window, found: list[Segment], links: list[Answered], sums: tup
     return _Case(window, *sums, stretches, uncertain, unsaid)
 
 
-def _own_segments(links: list[Answered], unsaid: Answered) -> tuple[int, int]:
+def _own_segments(links: list[AnsweredRequest], unsaid: AnsweredRequest) -> tuple[int, int]:
     """Where an answer that does not say its charge was charged: before itself, or before one that left as much.
 
     Of answers that left the same balance one at most was charged anything: then it is no other. (0, -1): nowhere.
@@ -244,7 +258,7 @@ def _own_segments(links: list[Answered], unsaid: Answered) -> tuple[int, int]:
     return tied[0], tied[-1]
 
 
-def _runs(prices: Prices, most: int) -> tuple[tuple[int, int], ...]:
+def _runs(prices: PossiblePrices, most: int) -> tuple[tuple[int, int], ...]:
     """Prices of 1 to `most` credits as runs: to be charged nothing is not to be charged."""
     if isinstance(prices, CreditRange):
         low, high = max(1, prices.low), most if prices.high is None else min(most, prices.high)
@@ -258,16 +272,16 @@ def _runs(prices: Prices, most: int) -> tuple[tuple[int, int], ...]:
     return tuple(runs)
 
 
-def _highest(prices: Prices) -> int | None:
+def _highest(prices: PossiblePrices) -> int | None:
     return prices.high if isinstance(prices, CreditRange) else max(prices, default=0)
 
 
-def _may_hide_an_addition(case: _Case, trust: Trust) -> str | None:
+def _may_hide_an_addition(case: _Case, trust: AccountAssumptions) -> str | None:
     """Why credits may have been added unseen, or None if they cannot have been.
 
     Seen is the sum alone: what was added must have been spent again, by uncertain charges if by nobody else.
     """
-    if trust.least_addition is None:
+    if trust.min_unreported_addition is None:
         return None
     if not trust.sole_spender:
         return "Others may have spent what may have been added: no balance proves anything then."
@@ -275,17 +289,19 @@ def _may_hide_an_addition(case: _Case, trust: Trust) -> str | None:
     unsaid += [one.prices for one in case.window.answers if one.paid is None]
     highest = [_highest(prices) for prices in unsaid]
     most = None if None in highest else sum(high or 0 for high in highest)
-    if most is not None and most < case.missing + trust.least_addition:
+    if most is not None and most < case.missing + trust.min_unreported_addition:
         return None
-    return f"{trust.least_addition} credits or more may have been added and charged unseen."
+    return f"{trust.min_unreported_addition} credits or more may have been added and charged unseen."
 
 
-def _all_ambiguous(window: Window, expected: int, missing: int, why: str, *, rose: int = 0) -> Reconciliation:
-    verdicts = tuple(Verdict(one.key, Proven.NEITHER, even_if_others_spend=True, proof=why) for one in window.uncertain)
+def _all_ambiguous(window: BalanceWindow, expected: int, missing: int, why: str, *, rose: int = 0) -> Reconciliation:
+    verdicts = tuple(
+        ChargeVerdict(one.key, ProofOutcome.AMBIGUOUS, even_if_others_spend=True, proof=why) for one in window.uncertain
+    )
     return Reconciliation(expected, missing, verdicts, rose=rose, notes=(why,))
 
 
-def _judge(case: _Case, trust: Trust, most_work_bits: int) -> Reconciliation:
+def _judge(case: _Case, trust: AccountAssumptions, most_work_bits: int) -> Reconciliation:
     """The proof itself: what all ways of explaining the missing credits have in common."""
     bins = [segment.missing for segment in case.stretches]
     shared = possibilities(bins, case.items, exact=False, most_work_bits=most_work_bits)
@@ -294,9 +310,9 @@ def _judge(case: _Case, trust: Trust, most_work_bits: int) -> Reconciliation:
     if shared is not None and case.items and not any(one.out or one.placed for one in shared):
         why = "The answers do not fit the balances: a charge that must have happened has no room."
         return _all_ambiguous(case.window, case.expected, case.missing, why, rose=1)
-    gaps = tuple(_gap(case, k, most_work_bits) for k in range(min(len(bins), MOST_GAPS)))
+    gaps = tuple(_gap(case, k, most_work_bits) for k in range(min(len(bins), MAX_GAPS)))
     first = min((item.bins.start for item in case.items if item.bins), default=len(bins))
-    foreign = sum(gap.unexplained for gap in gaps) + sum(bins[MOST_GAPS : max(first, MOST_GAPS)])
+    foreign = sum(gap.unexplained for gap in gaps) + sum(bins[MAX_GAPS : max(first, MAX_GAPS)])
     if alone is not None and bins and not any(one.out or one.placed for one in alone):
         alone, foreign = None, max(1, foreign)
         notes.append("No set of our own charges adds up to what is missing: others spent, or a request is not named.")
@@ -307,12 +323,16 @@ def _judge(case: _Case, trust: Trust, most_work_bits: int) -> Reconciliation:
     start, verdicts = len(case.unsaid), []
     for at, one in enumerate(case.window.uncertain):
         item = case.uncertain[at]
-        in_any = Possible(out=True, placed=bool(item.bins and item.prices)) if shared is None else shared[start + at]
+        in_any = (
+            ItemPossibilities(out=True, placed=bool(item.bins and item.prices))
+            if shared is None
+            else shared[start + at]
+        )
         verdicts.append(_verdict(case, one.key, in_any, None if alone is None else alone[start + at]))
     return Reconciliation(case.expected, case.missing, tuple(verdicts), gaps, foreign, notes=tuple(notes))
 
 
-def _gap(case: _Case, k: int, most_work_bits: int) -> Gap:
+def _gap(case: _Case, k: int, most_work_bits: int) -> BalanceGap:
     segment = case.stretches[k]
     fitting = [item.prices for item in case.items if k in item.bins]
     candidates = tuple(
@@ -320,10 +340,10 @@ def _gap(case: _Case, k: int, most_work_bits: int) -> Gap:
         for one, item in zip(case.window.uncertain, case.uncertain, strict=True)
         if k in item.bins and item.prices and item.prices[0][0] <= segment.missing
     )
-    return Gap(segment, candidates, segment.missing - most_filled(segment.missing, fitting, most_work_bits))
+    return BalanceGap(segment, candidates, segment.missing - max_fill(segment.missing, fitting, most_work_bits))
 
 
-def _verdict(case: _Case, key: int, in_any: Possible, alone: Possible | None) -> Verdict:
+def _verdict(case: _Case, key: int, in_any: ItemPossibilities, alone: ItemPossibilities | None) -> ChargeVerdict:
     """`in_any`: what is possible whoever spends; `alone`: if nobody else does, None if that is not known."""
     window = case.window
     sums = (
@@ -332,12 +352,14 @@ def _verdict(case: _Case, key: int, in_any: Possible, alone: Possible | None) ->
     )
     if not in_any.placed:
         why = "Nothing is missing" if not case.stretches else "No gap it can lie in has room for its price"
-        return Verdict(key, Proven.UNPAID, even_if_others_spend=True, proof=f"{sums} {why}: it was not charged.")
+        return ChargeVerdict(
+            key, ProofOutcome.UNPAID, even_if_others_spend=True, proof=f"{sums} {why}: it was not charged."
+        )
     if alone is not None and not alone.placed:
         why = "Only without it our charges add up to that: it was not charged, if nobody else spends."
-        return Verdict(key, Proven.UNPAID, even_if_others_spend=False, proof=f"{sums} {why}")
+        return ChargeVerdict(key, ProofOutcome.UNPAID, even_if_others_spend=False, proof=f"{sums} {why}")
     if alone is not None and not alone.out:
         why = "Only with it our charges add up to that: it was charged, if nobody else spends."
-        return Verdict(key, Proven.PAID, even_if_others_spend=False, proof=f"{sums} {why}")
+        return ChargeVerdict(key, ProofOutcome.PAID, even_if_others_spend=False, proof=f"{sums} {why}")
     why = "With it and without it this can be explained: nothing is proven."
-    return Verdict(key, Proven.NEITHER, even_if_others_spend=True, proof=f"{sums} {why}")
+    return ChargeVerdict(key, ProofOutcome.AMBIGUOUS, even_if_others_spend=True, proof=f"{sums} {why}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightmeter.media.sampling import frame_count
 
-__all__ = ["BetterInterval", "VideoCoverage", "advice_on", "video_coverage"]
+__all__ = ["BetterInterval", "VideoCoverage", "coverage_advice", "video_coverage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def video_coverage(
     )
 
 
-def advice_on(coverage: VideoCoverage | None) -> tuple[str, ...]:
+def coverage_advice(coverage: VideoCoverage | None) -> tuple[str, ...]:
     """The advice on an interval, as a part of all advice: one sentence or none."""
     sentence = None if coverage is None else coverage.advice
     return () if sentence is None else (sentence,)

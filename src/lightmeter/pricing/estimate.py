@@ -14,12 +14,19 @@ from typing import Final
 from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import duration_of, frame_count
 from lightmeter.models.vocabulary import EXTRA_FEATURES
-from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, pairs, per_image, request_price
+from lightmeter.pricing.rates import (
+    MILLICREDITS,
+    RateTable,
+    Rounding,
+    active_pairs,
+    millicredits_per_image,
+    request_price,
+)
 
-__all__ = ["CreditRange", "FrameRange", "advice", "estimate_item", "frames_of", "price_range", "with_retries"]
+__all__ = ["CreditRange", "FrameRange", "add_retry_cost", "estimate_item", "frame_range", "price_advice", "price_range"]
 
 
-MOST_ADDED: Final = 3
+MAX_ADDED: Final = 3
 """Back ends that advice on adding names: the cheapest; more would be a price list."""
 
 
@@ -63,7 +70,9 @@ class CreditRange:
         return _credits(self.low) if self.low == self.high else f"{self.low} to {_credits(self.high)}"
 
 
-def frames_of(kind: MediaKind | None, duration_s: float | None, capture_interval_s: int, max_frames: int) -> FrameRange:
+def frame_range(
+    kind: MediaKind | None, duration_s: float | None, capture_interval_s: int, max_frames: int
+) -> FrameRange:
     """How many pictures one item is charged as.
 
     Args:
@@ -109,7 +118,7 @@ def price_range(per_image_milli: int, frames: FrameRange, rounding: Rounding | N
     return CreditRange(low, request_price(per_image_milli, (frames.high,), Rounding.IMAGE))
 
 
-def with_retries(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
+def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
     """A price whose upper end also pays for asking about every picture once more; the lower end pays for none.
 
     Args:
@@ -129,11 +138,11 @@ def estimate_item(
     max_frames: int,
     rounding: Rounding | None = None,
 ) -> CreditRange:
-    """What one item costs in a request of its own; arguments as for `frames_of` and `price_range`.
+    """What one item costs in a request of its own; arguments as for `frame_range` and `price_range`.
 
     An item alone is one request, so a known rounding makes the price of a known number of frames exact.
     """
-    frames = frames_of(kind, duration_s, capture_interval_s, max_frames)
+    frames = frame_range(kind, duration_s, capture_interval_s, max_frames)
     if rounding is None or frames.high is None:
         return price_range(per_image_milli, frames, rounding)
     return CreditRange(
@@ -142,7 +151,7 @@ def estimate_item(
     )
 
 
-def advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -> list[str]:
+def price_advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -> list[str]:
     """What adding or dropping a back end or a feature would change, a sentence each, for one image or frame.
 
     Only back ends of the kinds already chosen (local or not) are offered, and only what is worth knowing: what is asked
@@ -152,7 +161,7 @@ def advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -
     Raises:
         SettingsError: as `pairs`.
     """
-    active = pairs(rates, backends, features)
+    active = active_pairs(rates, backends, features)
     told = [*_unasked(rates, backends, active), *_unoffered(rates, active, features)]
     return [*told, *_savings(rates, active), *_extras(rates, active), *_dearer(rates, active, features)]
 
@@ -236,7 +245,7 @@ def _dearer(rates: RateTable, active: Sequence[tuple[str, str]], features: Seque
         f"Adding {backend} {_factor(_rounded(total), _rounded(total + more))}: "
         f"{_amount(total)} → {_amount(total + more)} credits an image, charged {_rounded(total)} → "
         f"{_rounded(total + more)} where each image is rounded up."
-        for more, backend in sorted(added)[:MOST_ADDED]
+        for more, backend in sorted(added)[:MAX_ADDED]
     ]
 
 
@@ -248,7 +257,7 @@ def _factor(was: int, is_: int) -> str:
 
 
 def _price(rates: RateTable, active: Iterable[tuple[str, str]]) -> int:
-    return sum(per_image(rates, [backend], [feature]) for backend, feature in active)
+    return sum(millicredits_per_image(rates, [backend], [feature]) for backend, feature in active)
 
 
 def _rounded(millicredits: int) -> int:

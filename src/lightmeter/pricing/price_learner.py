@@ -16,14 +16,14 @@ from typing import Final
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, request_price, whole_credits
 
-__all__ = ["AGREEING_AFTER_DRIFT", "Charge", "Drift", "Kind", "PriceLearner", "cheapest_batch"]
+__all__ = ["AGREEING_AFTER_DRIFT", "Charge", "PriceDrift", "PriceKey", "PriceLearner", "cheapest_batch"]
 
 AGREEING_AFTER_DRIFT: Final = 8
 """Charges in a row that must agree after a drift before what was charged ahead of it is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PriceKey:
     """What decides the price of a picture.
 
     Attributes:
@@ -52,13 +52,13 @@ class Charge:
         paid: Credits charged.
     """
 
-    kind: Kind
+    kind: PriceKey
     frames: FrameRange
     paid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class PriceDrift:
     """A charge that contradicts what was learned.
 
     Attributes:
@@ -130,10 +130,10 @@ class PriceLearner:
 
     prior: RateTable
     roundings: tuple[Rounding, ...] = tuple(Rounding)
-    drifts: list[Drift] = field(default_factory=list)
-    _kinds: dict[Kind, _Learned] = field(default_factory=dict)
+    drifts: list[PriceDrift] = field(default_factory=list)
+    _kinds: dict[PriceKey, _Learned] = field(default_factory=dict)
 
-    def knows(self, kind: Kind) -> bool:
+    def knows(self, kind: PriceKey) -> bool:
         """Whether a charge of this kind was seen since the last drift: if not, probe it, one request at a time."""
         return kind in self._kinds and self._kinds[kind].agreeing > 0
 
@@ -156,7 +156,7 @@ class PriceLearner:
         ]
         return self.rounding or (fitting[0] if len(fitting) == 1 else None)
 
-    def observe(self, charge: Charge) -> Drift | None:
+    def observe(self, charge: Charge) -> PriceDrift | None:
         """Learn from a charge; returns the drift if it contradicts what was learned."""
         known = self._kinds.setdefault(charge.kind, _Learned({one: _Milli() for one in Rounding}))
         narrowed = {one: _narrowed(known.bounds[one], _explained(charge, one)) for one in self.roundings}
@@ -170,7 +170,7 @@ class PriceLearner:
         self.roundings = left
         return None
 
-    def price(self, kind: Kind, frames: FrameRange) -> CreditRange:
+    def price(self, kind: PriceKey, frames: FrameRange) -> CreditRange:
         """What one request costs, by charges alone where there are any, else by the price table.
 
         Args:
@@ -184,7 +184,7 @@ class PriceLearner:
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
         return _joined(_priced(milli, frames, one) for one, milli in bounds)
 
-    def expected(self, kind: Kind, frames: FrameRange) -> CreditRange:
+    def expected(self, kind: PriceKey, frames: FrameRange) -> CreditRange:
         """What one request costs if the price table is right, as long as no charge contradicts the table.
 
         Never wider than `price`, and exact for a known number of pictures once the rounding is known; not to be held.
@@ -194,7 +194,7 @@ class PriceLearner:
         agreeing = [(one, _Milli(prior, prior)) for one, milli in bounds if prior is not None and prior in milli]
         return _joined(_priced(milli, frames, one) for one, milli in agreeing or bounds)
 
-    def _bounds(self, kind: Kind, rounding: Rounding) -> _Milli:
+    def _bounds(self, kind: PriceKey, rounding: Rounding) -> _Milli:
         known = self._kinds.get(kind)
         if known is not None and known.agreeing:
             milli = known.bounds[rounding] or _Milli()
@@ -206,9 +206,9 @@ class PriceLearner:
             return _Milli(0, None if prior is None else 2 * max(prior, before))
         return _Milli() if prior is None else _Milli(prior, prior)
 
-    def _drifted(self, charge: Charge) -> Drift:
+    def _drifted(self, charge: Charge) -> PriceDrift:
         """Forget what was learned, except the most that each kind ever cost, and learn anew from this charge."""
-        drift = Drift(charge, self.price(charge.kind, charge.frames))
+        drift = PriceDrift(charge, self.price(charge.kind, charge.frames))
         self.drifts.append(drift)
         for known in self._kinds.values():
             highs = [milli.high for milli in known.bounds.values() if milli is not None and milli.high is not None]

@@ -31,14 +31,14 @@ __all__ = [
     "OwnPrices",
     "RateTable",
     "Rounding",
+    "active_pairs",
     "default_rates",
     "load_prices",
     "load_rates",
-    "own_prices",
-    "pairs",
+    "millicredits_per_image",
     "parse_prices",
     "parse_rates",
-    "per_image",
+    "read_own_prices",
     "request_price",
     "whole_credits",
 ]
@@ -49,7 +49,7 @@ MILLICREDITS: Final = 1000
 PROMPT_BLOCK_CHARS: Final = 2500
 """Characters of a custom prompt that one description price covers; each further block costs it again."""
 
-_MOST_MILLICREDITS: Final = 10**12  # a billion credits for a picture is no price
+_MAX_MILLICREDITS: Final = 10**12  # a billion credits for a picture is no price
 
 
 class Rounding(StrEnum):
@@ -102,7 +102,7 @@ class RateTable:
         """
         return replace(self, defaults=tuple(backends))
 
-    def with_own(self, own: OwnPrices) -> RateTable:
+    def with_own_prices(self, own: OwnPrices) -> RateTable:
         """This table with the user's prices over it: a back end that is in both has the user's alone."""
         return replace(
             self,
@@ -179,7 +179,7 @@ def parse_rates(content: bytes, *, name: str) -> RateTable:
     return RateTable(as_of, own.rates, own.defaults, local, own.prompt_block_chars or PROMPT_BLOCK_CHARS)
 
 
-def own_prices(given: object) -> OwnPrices | None:
+def read_own_prices(given: object) -> OwnPrices | None:
     """The user's prices of whatever they were given as: the path of a file, what such a file holds, or None.
 
     Raises:
@@ -291,7 +291,7 @@ def _millicredits(price: object, to_milli: int, what: str) -> int:
         price = Decimal(repr(price))
     if isinstance(price, int | Decimal) and not isinstance(price, bool):
         exact = Decimal(price) * to_milli
-        if exact.is_finite() and 0 <= exact <= _MOST_MILLICREDITS and exact == exact.to_integral_value():
+        if exact.is_finite() and 0 <= exact <= _MAX_MILLICREDITS and exact == exact.to_integral_value():
             return int(exact)
     raise SettingsError(
         f"{what}: {price} is not a whole number of millicredits, 0 or more.",
@@ -299,7 +299,7 @@ def _millicredits(price: object, to_milli: int, what: str) -> int:
     )
 
 
-def pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) -> list[tuple[str, str]]:
+def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) -> list[tuple[str, str]]:
     """The (back end, feature) pairs that are active, and charged: each once, in the order asked.
 
     No back ends means the table's defaults, no features means all of the contract's. A feature that a back end does not
@@ -330,7 +330,9 @@ def pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) ->
     ]
 
 
-def per_image(rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0) -> int:
+def millicredits_per_image(
+    rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0
+) -> int:
     """Millicredits for one image or one video frame, before any rounding.
 
     The sum over the active pairs; a custom prompt of `prompt_chars` characters adds the description price
@@ -342,7 +344,7 @@ def per_image(rates: RateTable, backends: Iterable[str], features: Iterable[str]
     further_blocks = max(0, (prompt_chars - 1) // rates.prompt_block_chars)
     return sum(
         rates.rates[backend][feature] * (1 + further_blocks if feature == "descriptions" else 1)
-        for backend, feature in pairs(rates, backends, features)
+        for backend, feature in active_pairs(rates, backends, features)
     )
 
 
@@ -355,7 +357,7 @@ def request_price(per_image_milli: int, frames: Sequence[int], rounding: Roundin
     """Credits a request comes to.
 
     Args:
-        per_image_milli: Millicredits for one image or frame, as `per_image` gives them.
+        per_image_milli: Millicredits for one image or frame, as `millicredits_per_image` gives them.
         frames: Pictures of each asset: 1 for an image, the captured frames of a video.
         rounding: Where the charge is rounded up.
 

@@ -15,19 +15,19 @@ from math import prod
 from operator import gt
 from typing import Final
 
-__all__ = ["MOST_WORK_BITS", "Item", "Possible", "most_filled", "possibilities"]
+__all__ = ["MAX_WORK_BITS", "ItemPossibilities", "PackingItem", "max_fill", "possibilities"]
 
-MOST_WORK_BITS: Final = 1 << 29
+MAX_WORK_BITS: Final = 1 << 29
 """Bits touched before giving up: about a tenth of a second."""
 
-MOST_BINS: Final = 16
+MAX_BINS: Final = 16
 """Bins told apart where others may have filled them too; each doubles the states at least."""
 
 Runs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PackingItem:
     """A charge that may lie in a bin.
 
     Attributes:
@@ -42,7 +42,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Possible:
+class ItemPossibilities:
     """What some way of filling the bins does with an item: leaves it out, puts it in; neither if there is no way."""
 
     out: bool
@@ -74,7 +74,7 @@ class _Lattice:
         shift, room = credits_ * self.strides[k], self._room(k, credits_)
         return (states >> shift) & room if back else (states & room) << shift
 
-    def placed(self, states: int, item: Item, *, back: bool = False) -> int:
+    def placed(self, states: int, item: PackingItem, *, back: bool = False) -> int:
         """The states after (`back`: before) the item was put into one of its bins, at any of its prices."""
         found = 0
         for k in item.bins:
@@ -92,8 +92,8 @@ class _Lattice:
 
 
 def possibilities(
-    bins: Sequence[int], items: Sequence[Item], *, exact: bool, most_work_bits: int = MOST_WORK_BITS
-) -> list[Possible] | None:
+    bins: Sequence[int], items: Sequence[PackingItem], *, exact: bool, most_work_bits: int = MAX_WORK_BITS
+) -> list[ItemPossibilities] | None:
     """What can have become of each item, over all ways of filling the bins.
 
     Args:
@@ -108,11 +108,11 @@ def possibilities(
     """
     sizes, kept = list(bins) or [0], list(items)
     if not exact:
-        if len(sizes) > MOST_BINS:
-            sizes, kept = _joined(sizes, kept, [at * MOST_BINS // len(sizes) for at in range(len(sizes))])
+        if len(sizes) > MAX_BINS:
+            sizes, kept = _joined(sizes, kept, [at * MAX_BINS // len(sizes) for at in range(len(sizes))])
         sizes = list(map(min, sizes, _reaches(len(sizes), kept)))  # room that no item can fill is no matter
     elif sum(map(bool, sizes)) > len(kept) or any(map(gt, sizes, _reaches(len(sizes), kept))):
-        return [Possible(out=False, placed=False)] * len(kept)
+        return [ItemPossibilities(out=False, placed=False)] * len(kept)
     while _work_bits(sizes, kept) > most_work_bits:
         if len(sizes) == 1:
             return None
@@ -121,7 +121,7 @@ def possibilities(
     return _meet(_Lattice(sizes), kept, exact=exact)
 
 
-def _meet(lattice: _Lattice, items: Sequence[Item], *, exact: bool) -> list[Possible]:
+def _meet(lattice: _Lattice, items: Sequence[PackingItem], *, exact: bool) -> list[ItemPossibilities]:
     fronts = [1]
     for item in items:
         staying = 0 if item.must else fronts[-1]
@@ -131,14 +131,14 @@ def _meet(lattice: _Lattice, items: Sequence[Item], *, exact: bool) -> list[Poss
     for item, front in zip(reversed(items), reversed(fronts[:-1]), strict=True):
         out = not item.must and bool(front & end)
         before = lattice.placed(end, item, back=True)
-        found.append(Possible(out, bool(front & before)))
+        found.append(ItemPossibilities(out, bool(front & before)))
         end = before if item.must else before | end
     return found[::-1]
 
 
-def most_filled(size: int, prices: Sequence[Runs], most_work_bits: int = MOST_WORK_BITS) -> int:
+def max_fill(size: int, prices: Sequence[Runs], most_work_bits: int = MAX_WORK_BITS) -> int:
     """Most credits, up to `size`, that some of these prices add up to; `size` when that is too much work to say."""
-    items = [Item(range(1), runs) for runs in prices]
+    items = [PackingItem(range(1), runs) for runs in prices]
     size_needed = min(size, *_reaches(1, items))
     if _work_bits([size_needed], items) > most_work_bits:
         return size
@@ -148,7 +148,7 @@ def most_filled(size: int, prices: Sequence[Runs], most_work_bits: int = MOST_WO
     return states.bit_length() - 1
 
 
-def _reaches(count: int, items: Sequence[Item]) -> list[int]:
+def _reaches(count: int, items: Sequence[PackingItem]) -> list[int]:
     """Most that items can fill into each of so many bins, were they endless."""
     changes = [0] * (count + 1)
     for item in items:
@@ -159,19 +159,23 @@ def _reaches(count: int, items: Sequence[Item]) -> list[int]:
     return list(accumulate(changes))[:count]
 
 
-def _work_bits(sizes: Sequence[int], items: Sequence[Item]) -> int:
+def _work_bits(sizes: Sequence[int], items: Sequence[PackingItem]) -> int:
     steps = sum(
         1 + 4 * sum((high - low + 1).bit_length() for low, high in item.prices) * len(item.bins) for item in items
     )
     return prod(size + 1 for size in sizes) * max(1, steps)
 
 
-def _joined(sizes: Sequence[int], items: Sequence[Item], place: Sequence[int]) -> tuple[list[int], list[Item]]:
+def _joined(
+    sizes: Sequence[int], items: Sequence[PackingItem], place: Sequence[int]
+) -> tuple[list[int], list[PackingItem]]:
     """Fewer bins: `place` is the new position of each."""
     bins = [0] * (place[-1] + 1)
     for at, size in zip(place, sizes, strict=True):
         bins[at] += size
     return bins, [
-        Item(range(place[item.bins[0]], place[item.bins[-1]] + 1) if item.bins else item.bins, item.prices, item.must)
+        PackingItem(
+            range(place[item.bins[0]], place[item.bins[-1]] + 1) if item.bins else item.bins, item.prices, item.must
+        )
         for item in items
     ]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from lightmeter.html_fragments import seconds
+from lightmeter.html_fragments import format_duration
 from lightmeter.money.statement import Statement
-from lightmeter.report.model import BINS, REVIEW_FROM, Severities, Tag, Tempo
-from lightmeter.report.svg import ACCENT, AMBER, INK, LINE, PALE, RED, SOFT, Canvas, Chart, draw, plain
+from lightmeter.report.model import BINS, REVIEW_FROM, RequestTimeline, SeverityHistogram, TagFrequency
+from lightmeter.report.svg import ACCENT, AMBER, LINE, PALE, RED, SOFT, TEXT_COLOR, Canvas, Chart, draw, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["credit_chart", "severity_chart", "tag_chart", "tempo_chart"]
+__all__ = ["credit_chart", "severity_chart", "tag_chart", "timeline_chart"]
 
 BAR_PX: Final = 24
 OFF_SCALE: Final = 4
@@ -51,7 +51,7 @@ def credit_chart(statement: Statement) -> Chart:
         axes.set(xlim=(0, end), ylim=(len(names) - 0.5, -0.5), yticks=list(places), yticklabels=names)
         axes.locator_params(axis="x", nbins=4 if canvas.narrow else 8, integer=True)
         _thousands(axes)
-        plain(axes, grid="x")
+        style_axes(axes, grid="x")
 
     cap = "there was no budget" if budget is None else f"the budget was {budget:,}"
     words = f"Predicted: {statement.predicted}. Paid: {statement.paid:,}, held: {statement.held:,}; {cap}."
@@ -59,7 +59,7 @@ def credit_chart(statement: Statement) -> Chart:
     return draw("credits", "Credits predicted, spent and allowed", words, (height, height), paint)
 
 
-def tag_chart(tags: Sequence[Tag], items: int) -> Chart:
+def tag_chart(tags: Sequence[TagFrequency], items: int) -> Chart:
     """The most frequent tags as bars, with the items that have them."""
 
     def paint(canvas: Canvas) -> None:
@@ -70,7 +70,7 @@ def tag_chart(tags: Sequence[Tag], items: int) -> Chart:
         for place, tag in enumerate(tags):
             name = canvas.foreign(tag.name, letters)
             axes.annotate(
-                name, (0, place), (-8, 0), ("data", "data"), "offset points", ha="right", va="center", color=INK
+                name, (0, place), (-8, 0), ("data", "data"), "offset points", ha="right", va="center", color=TEXT_COLOR
             )
             axes.annotate(
                 f"{tag.items:,}", (tag.items, place), (6, 0), "data", "offset points", va="center", color=SOFT
@@ -85,7 +85,7 @@ def tag_chart(tags: Sequence[Tag], items: int) -> Chart:
     return draw("tags", "Most frequent tags", words, (height, height), paint)
 
 
-def severity_chart(severities: Severities) -> Chart:
+def severity_chart(severities: SeverityHistogram) -> Chart:
     """Items by tenths of the severity scale; what is to be reviewed stands out."""
 
     def paint(canvas: Canvas) -> None:
@@ -96,13 +96,13 @@ def severity_chart(severities: Severities) -> Chart:
             axes.bar(at + 0.5, items, width=0.86, color=color)
             if items:
                 label = _short(items) if canvas.narrow else f"{items:,}"
-                axes.annotate(label, (at + 0.5, items), (0, 5), "data", "offset points", ha="center", color=INK)
+                axes.annotate(label, (at + 0.5, items), (0, 5), "data", "offset points", ha="center", color=TEXT_COLOR)
         axes.axvline(REVIEW_FROM * BINS, color=SOFT, linewidth=1, linestyle=(0, (3, 3)))
         ticks = list(range(0, BINS + 1, 5 if canvas.narrow else 1))
         labels = [f"{tick / BINS:g}" for tick in ticks]
         axes.set(xlim=(0, BINS), ylim=(0, max(bins) or 1), xticks=ticks, xticklabels=labels, yticks=[])
         axes.set_xlabel("severity: 0 harmless, 1 unsafe", labelpad=6)
-        plain(axes)
+        style_axes(axes)
 
     counts = ", ".join(
         f"{at / BINS:g} to {(at + 1) / BINS:g}: {items:,}" for at, items in enumerate(severities.bins) if items
@@ -112,16 +112,16 @@ def severity_chart(severities: Severities) -> Chart:
     return draw("severity", "Distribution of NSFW severity", words, (220, 190), paint)
 
 
-def tempo_chart(tempo: Tempo) -> Chart:
+def timeline_chart(timeline: RequestTimeline) -> Chart:
     """Requests in each bin of time above, credits paid so far below."""
-    last = max(tempo.bins)
-    width_s = tempo.bin_s
+    last = max(timeline.bins)
+    width_s = timeline.bin_s
     unit_s, unit = _time_unit((last + 1) * width_s)
     edges = [at * width_s / unit_s for at in range(last + 2)]
-    sent = [tempo.bins.get(at, (0, 0, 0))[0] for at in range(last + 1)]
+    sent = [timeline.bins.get(at, (0, 0, 0))[0] for at in range(last + 1)]
     paid = [0]
     for at in range(last + 1):
-        paid.append(paid[-1] + tempo.bins.get(at, (0, 0, 0))[2])
+        paid.append(paid[-1] + timeline.bins.get(at, (0, 0, 0))[2])
 
     def paint(canvas: Canvas) -> None:
         above = canvas.axes(8, 24, 56, 184)
@@ -131,7 +131,7 @@ def tempo_chart(tempo: Tempo) -> Chart:
         below = canvas.axes(8, 162, 56, 46)
         below.fill_between(edges, paid, step=None, color=PALE)
         below.plot(edges, paid, color=AMBER, linewidth=2)
-        below.set(ylim=(0, max(paid) * 1.05 or 1), xlabel=f"{unit} since {tempo.started_at}")
+        below.set(ylim=(0, max(paid) * 1.05 or 1), xlabel=f"{unit} since {timeline.started_at}")
         _headed(below, "credits paid so far")
         for axes in (above, below):
             axes.set_xlim(0, edges[-1])
@@ -140,15 +140,16 @@ def tempo_chart(tempo: Tempo) -> Chart:
             axes.locator_params(axis="x", nbins=4 if canvas.narrow else 9)
             axes.xaxis.set_major_formatter("{x:g}" if axes is below else "")
             _thousands(axes, "y")
-            plain(axes, grid="y")
+            style_axes(axes, grid="y")
 
     busiest = f"{max(sent):,} in {_every(width_s)}"
-    words = f"{sum(sent):,} requests over {seconds(edges[-1] * unit_s)}, {paid[-1]:,} credits paid; busiest: {busiest}."
-    return draw("tempo", "Requests and credits over time", words, (310, 310), paint)
+    length = format_duration(edges[-1] * unit_s)
+    words = f"{sum(sent):,} requests over {length}, {paid[-1]:,} credits paid; busiest: {busiest}."
+    return draw("timeline", "Requests and credits over time", words, (310, 310), paint)
 
 
 def _headed(axes: Axes, text: str) -> None:
-    axes.annotate(text, (0, 1), (0, 8), "axes fraction", "offset points", ha="left", color=INK)
+    axes.annotate(text, (0, 1), (0, 8), "axes fraction", "offset points", ha="left", color=TEXT_COLOR)
 
 
 def _thousands(axes: Axes, of: str = "x") -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from lightmeter.html_fragments import data_uri, seconds, share
+from lightmeter.html_fragments import data_uri, format_duration, format_percent
 from lightmeter.report.charts import severity_chart, tag_chart
-from lightmeter.report.markup import bar, esc, linked, strip, swatch, table
-from lightmeter.report.model import REVIEW_FROM, Agreement, Facts, Item, Palette
+from lightmeter.report.markup import bar, esc, link_html, palette_strip, swatch, table
+from lightmeter.report.model import REVIEW_FROM, Agreement, GroupPalette, ReportData, ReportItem
 from lightmeter.report.sections import Section, chart_html
 
 __all__ = ["backend_section", "color_section", "moderation_section", "picture_section", "tag_section"]
 
 
-def picture_section(facts: Facts) -> Section:
+def picture_section(facts: ReportData) -> Section:
     """A sample of the items that are ok."""
     body = "".join(_card(item) for item in facts.sample)
     answered = facts.summary.counts["ok"]
@@ -24,7 +24,7 @@ def picture_section(facts: Facts) -> Section:
     return Section("pictures", "Pictures", lead, f'<div class="gallery">{body}</div>' if body else "")
 
 
-def tag_section(facts: Facts) -> Section:
+def tag_section(facts: ReportData) -> Section:
     """The most frequent tags."""
     tags = facts.found.tags
     if not tags:
@@ -37,16 +37,16 @@ def tag_section(facts: Facts) -> Section:
     return Section("tags", "Tags", "Items that have each tag; a tag counts once for each item, whoever says it.", body)
 
 
-def color_section(facts: Facts) -> Section:
+def color_section(facts: ReportData) -> Section:
     """Palettes of all items and of each group, sorted as the eye does."""
     body = "".join(
-        _palette(palette, facts.found.groups_by, first=not at) for at, palette in enumerate(facts.found.palettes)
+        _palette(palette, facts.found.group_column, first=not at) for at, palette in enumerate(facts.found.palettes)
     )
     lead = "Main colours by their share of the pixels: greys first, then by hue, dark to light."
     return Section("colours", "Colours", lead, body)
 
 
-def moderation_section(facts: Facts) -> Section:
+def moderation_section(facts: ReportData) -> Section:
     """How severities are spread, and what a person should look at."""
     severities = facts.found.severities
     if not severities.rated:
@@ -68,7 +68,7 @@ def moderation_section(facts: Facts) -> Section:
     return Section("moderation", "Moderation", lead, body)
 
 
-def backend_section(facts: Facts) -> Section:
+def backend_section(facts: ReportData) -> Section:
     """Who says something of how many items, and how far they agree."""
     voices = facts.found.voices
     said = sorted({what for voice in voices for what in voice.items})
@@ -83,19 +83,19 @@ def backend_section(facts: Facts) -> Section:
 def _agreement(found: Agreement) -> str:
     rows = [(name, both, either - both, bar(both / either if either else 0)) for name, both, either in found.labels]
     title = (
-        f"{found.one} and {found.other} say the same in {share(found.both, found.either)} "
+        f"{found.one} and {found.other} say the same in {format_percent(found.both, found.either)} "
         f"of the {found.either:,} times that either names a tag"
     )
     return table(("tag", "both", "one alone", "agreement"), rows, caption=title)
 
 
-def _palette(palette: Palette, by: str, *, first: bool) -> str:
+def _palette(palette: GroupPalette, by: str, *, first: bool) -> str:
     name = "all items" if first else "none" if palette.group == "None" else palette.group
     kind = "" if first else f'<span class="fine">{esc(by)}</span> '
-    return f'<div class="palette"><h3>{kind}{esc(name)}</h3>{strip(palette.colors, named=first)}</div>'
+    return f'<div class="palette"><h3>{kind}{esc(name)}</h3>{palette_strip(palette.colors, named=first)}</div>'
 
 
-def _card(item: Item) -> str:
+def _card(item: ReportItem) -> str:
     tags = ", ".join(f"{esc(name)}{_percent(score)}" for name, score in item.tags)
     said = ""
     if item.said is not None:
@@ -107,31 +107,32 @@ def _card(item: Item) -> str:
         if item.severity is None
         else f'<div class="rated"><span class="fine">NSFW</span> {bar(item.severity, _mood(item))}</div>'
     )
-    name = linked(item.url, item.name)
+    name = link_html(item.url, item.name)
     return (
         f'<figure class="card">{_shot(item)}<figcaption><div class="name" title="{esc(item.url)}">{name}</div>'
-        f'<div class="fine tags">{tags or "no tags"}</div>{strip(item.colors)}{rated}{said}</figcaption></figure>'
+        f'<div class="fine tags">{tags or "no tags"}</div>{palette_strip(item.colors)}'
+        f"{rated}{said}</figcaption></figure>"
     )
 
 
-def _mood(item: Item) -> str:
-    return "bad" if item.veiled else ""
+def _mood(item: ReportItem) -> str:
+    return "bad" if item.blurred else ""
 
 
 def _percent(score: float | None) -> str:
     return "" if score is None else f' <span class="of">{score:.2f}</span>'
 
 
-def _shot(item: Item) -> str:
+def _shot(item: ReportItem) -> str:
     """The picture; what is likely unsafe behind its veil; where there is none, the colours it is known to have."""
     picture = item.picture
-    length = "" if item.duration_s is None else f" {seconds(item.duration_s)}"
+    length = "" if item.duration_s is None else f" {format_duration(item.duration_s)}"
     badge = f'<span class="badge">video{length}</span>' if item.kind == "video" else ""
     if picture.jpeg is None or picture.veil is None:
         dots = "".join(swatch(color) for color, _ in item.colors)
         return f'<div class="shot none"><span>{dots}</span><span class="fine">{esc(picture.reason)}</span>{badge}</div>'
     alt = esc(item.name)
-    if not item.veiled:
+    if not item.blurred:
         return f'<div class="shot"><img src="{data_uri(picture.jpeg)}" alt="{alt}">{badge}</div>'
     veil = f'<img src="{data_uri(picture.veil)}" alt="{alt}, blurred"><span class="badge">show</span>'
     opened = f'<img src="{data_uri(picture.jpeg)}" alt="{alt}">'

@@ -19,44 +19,44 @@ import numpy as np
 from lightmeter.api.run_result import summarize
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import UsageError
-from lightmeter.journal.header import read_header
+from lightmeter.journal.header import read_run_header
 from lightmeter.journal.items import reasons
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 from lightmeter.media.oklab import srgb_to_oklab
-from lightmeter.money.statement import state_account
-from lightmeter.planning.plan import Reason
-from lightmeter.prechecks.url_probe import Reach
+from lightmeter.money.statement import read_statement
+from lightmeter.planning.plan import ReasonCount
+from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.report import queries
 from lightmeter.report.model import (
     BINS,
     REVIEW_FROM,
     Agreement,
-    Cause,
-    Facts,
-    Found,
+    BackendCoverage,
+    ErrorGroup,
     GroupCost,
-    Item,
-    Palette,
-    Severities,
-    Slow,
-    Tag,
-    Tempo,
-    Voice,
+    GroupPalette,
+    ReportData,
+    ReportItem,
+    RequestTimeline,
+    SeverityHistogram,
+    SlowRequest,
+    TableStatistics,
+    TagFrequency,
 )
-from lightmeter.report.thumbnails import Picture, Source, picture_of
+from lightmeter.report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnail
 from lightmeter.tables import named_queries
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.queries import OpenTables
+from lightmeter.tables.queries import QuerySession
 
-__all__ = ["Wishes", "gather", "in_order"]
+__all__ = ["ReportOptions", "load_report_data", "sort_colors"]
 
 MEMORY_MB: Final = 256
 """What DuckDB may hold; with a million items it would take twice that, and is hardly faster for it."""
 
-MOST_TAGS: Final = 20
-MOST_GROUPS: Final = 24
-MOST_ROWS: Final = 12
-MOST_BINS: Final = 120
+MAX_TAGS: Final = 20
+MAX_GROUPS: Final = 24
+MAX_ROWS: Final = 12
+MAX_BINS: Final = 120
 AT_ONCE: Final = 4
 TAGS_OF_ONE: Final = 4
 COLORS_OF_ONE: Final = 6
@@ -71,7 +71,7 @@ GREY_CHROMA: Final = 0.035
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ReportOptions:
     """What the caller of the report chooses.
 
     Attributes:
@@ -85,7 +85,7 @@ class Wishes:
     thumbnails: int = 24
 
 
-async def gather(out: Path, wishes: Wishes, clock: Clock) -> Facts:
+async def load_report_data(out: Path, wishes: ReportOptions, clock: Clock) -> ReportData:
     """Everything the page says of the run in `out`.
 
     Raises:
@@ -97,17 +97,17 @@ async def gather(out: Path, wishes: Wishes, clock: Clock) -> Facts:
     return replace(facts, sample=tuple(items[: len(facts.sample)]), review=tuple(items[len(facts.sample) :]))
 
 
-def _counted(out: Path, wishes: Wishes, clock: Clock) -> Facts:
-    header, summary = read_header(out), summarize(out)
-    with reading(out) as db:
-        why = tuple(Reason(*row) for row in reasons(db))
-    with OpenTables(out, memory_mb=MEMORY_MB) as tables:
+def _counted(out: Path, wishes: ReportOptions, clock: Clock) -> ReportData:
+    header, summary = read_run_header(out), summarize(out)
+    with open_read_only(out) as db:
+        why = tuple(ReasonCount(*row) for row in reasons(db))
+    with QuerySession(out, memory_mb=MEMORY_MB) as tables:
         found = _found(tables, wishes.by, written=bool(Dataset(out).parts("assets")))
         sample, review = _sample(tables, wishes.thumbnails), _review(tables, wishes.thumbnails)
-    return Facts(
+    return ReportData(
         header=header,
         summary=summary,
-        statement=state_account(out),
+        statement=read_statement(out),
         reasons=why,
         found=found,
         sample=sample,
@@ -117,41 +117,41 @@ def _counted(out: Path, wishes: Wishes, clock: Clock) -> Facts:
     )
 
 
-def _found(tables: OpenTables, by: str | None, *, written: bool) -> Found:
+def _found(tables: QuerySession, by: str | None, *, written: bool) -> TableStatistics:
     group = "kind" if by is None else by
     _check_groups(tables, group)
     costs = named_queries.cost_by_group(tables, by=group).to_pylist()  # says so where there is no such column
     palettes = _palettes(_ask(tables, queries.PALETTE.format(group="'all'"), most=COLORS_OF_ALL))
     column = f"assets.{_quoted(group)}"
     grouped = _palettes(_ask(tables, queries.PALETTE.format(group=column), most=COLORS_OF_A_GROUP))
-    causes = _ask(tables, queries.CAUSES, most=MOST_ROWS)
+    causes = _ask(tables, queries.CAUSES, most=MAX_ROWS)
     in_all = causes[0]["in_all"] if causes else 0
-    return Found(
+    return TableStatistics(
         written=written,
-        groups_by=group,
-        tags=tuple(Tag(**row) for row in named_queries.top_tags(tables, most=MOST_TAGS).to_pylist()),
+        group_column=group,
+        tags=tuple(TagFrequency(**row) for row in named_queries.top_tags(tables, most=MAX_TAGS).to_pylist()),
         palettes=(*palettes, *(grouped if len(grouped) > 1 else ())),
         costs=tuple(GroupCost(**{**row, "group": str(row["group"])}) for row in costs),
         severities=_severities(tables),
         voices=_voices(tables),
         agreements=_agreements(tables),
-        causes=tuple(Cause(**{name: row[name] for name in row if name != "in_all"}) for row in causes),
+        causes=tuple(ErrorGroup(**{name: row[name] for name in row if name != "in_all"}) for row in causes),
         causes_in_all=in_all,
-        tempo=_tempo(tables),
-        slowest=tuple(Slow(**row) for row in _ask(tables, queries.SLOWEST, most=MOST_ROWS)),
+        timeline=_tempo(tables),
+        slowest=tuple(SlowRequest(**row) for row in _ask(tables, queries.SLOWEST, most=MAX_ROWS)),
     )
 
 
-def _check_groups(tables: OpenTables, column: str) -> None:
+def _check_groups(tables: QuerySession, column: str) -> None:
     """Raises UsageError where a column would make more groups than a page can show."""
     known = {row["column_name"] for row in _ask(tables, "DESCRIBE assets")}
     if column in known:  # else the question itself says so, and which columns there are
         count = f"SELECT count(DISTINCT {_quoted(column)}) AS groups FROM assets"  # noqa: S608 (quoted)
         ((groups),) = (row["groups"] for row in _ask(tables, count))
-        if groups > MOST_GROUPS:
+        if groups > MAX_GROUPS:
             raise UsageError(
                 f"{column!r} has {groups} different values",
-                hint=f"A page shows {MOST_GROUPS} groups at most; ask the tables: lightmeter sql DIR …",
+                hint=f"A page shows {MAX_GROUPS} groups at most; ask the tables: lightmeter sql DIR …",
             )
 
 
@@ -160,14 +160,14 @@ def _quoted(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
 
 
-def _palettes(rows: Iterable[dict[str, Any]]) -> list[Palette]:
+def _palettes(rows: Iterable[dict[str, Any]]) -> list[GroupPalette]:
     return [
-        Palette(str(group), in_order([(row["hex"], row["share"] or 0.0) for row in of_group]))
+        GroupPalette(str(group), sort_colors([(row["hex"], row["share"] or 0.0) for row in of_group]))
         for group, of_group in groupby(rows, key=lambda row: row["group"])
     ]
 
 
-def in_order(colors: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+def sort_colors(colors: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
     """Colours `#rrggbb` as the eye sorts them, by Oklab: greys from dark to light, then by hue, dark to light."""
     if not colors:
         return ()
@@ -181,51 +181,51 @@ def in_order(colors: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ..
     return tuple(color for _, color in sorted(zip(keys, colors, strict=True)))
 
 
-def _severities(tables: OpenTables) -> Severities:
+def _severities(tables: QuerySession) -> SeverityHistogram:
     bins = {row["bin"]: row["items"] for row in _ask(tables, queries.SEVERITIES, bins=BINS)}
-    voices = tuple(tuple(row.values()) for row in _ask(tables, queries.LABELS, most=MOST_ROWS))
-    return Severities(tuple(bins.get(at, 0) for at in range(BINS)), voices)
+    voices = tuple(tuple(row.values()) for row in _ask(tables, queries.LABELS, most=MAX_ROWS))
+    return SeverityHistogram(tuple(bins.get(at, 0) for at in range(BINS)), voices)
 
 
-def _voices(tables: OpenTables) -> tuple[Voice, ...]:
+def _voices(tables: QuerySession) -> tuple[BackendCoverage, ...]:
     said: dict[str, dict[str, int]] = {}
-    for row in _ask(tables, queries.VOICES):
+    for row in _ask(tables, queries.BACKEND_COVERAGE):
         said.setdefault(row["source"], {})[row["said"]] = row["items"]
-    return tuple(Voice(source, items) for source, items in sorted(said.items()))
+    return tuple(BackendCoverage(source, items) for source, items in sorted(said.items()))
 
 
-def _agreements(tables: OpenTables) -> tuple[Agreement, ...]:
+def _agreements(tables: QuerySession) -> tuple[Agreement, ...]:
     """For each two back ends; the question answers by frequency, so the first labels are the most frequent."""
     rows = named_queries.agreement(tables).to_pylist()
     agreements = []
     for (one, other), of_pair in groupby(rows, key=lambda row: (row["one"], row["other"])):
         counts = [(row["label"], row["both_say"], row["both_say"] + row["one_says"]) for row in of_pair]
         both, either = sum(count[1] for count in counts), sum(count[2] for count in counts)
-        agreements.append(Agreement(one, other, both, either, tuple(counts[:MOST_ROWS])))
-    return tuple(agreements[:MOST_ROWS])
+        agreements.append(Agreement(one, other, both, either, tuple(counts[:MAX_ROWS])))
+    return tuple(agreements[:MAX_ROWS])
 
 
-def _tempo(tables: OpenTables) -> Tempo | None:
+def _tempo(tables: QuerySession) -> RequestTimeline | None:
     (span,) = _ask(tables, queries.SPAN)
     if span["first"] is None:
         return None
-    wide_s = (span["last"] - span["first"]) / MOST_BINS
+    wide_s = (span["last"] - span["first"]) / MAX_BINS
     bin_s = next(
         (width for width in BIN_WIDTHS_S if width >= wide_s), BIN_WIDTHS_S[-1] * (1 + wide_s // BIN_WIDTHS_S[-1])
     )
-    rows = _ask(tables, queries.TEMPO, first=span["first"], bin_s=bin_s)
+    rows = _ask(tables, queries.REQUEST_TIMELINE, first=span["first"], bin_s=bin_s)
     (late,) = _ask(tables, queries.LATENCY)
     quantiles = None if late["median"] is None else (late["median"], late["late"], late["longest"])
     bins = {row["bin"]: (row["requests"], row["assets"], row["credits"]) for row in rows}
-    return Tempo(f"{span['started_at'][:19]} UTC", bin_s, bins, quantiles)
+    return RequestTimeline(f"{span['started_at'][:19]} UTC", bin_s, bins, quantiles)
 
 
-def _sample(tables: OpenTables, most: int) -> tuple[Item, ...]:
+def _sample(tables: QuerySession, most: int) -> tuple[ReportItem, ...]:
     rows = _ask(tables, queries.SAMPLE, most=most)
-    return _described(tables, [Item(**row, severity=None) for row in rows])
+    return _described(tables, [ReportItem(**row, severity=None) for row in rows])
 
 
-def _review(tables: OpenTables, most: int) -> tuple[Item, ...]:
+def _review(tables: QuerySession, most: int) -> tuple[ReportItem, ...]:
     rows = named_queries.nsfw_review(tables, least_severity=REVIEW_FROM, most=most).to_pylist()
     known = {
         row["item_id"]: row
@@ -239,12 +239,12 @@ def _review(tables: OpenTables, most: int) -> tuple[Item, ...]:
     for row in rows:
         about = known.get(row["item_id"], {})
         said = (row["label"], row["source"], row["spread"])
-        item = Item(row["item_id"], row["url"] or "", about.get("kind"), about.get("duration_s"), row["severity"])
+        item = ReportItem(row["item_id"], row["url"] or "", about.get("kind"), about.get("duration_s"), row["severity"])
         items.append(replace(item, said=said))
     return _described(tables, items)
 
 
-def _described(tables: OpenTables, items: Sequence[Item]) -> tuple[Item, ...]:
+def _described(tables: QuerySession, items: Sequence[ReportItem]) -> tuple[ReportItem, ...]:
     """The items with their tags, colours and severity."""
     ids = [item.item_id for item in items]
     severity = {row["item_id"]: row["severity"] for row in _ask(tables, queries.SEVERITY_OF, ids=ids)}
@@ -265,10 +265,10 @@ def _described(tables: OpenTables, items: Sequence[Item]) -> tuple[Item, ...]:
     )
 
 
-async def _with_pictures(out: Path, items: Sequence[Item], *, fetch: bool) -> list[Item]:
+async def _with_pictures(out: Path, items: Sequence[ReportItem], *, fetch: bool) -> list[ReportItem]:
     """The items with their thumbnails, those of the gallery in the manifest's order."""
     ids = sorted({item.item_id for item in items})
-    with reading(out) as db:
+    with open_read_only(out) as db:
         places = {
             item_id: (seq, path)
             for item_id, seq, path in db.execute(
@@ -276,14 +276,14 @@ async def _with_pictures(out: Path, items: Sequence[Item], *, fetch: bool) -> li
                 (json.dumps(ids),),
             )
         }
-    sources = {item.item_id: Source(item.url, places.get(item.item_id, (0, None))[1]) for item in items}
+    sources = {item.item_id: ThumbnailSource(item.url, places.get(item.item_id, (0, None))[1]) for item in items}
     async with AsyncExitStack() as stack:
-        reach = await stack.enter_async_context(Reach(connections=AT_ONCE)) if fetch else None
+        reach = await stack.enter_async_context(UrlProber(connections=AT_ONCE)) if fetch else None
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(item_id: str) -> tuple[str, Picture]:
+        async def one(item_id: str) -> tuple[str, Thumbnail]:
             async with gate:
-                return item_id, await picture_of(sources[item_id], reach)
+                return item_id, await make_thumbnail(sources[item_id], reach)
 
         pictures = dict(await asyncio.gather(*(one(item_id) for item_id in ids)))
     shown = [replace(item, picture=pictures[item.item_id]) for item in items]
@@ -291,6 +291,6 @@ async def _with_pictures(out: Path, items: Sequence[Item], *, fetch: bool) -> li
     return [*sampled, *(item for item in shown if item.said is not None)]
 
 
-def _ask(tables: OpenTables, query: str, **parameters: Any) -> list[dict[str, Any]]:
+def _ask(tables: QuerySession, query: str, **parameters: Any) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = tables.ask(query, parameters or None).to_pylist()
     return rows

@@ -7,23 +7,30 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from lightmeter import html_fragments
-from lightmeter.html_fragments import colors_only, figure_of, is_hex, is_number, share, visible
+from lightmeter.html_fragments import (
+    format_number,
+    format_percent,
+    is_hex_color,
+    is_number,
+    replace_control_chars,
+    valid_colors,
+)
 from lightmeter.media.oklab import ENCODED_KNEE
 
 __all__ = [
-    "Figure",
+    "FormattedNumber",
     "Html",
     "bar",
     "credits_",
     "esc",
-    "linked",
-    "strip",
+    "link_html",
+    "palette_strip",
     "swatch",
     "table",
 ]
 
 _ADDRESS: Final = re.compile(r"https?://", re.IGNORECASE)
-MOST_LETTERS: Final = 300
+MAX_LETTERS: Final = 300
 """Of one text: a report is no place for a whole page in a tag's name; the tables have it."""
 
 
@@ -33,7 +40,7 @@ class Html(str):
     __slots__ = ()
 
 
-class Figure(str):
+class FormattedNumber(str):
     """A number with its unit: it stands right, as numbers do."""
 
     __slots__ = ()
@@ -42,16 +49,18 @@ class Figure(str):
 def esc(value: Any) -> str:
     """As `lightmeter.html_fragments.esc`, no longer than a report can show."""
     text = str(value)
-    return html_fragments.esc(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…")
+    return html_fragments.esc(text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}…")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "") -> str:
     """A table; columns of numbers stand right, None is a dash, `Html` is taken as it is."""
-    return html_fragments.table(head, rows, _cell, caption=caption, number=lambda value: is_number(value) or _is_figure(value))
+    return html_fragments.table(
+        head, rows, _cell, caption=caption, number=lambda value: is_number(value) or _is_figure(value)
+    )
 
 
 def _is_figure(value: Any) -> bool:
-    return isinstance(value, Figure)
+    return isinstance(value, FormattedNumber)
 
 
 def _cell(value: Any, name: str, right: str) -> str:
@@ -60,7 +69,7 @@ def _cell(value: Any, name: str, right: str) -> str:
     if value is None:
         return f'<td{label}><span class="none">-</span></td>'
     if is_number(value):
-        return f"<td{label}>{figure_of(value)}</td>"
+        return f"<td{label}>{format_number(value)}</td>"
     return f"<td{label}>{value if isinstance(value, Html) else esc(value)}</td>"
 
 
@@ -69,30 +78,32 @@ def credits_(count: int | None) -> str:
     return "not known" if count is None else f"{count:,} credit{'' if count == 1 else 's'}"
 
 
-def linked(url: str, text: str | None = None) -> Html:
+def link_html(url: str, text: str | None = None) -> Html:
     """An address as a link, if it is one that a browser may safely open; else as text."""
     shown = esc(url if text is None else text)
     if not _ADDRESS.match(url):
         return Html(shown)
-    return Html(f'<a href="{html_fragments.esc(visible(url, ""))}" rel="noreferrer noopener nofollow">{shown}</a>')
+    return Html(
+        f'<a href="{html_fragments.esc(replace_control_chars(url, ""))}" rel="noreferrer noopener nofollow">{shown}</a>'
+    )
 
 
 def swatch(color: str) -> str:
     """A dot of a colour, if it is one."""
-    return f'<i class="dot" style="background:{color}"></i>' if is_hex(color) else ""
+    return f'<i class="dot" style="background:{color}"></i>' if is_hex_color(color) else ""
 
 
-def strip(colors: Sequence[tuple[str, float]], *, named: bool = False) -> str:
+def palette_strip(colors: Sequence[tuple[str, float]], *, named: bool = False) -> str:
     """A palette as a strip, as wide as each colour's share; what is not `#rrggbb` is left out."""
-    good = colors_only(colors)
+    good = valid_colors(colors)
     whole = sum(part for _, part in good)
     if not good:
         return ""
-    said = ", ".join(f"{color} {share(part, whole)}" for color, part in good)
+    said = ", ".join(f"{color} {format_percent(part, whole)}" for color, part in good)
     # A fifth of the width is shared out evenly: else the small ones could not be seen.
     parts = "".join(
         f'<i style="background:{color};flex-grow:{0.8 * (part / whole if whole else 1) + 0.2 / len(good):.4f}" '
-        f'title="{color} {share(part, whole)}">{_named(color) if named else ""}</i>'
+        f'title="{color} {format_percent(part, whole)}">{_named(color) if named else ""}</i>'
         for color, part in good
     )
     return f'<div class="strip{" named" if named else ""}" role="img" aria-label="Colours: {said}">{parts}</div>'

@@ -7,27 +7,27 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from lightmeter.api.run_result import Summary
-from lightmeter.journal.header import Header
+from lightmeter.api.run_result import RunSummary
+from lightmeter.journal.header import RunHeader
 from lightmeter.money.statement import Statement
-from lightmeter.planning.plan import Reason
-from lightmeter.report.thumbnails import Picture
+from lightmeter.planning.plan import ReasonCount
+from lightmeter.report.thumbnails import Thumbnail
 
 __all__ = [
     "BINS",
     "REVIEW_FROM",
     "Agreement",
-    "Cause",
-    "Facts",
-    "Found",
+    "BackendCoverage",
+    "ErrorGroup",
     "GroupCost",
-    "Item",
-    "Palette",
-    "Severities",
-    "Slow",
-    "Tag",
-    "Tempo",
-    "Voice",
+    "GroupPalette",
+    "ReportData",
+    "ReportItem",
+    "RequestTimeline",
+    "SeverityHistogram",
+    "SlowRequest",
+    "TableStatistics",
+    "TagFrequency",
     "short_name",
 ]
 
@@ -35,11 +35,11 @@ BINS = 10
 """Of the distribution of severities: a tenth each."""
 
 REVIEW_FROM = 0.5
-"""Severity from which a person should look, and until then a picture is veiled: more likely unsafe than not."""
+"""Severity from which a person should look, and until then a picture is blurred: more likely unsafe than not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tag:
+class TagFrequency:
     """A tag, the items that have it, and how sure their back ends are on average (0 to 1, or None)."""
 
     name: str
@@ -49,7 +49,7 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
-class Palette:
+class GroupPalette:
     """The main colours of a group as `#rrggbb` with their shares, 0 to 1, in the order in which they are shown."""
 
     group: str
@@ -68,7 +68,7 @@ class GroupCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Severities:
+class SeverityHistogram:
     """How unsafe the items are rated, each by its highest entry.
 
     Attributes:
@@ -91,7 +91,7 @@ class Severities:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ReportItem:
     """One item with its picture, and what is shown beside it.
 
     Attributes:
@@ -108,11 +108,11 @@ class Item:
     severity: float | None
     tags: tuple[tuple[str, float | None], ...] = ()
     colors: tuple[tuple[str, float], ...] = ()
-    picture: Picture = field(default_factory=Picture)
+    picture: Thumbnail = field(default_factory=Thumbnail)
     said: tuple[str | None, str | None, float | None] | None = None
 
     @property
-    def veiled(self) -> bool:
+    def blurred(self) -> bool:
         """Whether its picture is shown only when asked for."""
         return self.severity is not None and self.severity >= REVIEW_FROM
 
@@ -123,7 +123,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class BackendCoverage:
     """A back end, and the items that it says something of, by table."""
 
     source: str
@@ -148,7 +148,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class ErrorGroup:
     """Errors that differ in addresses and figures only.
 
     Attributes:
@@ -166,7 +166,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Tempo:
+class RequestTimeline:
     """Requests over time.
 
     Attributes:
@@ -183,7 +183,7 @@ class Tempo:
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowRequest:
     """A request that took long, with one of its addresses."""
 
     seconds: float
@@ -196,8 +196,8 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the tables say; `groups_by` is the column of `assets` that groups.
+class TableStatistics:
+    """What the tables say; `group_column` is the column of `assets` that groups.
 
     Attributes:
         written: Whether there are tables at all.
@@ -205,21 +205,21 @@ class Found:
     """
 
     written: bool
-    groups_by: str
-    tags: tuple[Tag, ...]
-    palettes: tuple[Palette, ...]
+    group_column: str
+    tags: tuple[TagFrequency, ...]
+    palettes: tuple[GroupPalette, ...]
     costs: tuple[GroupCost, ...]
-    severities: Severities
-    voices: tuple[Voice, ...]
+    severities: SeverityHistogram
+    voices: tuple[BackendCoverage, ...]
     agreements: tuple[Agreement, ...]
-    causes: tuple[Cause, ...]
+    causes: tuple[ErrorGroup, ...]
     causes_in_all: int
-    tempo: Tempo | None
-    slowest: tuple[Slow, ...]
+    timeline: RequestTimeline | None
+    slowest: tuple[SlowRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ReportData:
     """All that the page says.
 
     Attributes:
@@ -229,13 +229,13 @@ class Facts:
         lineage: Where the tables come from, as their footers say.
     """
 
-    header: Header
-    summary: Summary
+    header: RunHeader
+    summary: RunSummary
     statement: Statement
-    reasons: tuple[Reason, ...]
-    found: Found
-    sample: tuple[Item, ...]
-    review: tuple[Item, ...]
+    reasons: tuple[ReasonCount, ...]
+    found: TableStatistics
+    sample: tuple[ReportItem, ...]
+    review: tuple[ReportItem, ...]
     made_at: str
     lineage: dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lightmeter.html_fragments import seconds
+from lightmeter.html_fragments import format_duration
 from lightmeter.report.findings import (
     backend_section,
     color_section,
@@ -13,7 +13,7 @@ from lightmeter.report.findings import (
     tag_section,
 )
 from lightmeter.report.markup import credits_, esc
-from lightmeter.report.model import Facts, short_name
+from lightmeter.report.model import ReportData, short_name
 from lightmeter.report.sections import (
     Section,
     credit_section,
@@ -24,12 +24,12 @@ from lightmeter.report.sections import (
 )
 from lightmeter.report.style import STYLE
 
-__all__ = ["page", "verdict"]
+__all__ = ["render_page", "summary_sentence"]
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def page(facts: Facts) -> str:
+def render_page(facts: ReportData) -> str:
     """The report as one HTML document."""
     title = f"{short_name(facts.header.manifest)}: lightmeter report"
     sections = [section for section in _sections(facts) if section.body]
@@ -46,7 +46,7 @@ def page(facts: Facts) -> str:
     )
 
 
-def verdict(facts: Facts) -> str:
+def summary_sentence(facts: ReportData) -> str:
     """The run in a sentence."""
     counts, rows = facts.summary.counts, facts.summary.rows
     done = counts["ok"] + counts["duplicate"]
@@ -65,7 +65,7 @@ def verdict(facts: Facts) -> str:
     return f"{done:,} of {rows:,} rows are answered; {', '.join(others)}."
 
 
-def _sections(facts: Facts) -> Iterator[Section]:
+def _sections(facts: ReportData) -> Iterator[Section]:
     yield row_section(facts)
     yield credit_section(facts)
     yield picture_section(facts)
@@ -86,7 +86,7 @@ def _html(section: Section) -> str:
     )
 
 
-def _head(facts: Facts) -> str:
+def _head(facts: ReportData) -> str:
     summary = facts.summary
     rate = summary.rows / summary.seconds if summary.seconds > 0 else None
     cap = "no budget" if summary.budget is None else f"of {summary.budget:,} allowed"
@@ -100,7 +100,7 @@ def _head(facts: Facts) -> str:
             if summary.balance_after is not None and summary.balance_is_current
             else "",
         ),
-        ("time", seconds(summary.seconds), "" if rate is None else f"{rate:,.1f} rows a second"),
+        ("time", format_duration(summary.seconds), "" if rate is None else f"{rate:,.1f} rows a second"),
     ]
     shown = "".join(
         f"<div><dt>{name}</dt><dd>{value}</dd><dd class=fine>{esc(more)}</dd></div>" for name, value, more in tiles
@@ -114,7 +114,7 @@ def _head(facts: Facts) -> str:
     planned = esc(facts.header.planned_at.replace("T", " ").removesuffix("Z"))
     return (
         f'<header class="top"><p class="eyebrow">lightmeter report</p><h1>{esc(short_name(facts.header.manifest))}</h1>'
-        f'<p class="verdict">{verdict(facts)}</p>'
+        f'<p class="verdict">{summary_sentence(facts)}</p>'
         f'<p class="fine">Run {esc(facts.header.run_id)}, planned {planned} UTC</p>'
         f'<dl class="tiles">{shown}</dl>{warning}</header>'
     )

@@ -8,19 +8,19 @@ from typing import Final
 from lightmeter.tables import named_queries
 
 __all__ = [
+    "BACKEND_COVERAGE",
     "CAUSES",
     "COLORS_OF",
     "LABELS",
     "LATENCY",
     "PALETTE",
+    "REQUEST_TIMELINE",
     "SAMPLE",
     "SEVERITIES",
     "SEVERITY_OF",
     "SLOWEST",
     "SPAN",
     "TAGS_OF",
-    "TEMPO",
-    "VOICES",
 ]
 
 SAMPLE: Final = """
@@ -71,7 +71,7 @@ they would take most of the report's memory, 0.9 GB for ten million colours."""
 
 _SAYING: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
 
-VOICES: Final = " UNION ALL ".join(
+BACKEND_COVERAGE: Final = " UNION ALL ".join(
     f"SELECT source, '{table}' AS said, count(DISTINCT item_id) AS items FROM {table} "  # noqa: S608 (our own names)
     "WHERE source IS NOT NULL GROUP BY source"
     for table in _SAYING
@@ -95,7 +95,7 @@ SPAN: Final = """
 SELECT min(sent_at)::VARCHAR AS started_at, min(epoch(sent_at)) AS first, max(epoch(sent_at)) AS last FROM requests
 """
 
-TEMPO: Final = """
+REQUEST_TIMELINE: Final = """
 SELECT floor((epoch(sent_at) - $first) / $bin_s)::INT AS bin, count(*) AS requests, coalesce(sum(assets), 0)::BIGINT AS
        assets, coalesce(sum(credits_paid), 0)::BIGINT AS credits
 FROM requests WHERE sent_at IS NOT NULL GROUP BY bin ORDER BY bin

@@ -10,8 +10,8 @@ from lightmeter import atomic
 from lightmeter.api.run_result import Run
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import TablesError
-from lightmeter.report.load import Wishes, gather
-from lightmeter.report.page import page
+from lightmeter.report.load import ReportOptions, load_report_data
+from lightmeter.report.page import render_page
 
 __all__ = ["FILE_NAME", "report"]
 
@@ -44,11 +44,11 @@ async def report(
         TablesError: a table is broken, or the page cannot be written.
     """
     out = run.folder if isinstance(run, Run) else Path(run)
-    wishes = Wishes(by=by, fetch_thumbnails=fetch_thumbnails, thumbnails=thumbnails)
-    facts = await gather(out, wishes, clock or SystemClock())
+    wishes = ReportOptions(by=by, fetch_thumbnails=fetch_thumbnails, thumbnails=thumbnails)
+    facts = await load_report_data(out, wishes, clock or SystemClock())
     target = out / FILE_NAME
     try:
-        await asyncio.to_thread(lambda: atomic.write_text(target, page(facts)))
+        await asyncio.to_thread(lambda: atomic.write_text(target, render_page(facts)))
     except OSError as error:
         raise TablesError(
             f"{target} cannot be written: {error.strerror or error}.", hint="Make room, or make the folder writable."

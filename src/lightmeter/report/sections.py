@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lightmeter.html_fragments import seconds, share
+from lightmeter.html_fragments import format_duration, format_percent
 from lightmeter.journal.items import STATUSES
 from lightmeter.money.statement import Statement
-from lightmeter.report.charts import credit_chart, tempo_chart
-from lightmeter.report.markup import Figure, Html, credits_, esc, linked, table
-from lightmeter.report.model import Cause, Facts, short_name
+from lightmeter.report.charts import credit_chart, timeline_chart
+from lightmeter.report.markup import FormattedNumber, Html, credits_, esc, link_html, table
+from lightmeter.report.model import ErrorGroup, ReportData, short_name
 from lightmeter.report.svg import Chart
 
 __all__ = ["Section", "chart_html", "credit_section", "error_section", "origin_section", "row_section", "time_section"]
@@ -33,7 +33,7 @@ _SAVINGS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """What a statement calls a saving → what the page calls it, and what it is."""
 
-MOST_REASONS: Final = 12
+MAX_REASONS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def chart_html(chart: Chart) -> str:
     return f'<figure class="chart" id="chart-{chart.key}">{"".join(drawn)}</figure>'
 
 
-def row_section(facts: Facts) -> Section:
+def row_section(facts: ReportData) -> Section:
     """Rows by status as one bar, and why they are not ok."""
     counts, rows = facts.summary.counts, facts.summary.rows
     there = [status for status in STATUSES if counts[status]]
@@ -71,7 +71,7 @@ def row_section(facts: Facts) -> Section:
         (
             Html(f'<i class="dot s-{status}"></i>{_word(status)}'),
             counts[status],
-            Figure(share(counts[status], rows)),
+            FormattedNumber(format_percent(counts[status], rows)),
             _MEANS[status],
         )
         for status in there
@@ -82,7 +82,7 @@ def row_section(facts: Facts) -> Section:
             reason.rows,
             reason.example,
         )
-        for reason in facts.reasons[:MOST_REASONS]
+        for reason in facts.reasons[:MAX_REASONS]
     ]
     body = f'<div class="rows" role="img" aria-label="Rows: {said}">{parts}</div>'
     body += table(("status", "rows", "share", "meaning"), legend)
@@ -92,7 +92,7 @@ def row_section(facts: Facts) -> Section:
     return Section("rows", "Rows", "Every row of the manifest stands in exactly one count.", body)
 
 
-def credit_section(facts: Facts) -> Section:
+def credit_section(facts: ReportData) -> Section:
     """The credit statement, and what each group cost."""
     stated, told = facts.statement, facts.statement.to_dict()
     lines: list[tuple[Any, ...]] = [
@@ -112,7 +112,7 @@ def credit_section(facts: Facts) -> Section:
     body += "".join(f'<p class="remark">{esc(note)}</p>' for note in _notes(told))
     body += _shares(told)
     if len(facts.found.costs) > 1:
-        by = facts.found.groups_by
+        by = facts.found.group_column
         costs = [
             (_group(cost.group), cost.items, cost.ok, cost.credits, cost.credits_per_ok) for cost in facts.found.costs
         ]
@@ -121,7 +121,7 @@ def credit_section(facts: Facts) -> Section:
     return Section("credits", "Credits", lead, body)
 
 
-def error_section(facts: Facts) -> Section:
+def error_section(facts: ReportData) -> Section:
     """Errors that back ends reported, by cause."""
     causes = facts.found.causes
     rows = [(_cause(cause), cause.backend, cause.times, cause.items, cause.unmatched or None) for cause in causes]
@@ -131,24 +131,24 @@ def error_section(facts: Facts) -> Section:
     return Section("errors", "Errors", lead, body)
 
 
-def time_section(facts: Facts) -> Section:
+def time_section(facts: ReportData) -> Section:
     """Requests and credits over time, and what took longest."""
-    tempo = facts.found.tempo
-    if tempo is None:
+    timeline = facts.found.timeline
+    if timeline is None:
         return Section("time", "Time", "", "")
-    body = chart_html(tempo_chart(tempo))
-    if tempo.quantiles_s is not None:
-        named = zip(("median", "95 of 100 within", "longest"), tempo.quantiles_s, strict=True)
-        tiles = "".join(f"<div><dt>{name}</dt><dd>{seconds(value)}</dd></div>" for name, value in named)
+    body = chart_html(timeline_chart(timeline))
+    if timeline.quantiles_s is not None:
+        named = zip(("median", "95 of 100 within", "longest"), timeline.quantiles_s, strict=True)
+        tiles = "".join(f"<div><dt>{name}</dt><dd>{format_duration(value)}</dd></div>" for name, value in named)
         body += f'<dl class="tiles small">{tiles}</dl>'
     rows = [
         (
-            linked(slow.url, short_name(slow.url)) if slow.url else None,
+            link_html(slow.url, short_name(slow.url)) if slow.url else None,
             Html(_word(slow.state)),
             slow.assets,
             slow.credits_paid,
             slow.polls,
-            Figure(f"{slow.seconds:.2f} s"),
+            FormattedNumber(f"{slow.seconds:.2f} s"),
         )
         for slow in facts.found.slowest
     ]
@@ -160,7 +160,7 @@ def time_section(facts: Facts) -> Section:
     return Section("time", "Time", "From sending a request to its results.", body)
 
 
-def origin_section(facts: Facts) -> Section:
+def origin_section(facts: ReportData) -> Section:
     """What was asked for, of which manifest, and how to ask further."""
     header = facts.header
     options = {
@@ -208,7 +208,7 @@ def _shares(told: Mapping[str, Any]) -> str:
     return table(("back end", "feature", "images and frames", "credits"), rows, caption="What was paid for")
 
 
-def _cause(cause: Cause) -> Html:
+def _cause(cause: ErrorGroup) -> Html:
     if cause.cause == cause.example:
         return Html(esc(cause.cause))
     return Html(f'{esc(cause.cause)}<div class="fine">for example: {esc(cause.example)}</div>')

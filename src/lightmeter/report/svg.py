@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 __all__ = [
     "ACCENT",
     "AMBER",
-    "INK",
     "LINE",
     "NARROW",
     "PALE",
     "RED",
     "SOFT",
+    "TEXT_COLOR",
     "WIDE",
     "Canvas",
     "Chart",
     "draw",
-    "plain",
+    "style_axes",
 ]
 
-INK: Final = "#000001"
+TEXT_COLOR: Final = "#000001"
 SOFT: Final = "#000002"
 LINE: Final = "#000003"
 ACCENT: Final = "#000004"
@@ -46,7 +46,7 @@ RED: Final = "#000006"
 PALE: Final = "#000007"
 
 _STANDS_FOR: Final = {
-    INK: "var(--ink)",
+    TEXT_COLOR: "var(--ink)",
     SOFT: "var(--soft)",
     LINE: "var(--line)",
     ACCENT: "var(--accent)",
@@ -66,7 +66,7 @@ _SETTINGS: Final[Any] = {
     "svg.fonttype": "none",
     "font.family": ["DejaVu Sans"],  # comes with matplotlib; only measures: the page's own font is shown
     "font.size": TEXT_PX,
-    "text.color": INK,
+    "text.color": TEXT_COLOR,
     "text.parse_math": False,
     "axes.edgecolor": LINE,
     "axes.labelcolor": SOFT,
@@ -168,7 +168,7 @@ def draw(key: str, title: str, description: str, heights: tuple[int, int], paint
     return Chart(key, title, description, *drawn)
 
 
-def plain(axes: Axes, *, grid: str = "") -> None:
+def style_axes(axes: Axes, *, grid: str = "") -> None:
     """Take away what says nothing; `grid` is the axis (`x` or `y`) that gets fine lines."""
     axes.tick_params(length=0, pad=6)
     if grid:

@@ -17,19 +17,19 @@ from lightmeter.errors import FetchError, LightmeterError
 from lightmeter.media.image import load_rgb, thumbnail
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
 from lightmeter.media.video import DecoderLimits, sample_video
-from lightmeter.prechecks.url_probe import Reach
-from lightmeter.tempdirs import Scratch
+from lightmeter.prechecks.url_probe import UrlProber
+from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["SIDE_PX", "VEIL_SIDE_PX", "Picture", "Source", "picture_of"]
+__all__ = ["BLURRED_SIDE_PX", "SIDE_PX", "Thumbnail", "ThumbnailSource", "make_thumbnail"]
 
 SIDE_PX: Final = 320
-VEIL_SIDE_PX: Final = 8
-MOST_BYTES: Final = 64 * 1024 * 1024
+BLURRED_SIDE_PX: Final = 8
+MAX_BYTES: Final = 64 * 1024 * 1024
 LIMITS: Final = DecoderLimits(wall_s=20.0, cpu_s=20)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ThumbnailSource:
     """Where a picture is: a local file if `path` is given, else `url`."""
 
     url: str
@@ -37,7 +37,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Thumbnail:
     """A thumbnail, or the reason why there is none.
 
     Attributes:
@@ -51,7 +51,7 @@ class Picture:
     reason: str = ""
 
 
-async def picture_of(source: Source, reach: Reach | None) -> Picture:
+async def make_thumbnail(source: ThumbnailSource, reach: UrlProber | None) -> Thumbnail:
     """Make one; of a video its first frame.
 
     Args:
@@ -62,27 +62,27 @@ async def picture_of(source: Source, reach: Reach | None) -> Picture:
         if source.path is not None:
             rgb = await _decoded(Path(source.path))
         elif reach is None:
-            return Picture(reason="not on this machine")
+            return Thumbnail(reason="not on this machine")
         else:
-            with Scratch() as scratch:
+            with LockedTempDir() as scratch:
                 path = scratch.path / "media"
                 await _fetch(source.url, path, reach)
                 rgb = await _decoded(path)
     except LightmeterError as error:
-        return Picture(reason=str(error))
+        return Thumbnail(reason=str(error))
     except OSError as error:
-        return Picture(reason=error.strerror or type(error).__name__)
-    return await asyncio.to_thread(lambda: Picture(thumbnail(rgb, SIDE_PX), thumbnail(rgb, VEIL_SIDE_PX)))
+        return Thumbnail(reason=error.strerror or type(error).__name__)
+    return await asyncio.to_thread(lambda: Thumbnail(thumbnail(rgb, SIDE_PX), thumbnail(rgb, BLURRED_SIDE_PX)))
 
 
-async def _fetch(url: str, path: Path, reach: Reach) -> None:
+async def _fetch(url: str, path: Path, reach: UrlProber) -> None:
     if "://" not in url:
         raise FetchError("not a URL, and no file known")
-    reached = await reach.download(url, path, MOST_BYTES)
+    reached = await reach.download(url, path, MAX_BYTES)
     if not reached.ok:
         raise FetchError(f"HTTP {reached.status}")
     if reached.sha256 is None:
-        raise FetchError(f"larger than {MOST_BYTES // 1024**2} MB")
+        raise FetchError(f"larger than {MAX_BYTES // 1024**2} MB")
 
 
 async def _decoded(path: Path) -> NDArray[np.uint8]:
@@ -91,8 +91,8 @@ async def _decoded(path: Path) -> NDArray[np.uint8]:
     if kind is not None and kind[0] == "video":
         _, frames = await sample_video(path, interval_s=1, max_frames=1, max_side=SIDE_PX, limits=LIMITS)
         return frames[0].rgb
-    if (await asyncio.to_thread(path.stat)).st_size > MOST_BYTES:
-        raise FetchError(f"larger than {MOST_BYTES // 1024**2} MB")
+    if (await asyncio.to_thread(path.stat)).st_size > MAX_BYTES:
+        raise FetchError(f"larger than {MAX_BYTES // 1024**2} MB")
     return await asyncio.to_thread(lambda: load_rgb(path.read_bytes(), max_side=SIDE_PX))
 
 

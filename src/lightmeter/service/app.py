@@ -14,23 +14,23 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from lightmeter.clock import Clock, SystemClock
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import LightmeterError, SettingsError
 from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import RESULT_LIFETIME_S
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service import logs
-from lightmeter.service.analysis.analyzer import Worker, WorkerLimits
-from lightmeter.service.backends.availability import Offering
-from lightmeter.service.backends.catalog import AnyBackend, Catalog, read_catalog
+from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
+from lightmeter.service.backends.availability import BackendAvailability
+from lightmeter.service.backends.catalog import AnyBackend, BackendCatalog, read_catalog
 from lightmeter.service.faults.grammar import NO_FAULTS, Faults
 from lightmeter.service.http.backend_list import offers
-from lightmeter.service.http.fault_injection import Injection
+from lightmeter.service.http.fault_injection import FaultInjector
 from lightmeter.service.http.handlers import Handlers
 from lightmeter.service.http.routes import application
 from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
-from lightmeter.service.jobs.local_queue import LocalQueue, Queue
-from lightmeter.service.jobs.runner import Runner, Terms
+from lightmeter.service.jobs.local_queue import JobQueue, LocalQueue
+from lightmeter.service.jobs.runner import Runner, ServicePolicy
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import auth
 from lightmeter.service.store import credits as money
@@ -48,13 +48,13 @@ DEFAULT_LEASE_S: Final = 30.0
 DEFAULT_DRAIN_S: Final = 15.0
 """Longer than a picture takes, shorter than supervisors wait before they kill."""
 
-MOST_LINE_BYTES: Final = 64 * 1024
+MAX_LINE_BYTES: Final = 64 * 1024
 """A query string that is too long for the contract must still be read, to be refused in its words."""
 
 
 def default_workers() -> int:
     """Two for each core this process may use: while one asset is decoded, another is looked at; more gain nothing."""
-    return 2 * cores()
+    return 2 * process_cpu_count()
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ServiceConfig:
     fetch_limits: FetchLimits = field(default_factory=FetchLimits)
     resolver: Callable[[], AbstractResolver] | None = None
     workers: int = field(default_factory=default_workers)
-    limits: WorkerLimits = field(default_factory=WorkerLimits)
+    limits: AnalyzerLimits = field(default_factory=AnalyzerLimits)
     rounding: Rounding = Rounding.IMAGE
     result_lifetime_s: float = RESULT_LIFETIME_S
     lease_s: float = DEFAULT_LEASE_S
@@ -98,7 +98,7 @@ class ServiceConfig:
     rates: RateTable | None = None
     clock: Clock = field(default_factory=SystemClock)
     faults: Faults = NO_FAULTS
-    catalog: Catalog | None = None
+    catalog: BackendCatalog | None = None
 
 
 class RunningService:
@@ -107,13 +107,13 @@ class RunningService:
     Attributes:
         base_url: Where.
         port: On which port.
-        faults_met: How often each fault on purpose has happened, by its name.
+        fault_counts: How often each fault on purpose has happened, by its name.
     """
 
-    def __init__(self, base_url: str, port: int, stack: AsyncExitStack, faults_met: Mapping[str, int]) -> None:
+    def __init__(self, base_url: str, port: int, stack: AsyncExitStack, fault_counts: Mapping[str, int]) -> None:
         self.base_url = base_url
         self.port = port
-        self.faults_met = faults_met
+        self.fault_counts = fault_counts
         self._stack = stack
 
     async def close(self) -> None:
@@ -151,18 +151,18 @@ class _Loaded:
 
     Attributes:
         backends: By name: those that requests can name, and those that others build on.
-        offering: What requests can name.
+        availability: What requests can name.
         offers: How they are listed.
         rates: Their prices.
     """
 
     backends: dict[str, AnyBackend]
-    offering: Offering
+    availability: BackendAvailability
     offers: Backends
     rates: RateTable
 
 
-def _load_usable(catalog: Catalog, metrics: Metrics) -> tuple[Catalog, dict[str, AnyBackend]]:
+def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
     """Load every available back end; one that cannot be loaded is left out of the catalog, because nobody named it."""
     backends = {}
     for name in catalog.available:
@@ -197,7 +197,7 @@ def _load(config: ServiceConfig, metrics: Metrics) -> _Loaded:
         for name in getattr(backend, "builds_on", ())
         if name not in backends
     }
-    return _Loaded({**backends, **needed}, Offering(features, defaults, aliases, reasons), listed, rates)
+    return _Loaded({**backends, **needed}, BackendAvailability(features, defaults, aliases, reasons), listed, rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class _Engine:
 
     store: Store
     runner: Runner
-    queue: Queue
+    queue: JobQueue
     metrics: Metrics
     offers: Backends
 
@@ -219,13 +219,15 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
         if (close := getattr(backend, "close", None)) is not None:  # adapters hold connections
             stack.callback(close)
     tariff = Tariff(loaded.rates, config.rounding, config.faults.price_factor)
-    terms = Terms(tariff, loaded.offering, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s)
+    terms = ServicePolicy(
+        tariff, loaded.availability, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s
+    )
     store = await asyncio.to_thread(Store, config.database, exclusive=True)
     stack.callback(store.close)
     resolver = None if config.resolver is None else config.resolver()
     fetcher = Fetcher(allow_private=config.allow_private, limits=config.fetch_limits, resolver=resolver)
     await stack.enter_async_context(fetcher)
-    worker = Worker(
+    worker = Analyzer(
         loaded.backends, fetcher, tariff, config.workers, limits=config.limits, metrics=metrics, clock=config.clock
     )
     stack.callback(worker.close)
@@ -238,7 +240,7 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
     return _Engine(store, runner, queue, metrics, loaded.offers)
 
 
-def _queue(config: ServiceConfig, store: Store, runner: Runner) -> Queue:
+def _queue(config: ServiceConfig, store: Store, runner: Runner) -> JobQueue:
     if not is_postgres(config.database):
         return LocalQueue(store, runner, config.clock)
     from lightmeter.service.jobs.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
@@ -283,7 +285,7 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
             application(handlers, ready.is_set, engine.metrics, injection),
             access_log=None,
             shutdown_timeout=config.drain_s,
-            max_line_size=MOST_LINE_BYTES,
+            max_line_size=MAX_LINE_BYTES,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -303,8 +305,8 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
         return RunningService(f"http://{shown}:{bound}", bound, stack.pop_all(), met)
 
 
-def _injection(config: ServiceConfig) -> Injection | None:
+def _injection(config: ServiceConfig) -> FaultInjector | None:
     if not config.faults:
         return None
     log.warning("FAULTS ARE ON: this service misbehaves on purpose: %s", " ".join(config.faults.texts))
-    return Injection(config.faults, config.clock)
+    return FaultInjector(config.faults, config.clock)

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-__all__ = ["LogFormat", "access", "configure", "enable", "request_id", "taken_id"]
+__all__ = ["LogFormat", "access", "configure", "enable", "request_id", "request_id_or_new"]
 
 LogFormat = Literal["text", "json"]
 
@@ -28,7 +28,7 @@ ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 log = logging.getLogger("lightmeter.access")
 
 
-def taken_id(given: str | None) -> str:
+def request_id_or_new(given: str | None) -> str:
     """The request id a caller or a proxy has given, if it is a plain one; a fresh one otherwise."""
     return given if given is not None and ID.fullmatch(given) else secrets.token_hex(8)
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["Crew"]
+__all__ = ["AsyncThreadPool"]
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _Call: TypeAlias = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...
 _Calls: TypeAlias = "SimpleQueue[_Call | None]"
 
 
-class Crew:
+class AsyncThreadPool:
     """So many threads; what they are given is begun in order. They end with `close`, or with this object.
 
     Args:

@@ -8,23 +8,27 @@ import pyarrow as pa
 
 from lightmeter.ask.json_schema import ListOf, Scalar, ValueType
 from lightmeter.ask.question import Ask
-from lightmeter.facts.columns import KEYS, Column
+from lightmeter.facts.columns import KEY_COLUMNS, ColumnSpec
 from lightmeter.tables.schema import ARROW_TYPES, SCHEMA_VERSION, VERSION_KEY
 
-__all__ = ["ANSWER_COLUMNS", "PREFIX", "answers_schema", "arrow_type", "table_name"]
+__all__ = ["ANSWERS_PREFIX", "ANSWER_COLUMNS", "answers_schema", "arrow_type", "table_name"]
 
-PREFIX: Final = "answers_"
+ANSWERS_PREFIX: Final = "answers_"
 """What the names of such tables begin with."""
 
-_SOURCE: Final = Column("source", "string", "The back end that answered.", "no answer, or it is not said")
+_SOURCE: Final = ColumnSpec("source", "string", "The back end that answered.", "no answer, or it is not said")
 
 _AFTER: Final = (
-    Column("error", "string", "Why there is no valid answer, and what became of asking again.", "the answer is valid"),
-    Column("raw", "string", "The text as it was answered, where it is not valid.", "the answer is valid, or none came"),
+    ColumnSpec(
+        "error", "string", "Why there is no valid answer, and what became of asking again.", "the answer is valid"
+    ),
+    ColumnSpec(
+        "raw", "string", "The text as it was answered, where it is not valid.", "the answer is valid, or none came"
+    ),
 )
 
 ANSWER_COLUMNS: Final = (_SOURCE, *_AFTER)
-"""The columns beside `KEYS` that are not the question's own: those stand between `source` and `error`."""
+"""The columns beside `KEY_COLUMNS` that are not the question's own: those stand between `source` and `error`."""
 
 _SCALARS: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
@@ -36,7 +40,7 @@ _SCALARS: Final[dict[str, pa.DataType]] = {
 
 def table_name(ask: Ask) -> str:
     """What the table of a question is called."""
-    return f"{PREFIX}{ask.name}"
+    return f"{ANSWERS_PREFIX}{ask.name}"
 
 
 def arrow_type(of: ValueType) -> pa.DataType:
@@ -49,12 +53,15 @@ def arrow_type(of: ValueType) -> pa.DataType:
 
 
 def answers_schema(ask: Ask) -> pa.Schema:
-    """The schema of a question's table: `KEYS`, `source`, a column for each property at the top, `error`, `raw`."""
+    """The schema of a question's table.
+
+    Its columns: `KEY_COLUMNS`, `source`, one for each property at the top, `error`, `raw`.
+    """
     own = [
         pa.field(one.name, arrow_type(one.type), metadata=_described(one.description, "not answered", "-"))
         for one in ask.properties
     ]
-    fields = [*map(_field, (*KEYS, _SOURCE)), *own, *map(_field, _AFTER)]
+    fields = [*map(_field, (*KEY_COLUMNS, _SOURCE)), *own, *map(_field, _AFTER)]
     metadata: dict[bytes | str, bytes | str] = {
         VERSION_KEY: str(SCHEMA_VERSION).encode(),
         b"lightmeter.table": table_name(ask).encode(),
@@ -63,7 +70,7 @@ def answers_schema(ask: Ask) -> pa.Schema:
     return pa.schema(fields, metadata=metadata)
 
 
-def _field(column: Column) -> pa.Field[Any]:
+def _field(column: ColumnSpec) -> pa.Field[Any]:
     return pa.field(
         column.name, ARROW_TYPES[column.kind], metadata=_described(column.description, column.null, column.unit)
     )

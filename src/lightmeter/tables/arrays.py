@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as kinds
 
-from lightmeter.facts.coerce import flag, whole_number
-from lightmeter.facts.lenient_decode import number
+from lightmeter.facts.coerce import to_bool, to_int_in_range
+from lightmeter.facts.lenient_decode import to_float
 
 __all__ = ["array_of"]
 
@@ -56,7 +56,7 @@ def _cleaner(arrow_type: pa.DataType) -> Callable[[Any], Any]:
         # The width counts one sign bit where there is one.
         signed, bits = kinds.is_signed_integer(arrow_type), arrow_type.bit_width
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
-        return lambda value: whole_number(value, low, high)
+        return lambda value: to_int_in_range(value, low, high)
     if kinds.is_timestamp(arrow_type):
         return _moment if arrow_type.tz else _naive_moment
     return lambda value: value
@@ -76,7 +76,7 @@ def _moment(value: Any) -> datetime | None:
             value = datetime.fromisoformat(value)
         if isinstance(value, datetime):
             return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-        seconds = number(value)
+        seconds = to_float(value)
         return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)
     except (ValueError, OverflowError, OSError):
         return None
@@ -96,8 +96,8 @@ def _day(value: Any) -> date | None:
 
 _CLEANERS: Final[tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...]] = (
     (kinds.is_string, _text),
-    (kinds.is_floating, number),
-    (kinds.is_boolean, flag),
+    (kinds.is_floating, to_float),
+    (kinds.is_boolean, to_bool),
     (kinds.is_date, _day),
     (lambda arrow_type: kinds.is_list(arrow_type) and kinds.is_string(arrow_type.value_type), _texts),
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lightmeter.facts.buffers import KEY_KINDS, PackedTable
-from lightmeter.facts.columns import COLUMNS, CSS_NAME
+from lightmeter.facts.columns import CSS_NAME, TABLE_COLUMNS
 from lightmeter.facts.flatten import Packed
 from lightmeter.facts.packed import CODES, Pieces
 from lightmeter.tables.color_names import css_names
@@ -41,7 +41,7 @@ def tables_of(packed: Packed) -> dict[str, pa.Table]:
 
 def table_of(table: str, packed: Sequence[tuple[Keys, PackedTable]]) -> pa.Table:
     """Rows of one table, one after the other, under the schema's names; texts of keys are dictionaries."""
-    kinds = {column.name: column.kind for column in COLUMNS[table]}
+    kinds = {column.name: column.kind for column in TABLE_COLUMNS[table]}
     names = schema(table).names
     places = _places(packed)
     told = packed[0][1].columns

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lightmeter.errors import UsageError
 from lightmeter.media.oklab import LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_linear, srgb_to_oklab
 
-__all__ = ["CSS_NAME", "CSS_NAMES", "css_names", "hex_of", "nearest_css_names"]
+__all__ = ["CSS_NAME", "CSS_NAMES", "color_to_hex", "css_names", "nearest_css_names"]
 
 CSS_NAME: Final = "css_name"
 
@@ -56,7 +56,7 @@ _AT_ONCE: Final = 256
 than they save, and leave the processor's own memory."""
 
 
-def hex_of(colour: str) -> str:
+def color_to_hex(colour: str) -> str:
     """A colour as `#rrggbb`, written as a CSS name in any case, `#rgb` or `#rrggbb`; alpha is cut off.
 
     Raises:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lightmeter.errors import TablesError
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.parts import Part, PartWriter, batches, read_schema
+from lightmeter.tables.parts import PartInfo, PartWriter, read_batches, read_schema
 
 __all__ = ["Compaction", "compact", "merge_into"]
 
@@ -51,7 +51,7 @@ def _compact(dataset: Dataset, table: str) -> Compaction:
     return Compaction(table, len(parts), min(len(parts), 1), sum(part.rows for part in parts))
 
 
-def merge_into(path: Path, parts: list[Part]) -> Path:
+def merge_into(path: Path, parts: list[PartInfo]) -> Path:
     """Write the rows of all parts to one file elsewhere; returns its path."""
     writer = PartWriter(path, _schema(parts), _lineage(parts))
     try:
@@ -62,17 +62,17 @@ def merge_into(path: Path, parts: list[Part]) -> Path:
     return path
 
 
-def _schema(parts: list[Part]) -> pa.Schema:
+def _schema(parts: list[PartInfo]) -> pa.Schema:
     return pa.unify_schemas([read_schema(part.path) for part in parts], promote_options="permissive")
 
 
-def _copy(parts: list[Part], writer: PartWriter) -> None:
+def _copy(parts: list[PartInfo], writer: PartWriter) -> None:
     for part in parts:
-        for batch in batches(part.path):
+        for batch in read_batches(part.path):
             writer.write(pa.Table.from_batches([batch]))
 
 
-def _lineage(parts: list[Part]) -> dict[str, Any]:
+def _lineage(parts: list[PartInfo]) -> dict[str, Any]:
     """That of the newest part, with the runs of all."""
     runs: dict[str, str] = {}
     for part in parts:

@@ -34,10 +34,17 @@ import pyarrow.parquet as pq
 
 from lightmeter import atomic
 from lightmeter.errors import UsageError
-from lightmeter.tables.parts import LINEAGE_KEY, ROW_GROUP_ROWS, Part, PartWriter, describe, reading_part
+from lightmeter.tables.parts import (
+    LINEAGE_KEY,
+    ROW_GROUP_ROWS,
+    PartInfo,
+    PartWriter,
+    read_part_info,
+    translate_read_errors,
+)
 from lightmeter.tables.schema import ALL_TABLES, SCHEMA_VERSION, TABLES
 from lightmeter.tables.schema import schema as schema_of
-from lightmeter.tables.swap_dirs import exchange
+from lightmeter.tables.swap_dirs import swap_dirs
 
 __all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
 
@@ -85,9 +92,9 @@ class Dataset:
         """The parts of a table as a reader's glob finds them, in order."""
         return sorted(self.table_folder(table).glob("*.parquet"))
 
-    def describe(self, table: str) -> list[Part]:
+    def describe(self, table: str) -> list[PartInfo]:
         """What the footers of a table's parts say."""
-        return _as_listed(lambda: [describe(path) for path in self.parts(table)])
+        return _as_listed(lambda: [read_part_info(path) for path in self.parts(table)])
 
     @contextmanager
     def writer(
@@ -156,7 +163,7 @@ class Dataset:
         folder.mkdir(parents=True, exist_ok=True)
         if move.merges:
             (staged.parent / _EXCHANGED).touch()
-            exchange(staged, folder)
+            swap_dirs(staged, folder)
         else:
             (staged / move.name).replace(folder / move.name)
             atomic.fsync_folder(folder)
@@ -209,7 +216,7 @@ class Dataset:
         files = _as_listed(lambda: [(part, _opened(part)) for part in self.parts(table)])
         tables = []
         for part, file in files:
-            with file, reading_part(part):
+            with file, translate_read_errors(part):
                 tables.append(file.read())
         return pa.concat_tables(tables, promote_options="permissive") if tables else schema_of(table).empty_table()
 
@@ -225,7 +232,7 @@ def _order(table: str) -> int:
 
 
 def _opened(part: Path) -> pq.ParquetFile:
-    with reading_part(part):
+    with translate_read_errors(part):
         return pq.ParquetFile(part)
 
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from lightmeter.errors import UsageError
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.parts import Part, batches, read_schema
-from lightmeter.tables.uris import delta_place, is_place, shown
+from lightmeter.tables.parts import PartInfo, read_batches, read_schema
+from lightmeter.tables.uris import delta_place, is_uri, redact_uri
 
-__all__ = ["need_deltalake", "write_delta"]
+__all__ = ["import_deltalake", "write_delta"]
 
 _ORNAMENT: Final = re.compile("\x1b\\[[0-9;]*m|↳")
 """Its messages are made for terminals."""
@@ -40,7 +40,7 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
             writes there at this moment.
         OSError: The folder cannot be written.
     """
-    deltalake = need_deltalake()
+    deltalake = import_deltalake()
     root, storage = delta_place(place)
     versions = {}
     try:
@@ -51,16 +51,16 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
                     deltalake.write_deltalake(where, _batches(parts), **how, storage_options=storage)
                     versions[table] = deltalake.DeltaTable(where, storage_options=storage).version()
     except (OSError, deltalake.exceptions.DeltaError) as error:
-        if isinstance(error, OSError) and not is_place(place):
+        if isinstance(error, OSError) and not is_uri(place):
             raise
         said = " ".join(_ORNAMENT.sub(" ", str(error)).split())
         raise UsageError(
-            f"{shown(place)} cannot be written as Delta: {said}", hint="Is it there, and may you write to it?"
+            f"{redact_uri(place)} cannot be written as Delta: {said}", hint="Is it there, and may you write to it?"
         ) from error
     return versions
 
 
-def need_deltalake() -> Any:
+def import_deltalake() -> Any:
     """The library that writes Delta tables.
 
     Raises:
@@ -72,14 +72,14 @@ def need_deltalake() -> Any:
         raise UsageError("Delta tables need deltalake.", hint="pip install 'lightmeter[delta]'") from error
 
 
-def _batches(parts: list[Part]) -> pa.RecordBatchReader:
+def _batches(parts: list[PartInfo]) -> pa.RecordBatchReader:
     """All rows of a table, a row group's worth at a time, in types that Delta knows."""
     own = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
     schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in own])
 
     def rows() -> Any:
         for part in parts:
-            for batch in batches(part.path):
+            for batch in read_batches(part.path):
                 whole = pa.concat_tables([own.empty_table(), pa.Table.from_batches([batch])], **_PERMISSIVE)
                 yield from whole.cast(schema).to_batches()
 

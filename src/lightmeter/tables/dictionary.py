@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lightmeter import atomic
 from lightmeter.errors import UsageError
-from lightmeter.facts.columns import COLUMNS, KEYS, Column
+from lightmeter.facts.columns import KEY_COLUMNS, TABLE_COLUMNS, ColumnSpec
 from lightmeter.tables.answer_schema import ANSWER_COLUMNS
 from lightmeter.tables.schema import ARROW_TYPES, SCHEMA_VERSION
 
@@ -31,8 +31,8 @@ def dictionary() -> str:
     """The whole dictionary as Markdown: what stands in every table, then each table folded."""
     parts = [
         f"Schema version {SCHEMA_VERSION}. Files carry the same words in each field's Parquet metadata.\n",
-        _table("every table", KEYS),
-        *(_table(name, columns) for name, columns in COLUMNS.items()),
+        _table("every table", KEY_COLUMNS),
+        *(_table(name, columns) for name, columns in TABLE_COLUMNS.items()),
         _table("answers_NAME", ANSWER_COLUMNS),
     ]
     return "\n".join(parts)
@@ -51,7 +51,7 @@ def with_dictionary(text: str) -> str:
     return f"{before}{START}{dictionary()}{END}{after}"
 
 
-def _table(name: str, columns: tuple[Column, ...]) -> str:
+def _table(name: str, columns: tuple[ColumnSpec, ...]) -> str:
     said = [
         (
             f"`{column.name}`",

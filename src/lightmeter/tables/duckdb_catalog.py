@@ -52,7 +52,7 @@ def write_catalog(out: Path) -> None:
             folder = str(out.absolute()).replace("'", "''")
             connection.execute(f"SET file_search_path = '{folder}'")  # for looking only: the views stay relative
             connection.execute(views)
-        with atomic.replacing(out / CATALOG) as whole:
+        with atomic.atomic_replace(out / CATALOG) as whole:
             made.replace(whole)
     except duckdb.Error as error:  # its own word for a disk that is full or broken
         raise OSError(EIO, str(error), str(out / CATALOG)) from error

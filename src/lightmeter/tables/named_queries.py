@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.tables.queries import Where, sql
+from lightmeter.tables.queries import TablesSource, sql
 
 __all__ = [
     "SQL",
@@ -27,20 +27,20 @@ __all__ = [
 
 _TOP_TAGS: Final = """
 SELECT name, count(DISTINCT item_id) AS items, count(DISTINCT source) AS sources, avg(score) AS mean_score
-FROM tags WHERE name IS NOT NULL AND (score IS NULL OR score >= $least_score)
+FROM tags WHERE name IS NOT NULL AND (score IS NULL OR score >= $min_score)
 GROUP BY name ORDER BY items DESC, mean_score DESC NULLS LAST, name LIMIT $most
 """
 
 _TAG_PAIRS: Final = """
 WITH seen AS (
   SELECT DISTINCT item_id, name FROM tags
-  WHERE name IS NOT NULL AND item_id IS NOT NULL AND (score IS NULL OR score >= $least_score)
-), alone AS (SELECT name, count(*) AS items FROM seen GROUP BY name HAVING count(*) >= $least_items),
+  WHERE name IS NOT NULL AND item_id IS NOT NULL AND (score IS NULL OR score >= $min_score)
+), alone AS (SELECT name, count(*) AS items FROM seen GROUP BY name HAVING count(*) >= $min_items),
 both_of AS (
   SELECT a.name AS one, b.name AS other, count(*) AS items
   FROM seen a JOIN seen b ON a.item_id = b.item_id AND a.name < b.name
   WHERE a.name IN (SELECT name FROM alone) AND b.name IN (SELECT name FROM alone)
-  GROUP BY ALL HAVING count(*) >= $least_items
+  GROUP BY ALL HAVING count(*) >= $min_items
 )
 SELECT one, other, both_of.items, both_of.items / (a.items + b.items - both_of.items) AS jaccard
 FROM both_of JOIN alone a ON a.name = one JOIN alone b ON b.name = other
@@ -89,7 +89,7 @@ ORDER BY severity DESC, spread DESC, item_id LIMIT $most
 _AGREEMENT: Final = """
 WITH said AS (
   SELECT DISTINCT item_id, coalesce(frame, -1) AS frame, source, name AS label FROM tags
-  WHERE name IS NOT NULL AND source IS NOT NULL AND item_id IS NOT NULL AND (score IS NULL OR score >= $least_score)
+  WHERE name IS NOT NULL AND source IS NOT NULL AND item_id IS NOT NULL AND (score IS NULL OR score >= $min_score)
 ), looked AS (SELECT DISTINCT item_id, frame, source FROM said),
 pairs AS (
   SELECT a.item_id, a.frame, a.source AS one, b.source AS other FROM looked a
@@ -105,7 +105,7 @@ pairs AS (
 )
 SELECT one, other, label, coalesce(times, 0) AS both_say, votes - 2 * both_say AS one_says,
        both_say / (votes - both_say) AS agreement
-FROM votes LEFT JOIN agreed USING (one, other, label) WHERE votes - both_say >= $least_times
+FROM votes LEFT JOIN agreed USING (one, other, label) WHERE votes - both_say >= $min_count
 ORDER BY one, other, votes - both_say DESC, label
 """
 
@@ -136,7 +136,7 @@ SQL: Final = MappingProxyType(
 """Question → SQL. `$name` is a parameter; `{group}` stands for a column of `assets`, quoted."""
 
 
-def top_tags(where: Where, *, most: int = 20, least_score: float = 0.0) -> pa.Table:
+def top_tags(where: TablesSource, *, most: int = 20, min_score: float = 0.0) -> pa.Table:
     """The tags seen on most items: name, items, sources, mean_score (0 to 1). A tag counts once for each item.
 
     `where` is an output folder, the URI of a shared place, or open tables; so for every question here.
@@ -144,15 +144,15 @@ def top_tags(where: Where, *, most: int = 20, least_score: float = 0.0) -> pa.Ta
     Raises:
         UsageError: There is no such folder, or no tables; so for every question here.
     """
-    return _answer(where, "top_tags", most=most, least_score=least_score)
+    return _answer(where, "top_tags", most=most, min_score=min_score)
 
 
-def tag_pairs(where: Where, *, most: int = 50, least_items: int = 2, least_score: float = 0.0) -> pa.Table:
+def tag_pairs(where: TablesSource, *, most: int = 50, min_items: int = 2, min_score: float = 0.0) -> pa.Table:
     """Tags that go together: one, other, items (with both), jaccard (0 to 1: items with both of items with either)."""
-    return _answer(where, "tag_pairs", most=most, least_items=least_items, least_score=least_score)
+    return _answer(where, "tag_pairs", most=most, min_items=min_items, min_score=min_score)
 
 
-def palette(where: Where, *, by: str | None = None, most: int = 8) -> pa.Table:
+def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.Table:
     """The main colours of each group: group, hex, items, share (0 to 1 of the group's coloured pixels).
 
     Colours are gathered in cells of 32 steps a channel; `hex` is a cell's mean, weighted by the pixels' share.
@@ -168,7 +168,7 @@ def palette(where: Where, *, by: str | None = None, most: int = 8) -> pa.Table:
     return _answer(where, "palette", by, most=most)
 
 
-def nsfw_review(where: Where, *, least_severity: float = 0.5, most: int = 1000) -> pa.Table:
+def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int = 1000) -> pa.Table:
     """What a person should look at, worst first: item_id, url, severity, label, source, frame, spread.
 
     `severity` is the highest of all back ends, labels and frames; `spread` is how far back ends are apart (0 to 1).
@@ -176,16 +176,16 @@ def nsfw_review(where: Where, *, least_severity: float = 0.5, most: int = 1000) 
     return _answer(where, "nsfw_review", least_severity=least_severity, most=most)
 
 
-def agreement(where: Where, *, least_score: float = 0.0, least_times: int = 1) -> pa.Table:
+def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1) -> pa.Table:
     """How far each two back ends agree on each tag: one, other, label, both_say, one_says, agreement (0 to 1).
 
     Counted over the pictures and frames that both have tagged: of those where either says the label, the share where
     both do. Labels are compared to the letter.
     """
-    return _answer(where, "agreement", least_score=least_score, least_times=least_times)
+    return _answer(where, "agreement", min_score=min_score, min_count=min_count)
 
 
-def cost_by_group(where: Where, *, by: str | None = None) -> pa.Table:
+def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
     """What each group cost: group, items, ok, credits, credits_per_ok (null where no item is ok).
 
     Raises:
@@ -194,19 +194,19 @@ def cost_by_group(where: Where, *, by: str | None = None) -> pa.Table:
     return _answer(where, "cost_by_group", by)
 
 
-def unmatched_errors(where: Where) -> pa.Table:
+def unmatched_errors(where: TablesSource) -> pa.Table:
     """Errors that belong to no single row: request_id, backend, message, times, assets and credits of the request."""
     return _answer(where, "unmatched_errors")
 
 
-def _answer(where: Where, question: str, by: str | None = None, **parameters: Any) -> pa.Table:
+def _answer(where: TablesSource, question: str, by: str | None = None, **parameters: Any) -> pa.Table:
     query = SQL[question]
     if "{group}" in query:
         query = query.replace("{group}", "'all'" if by is None else _column(where, by))
     return sql(where, query, parameters or None)
 
 
-def _column(where: Where, name: str) -> str:
+def _column(where: TablesSource, name: str) -> str:
     """A column of `assets` as it stands in SQL."""
     columns = [str(said) for said in sql(where, "DESCRIBE assets").column("column_name").to_pylist()]
     if name not in columns:

@@ -22,14 +22,14 @@ from lightmeter.errors import TablesError
 __all__ = [
     "LINEAGE_KEY",
     "ROW_GROUP_ROWS",
-    "Part",
+    "PartInfo",
     "PartWriter",
     "as_schema",
-    "batches",
-    "describe",
+    "corrupt_file_error",
+    "read_batches",
+    "read_part_info",
     "read_schema",
-    "reading_part",
-    "unreadable",
+    "translate_read_errors",
 ]
 
 LINEAGE_KEY: Final = b"lightmeter.lineage"
@@ -46,7 +46,7 @@ ROW_GROUP_BYTES: Final = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartInfo:
     """What a part's footer says.
 
     Attributes:
@@ -69,7 +69,7 @@ class Part:
         return dict(self.lineage.get("runs", {}))
 
 
-def unreadable(out: Path | str, what: Path | str, error: Exception) -> TablesError:
+def corrupt_file_error(out: Path | str, what: Path | str, error: Exception) -> TablesError:
     """The error for a file of tables that is broken.
 
     Args:
@@ -85,7 +85,7 @@ def unreadable(out: Path | str, what: Path | str, error: Exception) -> TablesErr
 
 
 @contextmanager
-def reading_part(path: Path) -> Iterator[None]:
+def translate_read_errors(path: Path) -> Iterator[None]:
     """Turn whatever a reader says of a broken part into an error of ours.
 
     Raises:
@@ -97,47 +97,47 @@ def reading_part(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise unreadable(path.parent.parent.parent, path, error) from error
+        raise corrupt_file_error(path.parent.parent.parent, path, error) from error
 
 
 def read_schema(path: Path) -> pa.Schema:
     """The schema of a part.
 
     Raises:
-        As `reading_part`.
+        As `translate_read_errors`.
     """
-    with reading_part(path):
+    with translate_read_errors(path):
         return pq.read_schema(path)
 
 
-def batches(path: Path) -> Iterator[pa.RecordBatch]:
+def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """The rows of a part, a row group's worth at a time.
 
     Raises:
-        As `reading_part`.
+        As `translate_read_errors`.
     """
-    with reading_part(path):
+    with translate_read_errors(path):
         file = pq.ParquetFile(path)
     with file:
         rows = file.iter_batches(batch_size=ROW_GROUP_ROWS)
         while True:
-            with reading_part(path):
+            with translate_read_errors(path):
                 batch = next(rows, None)
             if batch is None:
                 return
             yield batch
 
 
-def describe(path: Path) -> Part:
+def read_part_info(path: Path) -> PartInfo:
     """Read a part's footer.
 
     Raises:
-        As `reading_part`.
+        As `translate_read_errors`.
     """
-    with reading_part(path), pq.ParquetFile(path) as file:
+    with translate_read_errors(path), pq.ParquetFile(path) as file:
         footer = file.metadata
         stored = (footer.metadata or {}).get(LINEAGE_KEY)
-        return Part(
+        return PartInfo(
             path, footer.num_rows, footer.num_row_groups, path.stat().st_size, json.loads(stored) if stored else {}
         )
 

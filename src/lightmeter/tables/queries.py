@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from lightmeter.errors import LightmeterError, TablesError, UsageError
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.parts import unreadable
-from lightmeter.tables.remote_read import shared_tables
+from lightmeter.tables.parts import corrupt_file_error
+from lightmeter.tables.remote_read import remote_datasets
 from lightmeter.tables.schema import ALL_TABLES, schema
-from lightmeter.tables.uris import is_place, shown
-from lightmeter.tempdirs import Scratch
+from lightmeter.tables.uris import is_uri, redact_uri
+from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["OpenTables", "Where", "sql"]
+__all__ = ["QuerySession", "TablesSource", "sql"]
 
 _TRIES: Final = 3
 """How often a query is asked when the files of a table are replaced under it."""
@@ -35,7 +35,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 }
 
 
-class OpenTables:
+class QuerySession:
     """The tables as they are now, open for several questions. Use it as a context manager.
 
     A table not written yet is an empty view. Files elsewhere cannot be read or written, moments are shown in UTC. When
@@ -54,7 +54,7 @@ class OpenTables:
         self._where = where
         self._memory_mb = memory_mb
         with ExitStack() as stack:
-            self._spill = str(stack.enter_context(Scratch()).path)
+            self._spill = str(stack.enter_context(LockedTempDir()).path)
             self._connection = self._connect()
             self._stack = stack.pop_all()
 
@@ -112,8 +112,8 @@ class OpenTables:
         connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a pipe or a file receives
         if self._memory_mb is not None:
             connection.execute(f"SET memory_limit = '{self._memory_mb}MiB'")
-        if isinstance(self._where, str) and is_place(self._where):
-            for table, dataset in shared_tables(self._where).items():
+        if isinstance(self._where, str) and is_uri(self._where):
+            for table, dataset in remote_datasets(self._where).items():
                 connection.register(table, dataset)
         else:
             _add_views(connection, Path(self._where))
@@ -123,8 +123,8 @@ class OpenTables:
 
     def _broken(self, error: duckdb.Error) -> LightmeterError:
         """The error that names the file whose footer is broken, or says what DuckDB says."""
-        if isinstance(self._where, str) and is_place(self._where):
-            place = shown(self._where)
+        if isinstance(self._where, str) and is_uri(self._where):
+            place = redact_uri(self._where)
             return TablesError(
                 f"{place} cannot be read: {error}.",
                 hint=f"Put the tables there again: lightmeter rebuild DIR --to {place}",
@@ -135,22 +135,22 @@ class OpenTables:
                 dataset.describe(table)
         except TablesError as found:
             return found
-        return unreadable(self._where, dataset.out / "tables", error)
+        return corrupt_file_error(self._where, dataset.out / "tables", error)
 
 
-Where = Path | str | OpenTables
+TablesSource = Path | str | QuerySession
 """Where tables are: an output folder, the URI of a shared place, or tables that are open already."""
 
 
-def sql(where: Where, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
-    """The answer to one query, as `OpenTables.ask` gives it.
+def sql(where: TablesSource, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
+    """The answer to one query, as `QuerySession.ask` gives it.
 
     Raises:
         UsageError: There is no such folder, no table in that place, or the query is wrong; the message is DuckDB's.
     """
-    if isinstance(where, OpenTables):
+    if isinstance(where, QuerySession):
         return where.ask(query, params)
-    with OpenTables(where) as tables:
+    with QuerySession(where) as tables:
         return tables.ask(query, params)
 
 

@@ -13,23 +13,23 @@ from lightmeter.facts.lenient_decode import json_text
 from lightmeter.tables.arrays import array_of
 from lightmeter.tables.schema import manifest_columns, schema
 
-__all__ = ["Recorder", "Records", "Same", "Values", "moments"]
+__all__ = ["ColumnValues", "ConstantColumn", "DeferredRows", "DeferredRowsBuilder", "to_timestamps"]
 
 
-class Same(NamedTuple):
+class ConstantColumn(NamedTuple):
     """One value for all rows."""
 
     value: Any
 
 
-Values: TypeAlias = "Sequence[Any] | pa.Array[Any] | Same"
+ColumnValues: TypeAlias = "Sequence[Any] | pa.Array[Any] | ConstantColumn"
 """What a column holds: a value for each row, or one for all of them."""
 
 _SECOND: Final = 1e6
 """In microseconds, as the tables keep moments."""
 
 
-class Records:
+class DeferredRows:
     """Rows of one table, to be made Arrow where there is time for it; any thread may.
 
     Args:
@@ -39,7 +39,7 @@ class Records:
         count: How many rows.
     """
 
-    def __init__(self, table: str, schema_: pa.Schema, columns: Mapping[str, Values], count: int) -> None:
+    def __init__(self, table: str, schema_: pa.Schema, columns: Mapping[str, ColumnValues], count: int) -> None:
         self.table: Final = table
         self.count: Final = count
         self._schema = schema_
@@ -53,12 +53,12 @@ class Records:
         values = self._columns.get(field.name)
         if values is None:
             return pa.nulls(self.count, field.type)
-        if isinstance(values, Same):
+        if isinstance(values, ConstantColumn):
             return pa.repeat(pa.scalar(values.value, field.type), self.count)
         return values if isinstance(values, pa.Array) else array_of(list(values), field.type)
 
 
-class Recorder:
+class DeferredRowsBuilder:
     """Makes records of tables whose manifest has columns of its own.
 
     Args:
@@ -70,12 +70,12 @@ class Recorder:
         self._extra_columns = manifest_columns(extra_types)
         self._schemas = {table: schema(table, extra_types) for table in ("assets", "requests", "prechecks")}
 
-    def records(self, table: str, columns: Mapping[str, Values], count: int) -> Records:
+    def records(self, table: str, columns: Mapping[str, ColumnValues], count: int) -> DeferredRows:
         """`count` rows; the column `extra` holds a JSON object of the manifest's own columns for each."""
         own = self._own(columns["extra"]) if table == "assets" and self._extra_types else {}
-        return Records(table, self._schemas[table], {**columns, **own}, count)
+        return DeferredRows(table, self._schemas[table], {**columns, **own}, count)
 
-    def _own(self, extras: Any) -> dict[str, Values]:
+    def _own(self, extras: Any) -> dict[str, ColumnValues]:
         rows = [orjson.loads(extra) for extra in extras]
         return {
             column: [_own_value(row.get(name), self._extra_types[name]) for row in rows]
@@ -83,7 +83,7 @@ class Recorder:
         }
 
 
-def moments(seconds: Sequence[float | None]) -> pa.Array[Any]:
+def to_timestamps(seconds: Sequence[float | None]) -> pa.Array[Any]:
     """Seconds since the epoch as moments in UTC, shape (rows,); rounded as Python's `datetime` rounds them."""
     at = np.array(seconds, np.float64)
     rest, whole = np.modf(at)

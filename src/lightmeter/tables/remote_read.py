@@ -10,12 +10,12 @@ from pyarrow import fs
 
 from lightmeter.errors import UsageError
 from lightmeter.tables.schema import TABLES, schema
-from lightmeter.tables.uris import file_system, shown
+from lightmeter.tables.uris import file_system, redact_uri
 
-__all__ = ["read_shared", "shared_tables"]
+__all__ = ["read_remote_table", "remote_datasets"]
 
 
-def shared_tables(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
+def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
     """All tables of a place as Arrow's datasets, which fetch only the columns and row groups that are wanted.
 
     A table that is not there has no rows, but its columns.
@@ -32,26 +32,29 @@ def shared_tables(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
         parts = {table: _parts(there, f"{root}/tables/{table}") for table in _tables(there, root)}
         if not any(parts.values()):
             raise UsageError(
-                f"{shown(place)} holds no tables.", hint=f"Put them there: lightmeter rebuild DIR --to {shown(place)}"
+                f"{redact_uri(place)} holds no tables.",
+                hint=f"Put them there: lightmeter rebuild DIR --to {redact_uri(place)}",
             )
         return {table: _dataset(there, found, table) for table, found in parts.items()}
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{shown(place)} cannot be read: {error}", hint="Is it there, and may you read it?") from error
+        raise UsageError(
+            f"{redact_uri(place)} cannot be read: {error}", hint="Is it there, and may you read it?"
+        ) from error
 
 
-def read_shared(place: str, table: str, filesystem: Any = None) -> pa.Table:
+def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Table:
     """A whole table of a place; empty, with the right columns, where it is not there.
 
     Raises:
         UsageError: There is no such table, the place cannot be read, or there are no tables.
     """
-    tables = shared_tables(place, filesystem)
+    tables = remote_datasets(place, filesystem)
     if table not in tables:
         raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(tables)}.")
     try:
         return tables[table].to_table()
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{shown(place)} cannot be read: {error}", hint="Was it replaced? Try again.") from error
+        raise UsageError(f"{redact_uri(place)} cannot be read: {error}", hint="Was it replaced? Try again.") from error
 
 
 def _tables(there: fs.FileSystem, root: str) -> list[str]:

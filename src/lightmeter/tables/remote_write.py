@@ -19,8 +19,8 @@ from pyarrow import fs
 from lightmeter.errors import UsageError
 from lightmeter.tables.compaction import merge_into
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.uris import file_system, shown
-from lightmeter.tempdirs import Scratch
+from lightmeter.tables.uris import file_system, redact_uri
+from lightmeter.tempdirs import LockedTempDir
 
 __all__ = ["publish"]
 
@@ -41,7 +41,7 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
     """
     try:
         there, root = file_system(place, filesystem)
-        with dataset.locked(), Scratch() as scratch:
+        with dataset.locked(), LockedTempDir() as scratch:
             return {
                 table: _replace(there, f"{root}/tables/{table}", _single(dataset, table, scratch.path))
                 for table in reversed(dataset.tables())
@@ -49,7 +49,7 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
             }
     except (OSError, pa.ArrowException) as error:
         raise UsageError(
-            f"{shown(place)} cannot be written: {error}", hint="Is it there, and may you write to it?"
+            f"{redact_uri(place)} cannot be written: {error}", hint="Is it there, and may you write to it?"
         ) from error
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.facts.columns import COLUMNS, KEYS, OPTIONAL_TABLES, Column
+from lightmeter.facts.columns import KEY_COLUMNS, OPTIONAL_TABLES, TABLE_COLUMNS, ColumnSpec
 
 __all__ = [
     "ALL_TABLES",
@@ -32,7 +32,7 @@ __all__ = [
 SCHEMA_VERSION: Final = 2
 """Raised with every change of a column's name, type or meaning, not for a new column; stands in each file's footer."""
 
-TABLES: Final = tuple(table for table in COLUMNS if table not in OPTIONAL_TABLES)
+TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in OPTIONAL_TABLES)
 """The tables that every export writes."""
 
 ALL_TABLES: Final = (*TABLES, *OPTIONAL_TABLES)
@@ -81,9 +81,9 @@ def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) ->
     Raises:
         UsageError: There is no such table.
     """
-    if table not in COLUMNS:
+    if table not in TABLE_COLUMNS:
         raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(ALL_TABLES)}.")
-    fields = [_field(column) for column in (*KEYS, *COLUMNS[table])]
+    fields = [_field(column) for column in (*KEY_COLUMNS, *TABLE_COLUMNS[table])]
     if table == "assets":
         fields += [
             pa.field(column, EXTRA_TYPES.get(extra_types[name], pa.string()), metadata=_manifest_metadata(name))
@@ -98,7 +98,7 @@ def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) ->
 
 def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
     """The manifest's own columns → what they are called in `assets`; see the top of this module."""
-    taken = {column.name for column in (*KEYS, *COLUMNS["assets"])}
+    taken = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
     named: dict[str, str] = {}
     for name in extra_types:
         column, place = name, 1
@@ -110,7 +110,7 @@ def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
     return named
 
 
-def _field(column: Column) -> pa.Field[Any]:
+def _field(column: ColumnSpec) -> pa.Field[Any]:
     metadata = {"description": column.description, "unit": column.unit, "null": column.null}
     return pa.field(column.name, ARROW_TYPES[column.kind], metadata=metadata)
 

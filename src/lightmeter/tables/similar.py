@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.tables.queries import OpenTables, Where
-from lightmeter.tables.uris import shown
+from lightmeter.tables.queries import QuerySession, TablesSource
+from lightmeter.tables.uris import redact_uri
 
 __all__ = ["SIMILAR", "similar"]
 
@@ -51,7 +51,7 @@ SELECT item_id FROM (
 """Jaro and Winkler's similarity, 0 to 1; below three quarters it suggests what nobody means."""
 
 
-def similar(where: Where, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
+def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
     """The items most like one item, nearest first: item_id, url, frame, similarity.
 
     `similarity` is the cosine of the angle between two embeddings of the same model: 1 is the same direction, 0 no
@@ -69,7 +69,7 @@ def similar(where: Where, item: str, *, most: int = 10, model: str | None = None
         UsageError: There is no such folder, no table in it, no embedding, no such item, or the item has no embedding,
             none of that model, or those of several models and none is named.
     """
-    with nullcontext(where) if isinstance(where, OpenTables) else OpenTables(where) as tables:
+    with nullcontext(where) if isinstance(where, QuerySession) else QuerySession(where) as tables:
         if not tables.ask("SELECT 1 FROM embeddings LIMIT 1").num_rows:
             raise UsageError(
                 f"{_named(where)} holds no embeddings.",
@@ -80,11 +80,11 @@ def similar(where: Where, item: str, *, most: int = 10, model: str | None = None
         return tables.ask(SIMILAR, parameters)
 
 
-def _named(where: Where) -> str:
-    return "The run" if isinstance(where, OpenTables) else shown(str(where))
+def _named(where: TablesSource) -> str:
+    return "The run" if isinstance(where, QuerySession) else redact_uri(str(where))
 
 
-def _item_id(tables: OpenTables, where: Where, item: str) -> str:
+def _item_id(tables: QuerySession, where: TablesSource, item: str) -> str:
     """The id of the item that has an embedding.
 
     Raises:
@@ -111,7 +111,7 @@ def _why(row: Mapping[str, Any]) -> str:
     return f"it is {told.replace('_', ' ')}."
 
 
-def _model(tables: OpenTables, item_id: str, model: str | None) -> str | None:
+def _model(tables: QuerySession, item_id: str, model: str | None) -> str | None:
     """The model whose embeddings are compared; None for embeddings that name no model.
 
     Raises:

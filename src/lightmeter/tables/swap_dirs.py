@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from lightmeter.errors import UsageError
 
-__all__ = ["exchange"]
+__all__ = ["swap_dirs"]
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
@@ -25,7 +25,7 @@ _RENAME_SWAP: Final = 2
 _CANNOT: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
-def exchange(one: Path, other: Path) -> None:
+def swap_dirs(one: Path, other: Path) -> None:
     """Swap two entries of one file system: at every instant each name is one of the two, whole.
 
     Raises:

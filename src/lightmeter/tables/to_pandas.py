@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["frame_of"]
+__all__ = ["to_dataframe"]
 
 
-def frame_of(table: pa.Table) -> pd.DataFrame:
+def to_dataframe(table: pa.Table) -> pd.DataFrame:
     """The table, whose columns keep their Arrow types: integers stay integers beside nulls."""
     import pandas as pd  # noqa: PLC0415 (45 MB and a third of a second, which hardly a command needs)
 

@@ -13,20 +13,20 @@ from pyarrow import fs
 
 from lightmeter.errors import UsageError
 
-__all__ = ["delta_place", "file_system", "is_place", "shown"]
+__all__ = ["delta_place", "file_system", "is_uri", "redact_uri"]
 
 _DELTA_KEYS: Final = ("aws_access_key_id", "aws_secret_access_key")
 
 
-def is_place(where: object) -> bool:
+def is_uri(where: object) -> bool:
     """Whether it is a URI, and no path of this machine."""
     return isinstance(where, str) and "://" in where
 
 
-def shown(place: str) -> str:
+def redact_uri(place: str) -> str:
     """A URI without the key and the options that may be in it; a path as it is."""
     parts = urlsplit(place)
-    if not is_place(place):
+    if not is_uri(place):
         return place
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
@@ -57,7 +57,7 @@ def delta_place(place: str) -> tuple[str, dict[str, str]]:
         UsageError: The URI has an option that Delta's writer does not know.
     """
     parts = urlsplit(place)
-    if not is_place(place) or not (parts.query or "@" in parts.netloc):
+    if not is_uri(place) or not (parts.query or "@" in parts.netloc):
         return place.rstrip("/"), {}
     keys, _, bucket = parts.netloc.rpartition("@")
     told = {name: unquote(key) for name, key in zip(_DELTA_KEYS, keys.split(":"), strict=False) if key}
@@ -71,7 +71,7 @@ def delta_place(place: str) -> tuple[str, dict[str, str]]:
         told["aws_endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
     if options:
         raise UsageError(
-            f"Delta's writer does not know {', '.join(sorted(options))} of {shown(place)}.",
+            f"Delta's writer does not know {', '.join(sorted(options))} of {redact_uri(place)}.",
             hint="It knows the options region, scheme and endpoint_override, and the variables AWS_….",
         )
     return f"{parts.scheme}://{bucket}{parts.path.rstrip('/')}", told

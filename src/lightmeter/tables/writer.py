@@ -22,7 +22,7 @@ from lightmeter.facts.flatten import Answer, AnswerContext, Flattener, ItemRef, 
 from lightmeter.facts.second import Second, begin_second
 from lightmeter.tables.arrow_decode import Keys, table_of
 from lightmeter.tables.parts import PartWriter
-from lightmeter.tables.records import Records
+from lightmeter.tables.records import DeferredRows
 
 __all__ = ["ALONE_BYTES", "BATCH_BYTES", "Loader"]
 
@@ -94,7 +94,7 @@ class Loader:
         if self._answer_bytes >= BATCH_BYTES:
             self._read()
 
-    def put(self, records: Records) -> None:
+    def put(self, records: DeferredRows) -> None:
         """Have rows written that are rows already."""
         if records.count:
             self._write(records.table, self._writers[records.table].gather(records.rows(), _GROUP_BYTES))

@@ -9,23 +9,23 @@ from concurrent.futures import wait as wait_for_all
 from functools import cache
 from typing import Any, TypeVar
 
-from lightmeter.background_loop import Portal
+from lightmeter.background_loop import BackgroundLoop
 from lightmeter.errors import Interrupted
 
-__all__ = ["Job", "Work", "background", "until"]
+__all__ = ["BackgroundJob", "JobFactory", "cancel_on_stop", "widget_loop"]
 
 T = TypeVar("T")
-Job = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
+JobFactory = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
 """Makes what is to be done, of an event that is set when it should come to its end."""
 
 
 @cache
-def background() -> Portal:
+def widget_loop() -> BackgroundLoop:
     """The loop that all widgets of this process share."""
-    return Portal("lightmeter-widgets")
+    return BackgroundLoop("lightmeter-widgets")
 
 
-async def until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
     """Do something that has nothing to lose: it is cancelled as soon as `stop` is set.
 
     Raises:
@@ -43,23 +43,23 @@ async def until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
     raise Interrupted("Stopped; nothing was spent.")
 
 
-class Work:
+class BackgroundJob:
     """Starts a job, asks it to end, waits for it."""
 
     def __init__(self) -> None:
         self._future: Future[Any] | None = None
         self._stop = asyncio.Event()
 
-    def start(self, job: Job[T]) -> Future[T]:
+    def start(self, job: JobFactory[T]) -> Future[T]:
         """Start a job; the one before it is over."""
         self._stop = asyncio.Event()
-        future = background().start(job(self._stop))
+        future = widget_loop().start(job(self._stop))
         self._future = future
         return future
 
     def stop(self) -> None:
         """Ask the job to end: it finishes what it began."""
-        background().loop.call_soon_threadsafe(self._stop.set)
+        widget_loop().loop.call_soon_threadsafe(self._stop.set)
 
     def wait(self) -> Any:
         """Block until the last job is done; returns and raises what it does, None where there was none.

@@ -13,23 +13,23 @@ from typing import Any, TypeVar, Unpack
 import ipywidgets as ipw
 
 from lightmeter.api.run_result import Run
-from lightmeter.api.runs import running
+from lightmeter.api.runs import stream_run
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, make_options
-from lightmeter.planning.build import planning
+from lightmeter.planning.build import stream_plan
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.price_table import rates_for
 from lightmeter.settings import read_settings
-from lightmeter.widgets.background_job import Job, Work, until
-from lightmeter.widgets.options_form import Form
-from lightmeter.widgets.plan_totals import Groups, groups_of
-from lightmeter.widgets.run_panel import Panel
-from lightmeter.widgets.view.checkboxes import asks_otherwise, offer
+from lightmeter.widgets.background_job import BackgroundJob, JobFactory, cancel_on_stop
+from lightmeter.widgets.options_form import OptionsForm
+from lightmeter.widgets.plan_totals import PlanTotals, plan_totals
+from lightmeter.widgets.run_panel import RunPanel
+from lightmeter.widgets.view.checkboxes import form_choices, needs_new_answers
 from lightmeter.widgets.view.markup import STYLE, message
-from lightmeter.widgets.view.planner import State, error_html, plan_html, question_html, quote_html, summary_html
-from lightmeter.widgets.view.price_quote import quote
+from lightmeter.widgets.view.planner import PlannerState, error_html, plan_html, question_html, quote_html, summary_html
+from lightmeter.widgets.view.price_quote import price_quote
 
 __all__ = ["BudgetPlanner"]
 
@@ -77,15 +77,15 @@ class BudgetPlanner:
         self._source = source
         self._settings = read_settings()
         self._rates = rates_for(given, self._settings)
-        self._work = Work()
-        self._groups: Groups | None = None
+        self._work = BackgroundJob()
+        self._groups: PlanTotals | None = None
         self.out = Path(out)
         self.planned: Plan | None = None
         self.result: Run | None = None
-        self.form = Form(given, offer(self._rates, given, embedded=is_embedded(given, self._settings)))
+        self.form = OptionsForm(given, form_choices(self._rates, given, embedded=is_embedded(given, self._settings)))
         self._asked: _Asked | None = None
         plan, ask = partial(self._start, self._plan_job), partial(self._start, self._ask_job)
-        self.panel = Panel(plan, ask, self._confirm, self.stop)
+        self.panel = RunPanel(plan, ask, self._confirm, self.stop)
         halves = [
             ipw.VBox([half], layout=ipw.Layout(flex=flex, min_width="300px", padding="0 16px 0 0"))
             for half, flex in ((self.form.box, "1 1 300px"), (self.panel.box, "2 1 420px"))
@@ -94,8 +94,8 @@ class BudgetPlanner:
         self.box.add_class("lightmeter")
         self.form.on_change(self._changed)
         if agreed is not None:
-            self._show(agreed, groups_of(agreed))
-        self._enter(State.IDLE)
+            self._show(agreed, plan_totals(agreed))
+        self._enter(PlannerState.IDLE)
 
     def plan(self) -> Future[Plan]:
         """Begin to read, check and price the manifest; spends nothing.
@@ -136,8 +136,8 @@ class BudgetPlanner:
 
     def stop(self) -> None:
         """Stop: a plan ends at once; a run sends nothing more and waits for what is in flight."""
-        if self.state is not State.IDLE:
-            self._enter(State.STOPPING)
+        if self.state is not PlannerState.IDLE:
+            self._enter(PlannerState.STOPPING)
             self._work.stop()
 
     def wait(self) -> Plan | Run | None:
@@ -150,19 +150,19 @@ class BudgetPlanner:
         return done
 
     async def _plan_job(self, stop: asyncio.Event) -> Plan:
-        return await until(stop, self._plan())
+        return await cancel_on_stop(stop, self._plan())
 
-    def _show(self, plan: Plan, groups: Groups) -> None:
+    def _show(self, plan: Plan, groups: PlanTotals) -> None:
         self.planned, self._groups = plan, groups
         self.panel.rows.value = plan_html(plan)
 
     async def _plan(self) -> Plan:
         if isinstance(self._source, Plan):
             return await self._asked_now(self._source)
-        async with aclosing(planning(self._source, self.form.options, self._settings)) as steps:
+        async with aclosing(stream_plan(self._source, self.form.options, self._settings)) as steps:
             async for step in steps:
                 if isinstance(step, Plan):
-                    self._show(step, await asyncio.to_thread(groups_of, step))
+                    self._show(step, await asyncio.to_thread(plan_totals, step))
                     return step
                 self.panel.look(step)
         raise AssertionError("planning ends with a plan")
@@ -197,8 +197,8 @@ class BudgetPlanner:
         plan = await self._asked_now(self.planned or await self._plan_job(stop))
         if most is not None:
             plan = await asyncio.to_thread(plan.with_options, **{**plan.options.model_dump(), "budget": most})
-        self._enter(State.RUNNING)
-        async with aclosing(running(plan, self.out, consent=self.panel.consent.value, stop=stop)) as steps:
+        self._enter(PlannerState.RUNNING)
+        async with aclosing(stream_run(plan, self.out, consent=self.panel.consent.value, stop=stop)) as steps:
             async for step in steps:
                 if isinstance(step, Run):
                     self.result = step
@@ -214,45 +214,45 @@ class BudgetPlanner:
         options = self.form.options
         if plan.options != options:
             plan = await asyncio.to_thread(plan.with_options, **options.model_dump())
-        self._show(plan, await asyncio.to_thread(groups_of, plan))
+        self._show(plan, await asyncio.to_thread(plan_totals, plan))
         return plan
 
-    def _start(self, job: Job[T]) -> Future[T]:
+    def _start(self, job: JobFactory[T]) -> Future[T]:
         """Start a job; form and buttons are locked while it lasts, and free before its result is there."""
-        if self.state is not State.IDLE:
+        if self.state is not PlannerState.IDLE:
             raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
-        if self.form.complaint is not None:
-            raise UsageError(self.form.complaint)
+        if self.form.validation_error is not None:
+            raise UsageError(self.form.validation_error)
         self._ask_no_more()
-        self._enter(State.PLANNING)
+        self._enter(PlannerState.PLANNING)
         return self._work.start(lambda stop: self._shown(job, stop))
 
-    async def _shown(self, job: Job[T], stop: asyncio.Event) -> T:
+    async def _shown(self, job: JobFactory[T], stop: asyncio.Event) -> T:
         try:
             return await job(stop)
         except BaseException as error:
             self.panel.end.value = error_html(error)
             raise
         finally:
-            self._enter(State.IDLE)
+            self._enter(PlannerState.IDLE)
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: PlannerState) -> None:
         self.state = state
-        self.form.lock(state is not State.IDLE)
+        self.form.lock(state is not PlannerState.IDLE)
         self.panel.enter(state)
         self._price()
 
     def _price(self) -> None:
         """Price the form as it stands: arithmetic only."""
-        plan, complaint = self.planned, self.form.complaint
+        plan, validation_error = self.planned, self.form.validation_error
         self.panel.consent.layout.display = "" if plan is not None and plan.needs_consent else "none"
-        if complaint is not None:
-            self.panel.price.value = message(complaint, "error")
+        if validation_error is not None:
+            self.panel.price.value = message(validation_error, "error")
             return
-        otherwise = plan is not None and asks_otherwise(plan.options, self.form.options)
-        groups = None if self._groups is None else self._groups.to_pay(otherwise=otherwise)
+        otherwise = plan is not None and needs_new_answers(plan.options, self.form.options)
+        groups = None if self._groups is None else self._groups.billable_groups(otherwise=otherwise)
         try:
-            self.panel.price.value = quote_html(quote(self._rates, self.form.priced, groups))
+            self.panel.price.value = quote_html(price_quote(self._rates, self.form.priced, groups))
         except Exception as error:  # noqa: BLE001 (called by fields as they change: it must be seen)
             self.panel.price.value = error_html(error)
 

@@ -9,10 +9,10 @@ import ipywidgets as ipw
 
 from lightmeter.widgets.view.planner import error_html
 
-__all__ = ["shown_errors"]
+__all__ = ["show_errors_in"]
 
 
-def shown_errors(where: ipw.HTML) -> Callable[[Callable[[], Any]], Callable[..., None]]:
+def show_errors_in(where: ipw.HTML) -> Callable[[Callable[[], Any]], Callable[..., None]]:
     """Makes callbacks of functions without arguments: their errors are shown in `where`, which is cleared first."""
 
     def guarded(act: Callable[[], Any]) -> Callable[..., None]:

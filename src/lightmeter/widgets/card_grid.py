@@ -9,13 +9,13 @@ import ipywidgets as ipw
 
 from lightmeter.widgets.view.gallery import PAGE_ROWS, Card
 
-__all__ = ["HEIGHT", "Shelf", "Slot"]
+__all__ = ["HEIGHT", "CardGrid", "CardSlot"]
 
 HEIGHT: Final = "800px"
 """Of the gallery, which scrolls by itself, and of the details beside it."""
 
 
-class Slot:
+class CardSlot:
     """A place for one card and the button that opens it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Slot:
             self.box.remove_class("lm-chosen")
 
 
-class Shelf:
+class CardGrid:
     """A page of cards.
 
     Attributes:
@@ -51,7 +51,7 @@ class Shelf:
     """
 
     def __init__(self, opened: Callable[[Card], None]) -> None:
-        self.slots = [Slot(opened) for _ in range(PAGE_ROWS)]
+        self.slots = [CardSlot(opened) for _ in range(PAGE_ROWS)]
         columns = "repeat(auto-fill, minmax(170px, 1fr))"
         layout = ipw.Layout(grid_template_columns=columns, grid_gap="10px", flex="1 1 380px", min_width="0")
         layout.max_height, layout.overflow = HEIGHT, "hidden auto"  # the details stay beside a card far down

@@ -11,13 +11,13 @@ from typing import Any
 import ipywidgets as ipw
 
 from lightmeter.api.run_result import Run
-from lightmeter.report.thumbnails import Picture, Source
-from lightmeter.widgets.background_job import background
-from lightmeter.widgets.callbacks import shown_errors
-from lightmeter.widgets.card_grid import HEIGHT, Shelf
+from lightmeter.report.thumbnails import Thumbnail, ThumbnailSource
+from lightmeter.widgets.background_job import widget_loop
+from lightmeter.widgets.callbacks import show_errors_in
+from lightmeter.widgets.card_grid import HEIGHT, CardGrid
 from lightmeter.widgets.filters import FilterBar
-from lightmeter.widgets.run_data import Catalog, Page
-from lightmeter.widgets.thumbnails import Thumbnails
+from lightmeter.widgets.run_data import GalleryPage, RunData
+from lightmeter.widgets.thumbnails import ThumbnailCache
 from lightmeter.widgets.view.cards import card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, pages
 from lightmeter.widgets.view.markup import STYLE
@@ -48,25 +48,25 @@ class Explorer:
         Raises:
             JournalError: there is no run there.
         """
-        self._catalog = Catalog(run if isinstance(run, Run) else Run(Path(run)))
-        self._thumbnails = Thumbnails()
+        self._catalog = RunData(run if isinstance(run, Run) else Run(Path(run)))
+        self._thumbnails = ThumbnailCache()
         self._painting = RLock()  # pictures arrive in another thread than clicks
         self._loading: Future[None] | None = None
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, ThumbnailSource] = {}
         self._entries: dict[str, list[dict[str, Any]]] = {}
         self._models: list[str | None] = []
         statuses = self._catalog.statuses()
         self._items = sum(statuses.values())
         self.chosen: Card | None = None
         self.problem = ipw.HTML()
-        self._guarded = shown_errors(self.problem)
+        self._guarded = show_errors_in(self.problem)
         self.filters = FilterBar(self._catalog.tags(), statuses, self._guarded(lambda: self.show(0)))
-        self.page = Page(self.filters.filters, 0, ())
+        self.page = GalleryPage(self.filters.filters, 0, ())
         self._build()
         self.show(0)
 
     def _build(self) -> None:
-        self.unveil = ipw.Checkbox(description="Show blurred pictures", indent=False)
+        self.show_blurred = ipw.Checkbox(description="Show blurred pictures", indent=False)
         self.back = ipw.Button(description="Previous", layout=ipw.Layout(width="100px"))
         self.forward = ipw.Button(description="Next", layout=ipw.Layout(width="100px"))
         self.close = ipw.Button(description="Close", layout=ipw.Layout(width="80px"))
@@ -75,17 +75,17 @@ class Explorer:
         self.where, self.detail = ipw.HTML(), ipw.HTML()
         actions = ipw.HBox([self.close, self.similar])
         actions.layout.flex = self.detail.layout.flex = "none"  # else the one squeezes the other
-        self.unveil.observe(self._guarded(self._paint), "value")
+        self.show_blurred.observe(self._guarded(self._paint), "value")
         self.back.on_click(self._guarded(lambda: self.show(self.page.filters.page - 1)))
         self.forward.on_click(self._guarded(lambda: self.show(self.page.filters.page + 1)))
         self.close.on_click(self._guarded(lambda: self.open(None)))
         self.similar.on_click(self._guarded(self.show_similar))
-        self.shelf = Shelf(lambda card: self._guarded(lambda: self.open(card))())
+        self.card_grid = CardGrid(lambda card: self._guarded(lambda: self.open(card))())
         self._side = ipw.VBox([actions, self.detail], layout=ipw.Layout(flex="0 0 380px", max_height=HEIGHT))
         self._side.add_class("lm-detail")
-        above = ipw.HBox([self.back, self.forward, self.where, self.unveil])
+        above = ipw.HBox([self.back, self.forward, self.where, self.show_blurred])
         above.layout = ipw.Layout(flex_flow="row wrap", align_items="center", grid_gap="8px")
-        below = ipw.HBox([self.shelf.box, self._side], layout=ipw.Layout(align_items="flex-start", grid_gap="12px"))
+        below = ipw.HBox([self.card_grid.box, self._side], layout=ipw.Layout(align_items="flex-start", grid_gap="12px"))
         self.box = ipw.VBox([ipw.HTML(STYLE), self.filters.box, self.problem, above, below])
         self.box.add_class("lightmeter")
 
@@ -98,7 +98,7 @@ class Explorer:
             self._paint()
         if self._loading is not None:
             self._loading.cancel()
-        self._loading = background().start(self._thumbnails.load(list(sources.values()), lambda *_: self._paint()))
+        self._loading = widget_loop().start(self._thumbnails.load(list(sources.values()), lambda *_: self._paint()))
         self._loading.add_done_callback(self._say_loading_failed)
 
     def _say_loading_failed(self, loading: Future[None]) -> None:
@@ -133,20 +133,22 @@ class Explorer:
             at, last = self.page.filters.page, pages(self.page.items) - 1
             self.where.value = where_html(self.page.filters, self.page.items, self._items)
             self.back.disabled, self.forward.disabled = at == 0, at == last
-            self.shelf.put(self.page.cards, self.chosen, self._card)
+            self.card_grid.put(self.page.cards, self.chosen, self._card)
             self._side.layout.display = "none" if self.chosen is None else ""
             self.similar.layout.display = "" if self._models else "none"
             self.detail.value = "" if self.chosen is None else self._about(self.chosen)
 
     def _card(self, card: Card) -> str:
-        return card_html(card, self._picture(card), unveil=self.unveil.value)
+        return card_html(card, self._picture(card), show_blurred=self.show_blurred.value)
 
     def _about(self, card: Card) -> str:
         interval_s = self._catalog.interval_s
-        return detail_html(card, self._picture(card), self._entries, interval_s=interval_s, unveil=self.unveil.value)
+        return detail_html(
+            card, self._picture(card), self._entries, interval_s=interval_s, show_blurred=self.show_blurred.value
+        )
 
-    def _picture(self, card: Card) -> Picture:
-        return self._thumbnails.have(self._sources[card.item_id]) or Picture()
+    def _picture(self, card: Card) -> Thumbnail:
+        return self._thumbnails.have(self._sources[card.item_id]) or Thumbnail()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = self.box._repr_mimebundle_(**kwargs)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import ipywidgets as ipw
 from traitlets import Unicode
 
-from lightmeter.tables.color_names import hex_of
-from lightmeter.widgets.view.gallery import Filters, Similar, TagChoice
+from lightmeter.tables.color_names import color_to_hex
+from lightmeter.widgets.view.gallery import Filters, SimilarItems, TagChoice
 
 __all__ = ["FilterBar"]
 
@@ -38,7 +38,7 @@ class FilterBar:
     def __init__(self, tags: TagChoice, statuses: Mapping[str, int], changed: Callable[[], None]) -> None:
         self._tags = tags
         self._changed = changed
-        self._similar: Similar | None = None
+        self._similar: SimilarItems | None = None
         self._quiet = False
         self.tag = ipw.Combobox(
             options=tags.labels, placeholder="any", description="Tag", continuous_update=False, ensure_option=False
@@ -72,14 +72,14 @@ class FilterBar:
         return Filters(
             tag=tag,
             whole_tag=whole,
-            colour=hex_of(self.colour.value) if self.by_colour.value else None,
+            colour=color_to_hex(self.colour.value) if self.by_colour.value else None,
             distance=self.near.value,
             severity=(low, high),
             status=self.status.value or None,
             similar=self._similar,
         )
 
-    def show_similar(self, similar: Similar) -> None:
+    def show_similar(self, similar: SimilarItems) -> None:
         """Leave only these items, and of them what the other filters leave."""
         self._similar = similar
         self._changed()

@@ -8,14 +8,14 @@ from typing import Any
 import ipywidgets as ipw
 
 from lightmeter.options import Options
-from lightmeter.widgets.view.checkboxes import Boxes, Offer
+from lightmeter.widgets.view.checkboxes import CheckboxGroup, FormChoices
 
-__all__ = ["Form"]
+__all__ = ["OptionsForm"]
 
 _WIDE = {"description_width": "165px"}
 
 
-class Form:
+class OptionsForm:
     """Input fields for the options of a run.
 
     Attributes:
@@ -26,7 +26,7 @@ class Form:
         capped: Whether there is a budget; `budget` is it, in credits.
     """
 
-    def __init__(self, given: Options, offer: Offer) -> None:
+    def __init__(self, given: Options, offer: FormChoices) -> None:
         self._given = given
         self._offer = offer
         self.features = _boxes(offer.features)
@@ -79,9 +79,9 @@ class Form:
         )
 
     @property
-    def complaint(self) -> str | None:
+    def validation_error(self) -> str | None:
         """Why the form cannot be asked as it stands, or None."""
-        return self._offer.complaint(_ticked(self.features), _ticked(self.backends))
+        return self._offer.validation_error(_ticked(self.features), _ticked(self.backends))
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of a field."""
@@ -100,7 +100,7 @@ class Form:
         yield from (self.max_frames, self.capture_interval, self.tag_score, self.capped, self.budget)
 
 
-def _boxes(boxes: Boxes) -> dict[str, Any]:
+def _boxes(boxes: CheckboxGroup) -> dict[str, Any]:
     ticked = set(boxes.ticked)
     layout = ipw.Layout(width="140px")
     return {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.planning.plan import Plan
-from lightmeter.widgets.view.price_quote import Group
+from lightmeter.widgets.view.price_quote import RowGroup
 
-__all__ = ["Groups", "groups_of"]
+__all__ = ["PlanTotals", "plan_totals"]
 
 _GROUPS: Final = f"""
 SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items WHERE {{which}} GROUP BY 1, 2 ORDER BY 1, 2
@@ -18,7 +18,7 @@ SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items WHERE {{which}} GROUP BY 1
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class PlanTotals:
     """The rows of a plan that could cost something, as few groups of rows that are charged alike.
 
     Attributes:
@@ -26,21 +26,21 @@ class Groups:
         cached: Rows that answers of earlier runs answer, as long as the same is asked.
     """
 
-    sent: tuple[Group, ...]
-    cached: tuple[Group, ...]
+    sent: tuple[RowGroup, ...]
+    cached: tuple[RowGroup, ...]
 
-    def to_pay(self, *, otherwise: bool) -> tuple[Group, ...]:
+    def billable_groups(self, *, otherwise: bool) -> tuple[RowGroup, ...]:
         """The rows to be paid for; `otherwise`: something else is asked now, so earlier answers may not count."""
         return (*self.sent, *self.cached) if otherwise else self.sent
 
 
-def groups_of(plan: Plan) -> Groups:
+def plan_totals(plan: Plan) -> PlanTotals:
     """The rows a plan could have to pay for.
 
     Raises:
         JournalError: the plan's rows are gone.
     """
-    with reading(plan.folder) as db:
-        sent = [Group(*row) for row in db.execute(_GROUPS.format(which="status IN ('pending', 'over_budget')"))]
-        cached = [Group(*row) for row in db.execute(_GROUPS.format(which="status = 'ok' AND reason = 'cached'"))]
-    return Groups(tuple(sent), tuple(cached))
+    with open_read_only(plan.folder) as db:
+        sent = [RowGroup(*row) for row in db.execute(_GROUPS.format(which="status IN ('pending', 'over_budget')"))]
+        cached = [RowGroup(*row) for row in db.execute(_GROUPS.format(which="status = 'ok' AND reason = 'cached'"))]
+    return PlanTotals(tuple(sent), tuple(cached))

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.api.run_result import Run
-from lightmeter.journal.store import reading
-from lightmeter.report.thumbnails import Source
+from lightmeter.journal.store import open_read_only
+from lightmeter.report.thumbnails import ThumbnailSource
 from lightmeter.tables import queries
 from lightmeter.tables.similar import similar
-from lightmeter.widgets.view.cards import ENTRIES, MOST_ENTRIES
+from lightmeter.widgets.view.cards import ENTRIES, MAX_ENTRIES
 from lightmeter.widgets.view.gallery import (
     COLORS_OF,
     PAGE_ROWS,
@@ -22,7 +22,7 @@ from lightmeter.widgets.view.gallery import (
     TAGS_OF,
     Card,
     Filters,
-    Similar,
+    SimilarItems,
     TagChoice,
     cards,
     count_query,
@@ -30,14 +30,14 @@ from lightmeter.widgets.view.gallery import (
     with_details,
 )
 
-__all__ = ["MOST_SIMILAR", "Catalog", "Page"]
+__all__ = ["MAX_SIMILAR", "GalleryPage", "RunData"]
 
-MOST_SIMILAR: Final = 2 * PAGE_ROWS
+MAX_SIMILAR: Final = 2 * PAGE_ROWS
 """Beyond two pages hardly anything is alike."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class GalleryPage:
     """One page of the gallery.
 
     Attributes:
@@ -51,7 +51,7 @@ class Page:
     cards: tuple[Card, ...]
 
 
-class Catalog:
+class RunData:
     """A run's tables, asked anew each time, so that a run that goes on is seen as it stands.
 
     Attributes:
@@ -71,7 +71,7 @@ class Catalog:
         """The most frequent tags."""
         return TagChoice({row["name"]: row["items"] for row in self._ask(TAG_COUNTS)})
 
-    def page(self, filters: Filters) -> Page:
+    def page(self, filters: Filters) -> GalleryPage:
         """The items of one page, with what their cards show; a page beyond the last is the last."""
         count = count_query(filters)
         ((items),) = (row["items"] for row in self._ask(count.text, count.params))
@@ -80,14 +80,14 @@ class Catalog:
         shown = cards(self._ask(query.text, query.params))
         ids = [card.item_id for card in shown]
         full = with_details(shown, self._ask(TAGS_OF, [ids]), self._ask(COLORS_OF, [ids]))
-        return Page(within, items, tuple(full))
+        return GalleryPage(within, items, tuple(full))
 
     def entries(self, item_id: str) -> dict[str, list[dict[str, Any]]]:
         """What each table says of one item, whole first, then frame by frame; at most one more than is shown."""
         return {
             table: self._ask(
                 f'SELECT frame, {_names(columns)} FROM "{table}" WHERE item_id = ? '  # noqa: S608 (names of ours)
-                f"ORDER BY frame NULLS FIRST LIMIT {MOST_ENTRIES + 1}",
+                f"ORDER BY frame NULLS FIRST LIMIT {MAX_ENTRIES + 1}",
                 [item_id],
             )
             for table, columns in ENTRIES.items()
@@ -98,20 +98,20 @@ class Catalog:
         query = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
         return [row["model"] for row in self._ask(query, [item_id])]
 
-    def similar(self, card: Card, model: str | None) -> Similar:
+    def similar(self, card: Card, model: str | None) -> SimilarItems:
         """The items most like the one of a card."""
-        found = similar(self.folder, card.item_id, most=MOST_SIMILAR, model=model)
-        return Similar(card.name, tuple(map(str, found.column("item_id").to_pylist())))
+        found = similar(self.folder, card.item_id, most=MAX_SIMILAR, model=model)
+        return SimilarItems(card.name, tuple(map(str, found.column("item_id").to_pylist())))
 
-    def sources(self, shown: Sequence[Card]) -> dict[str, Source]:
+    def sources(self, shown: Sequence[Card]) -> dict[str, ThumbnailSource]:
         """Where the picture of each item is: a local file, or its URL."""
-        with reading(self.folder) as db:
+        with open_read_only(self.folder) as db:
             found = db.execute(
                 "SELECT item_id, path FROM items WHERE item_id IN (SELECT value FROM json_each(?))",
                 (json.dumps([card.item_id for card in shown]),),
             )
             paths = dict(found)
-        return {card.item_id: Source(card.url, paths.get(card.item_id)) for card in shown}
+        return {card.item_id: ThumbnailSource(card.url, paths.get(card.item_id)) for card in shown}
 
     def _ask(self, query: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = queries.sql(self.folder, query, params).to_pylist()

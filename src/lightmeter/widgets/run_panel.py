@@ -7,13 +7,13 @@ from collections.abc import Callable
 import ipywidgets as ipw
 
 from lightmeter.planning.progress import Progress
-from lightmeter.widgets.callbacks import shown_errors
-from lightmeter.widgets.view.planner import State, progress_html, share_done
+from lightmeter.widgets.callbacks import show_errors_in
+from lightmeter.widgets.view.planner import PlannerState, progress_html, share_done
 
-__all__ = ["Panel"]
+__all__ = ["RunPanel"]
 
 
-class Panel:
+class RunPanel:
     """What is shown, and the buttons.
 
     Attributes:
@@ -42,7 +42,7 @@ class Panel:
         self.confirm = ipw.VBox([self.question, self.confirm_button], layout=ipw.Layout(display="none"))
         self.stop_button = ipw.Button(description="Stop", tooltip="Send nothing more; what is paid is kept")
         self.price, self.rows, self.now, self.end = (ipw.HTML() for _ in range(4))
-        guarded = shown_errors(self.end)
+        guarded = show_errors_in(self.end)
         acts = (on_plan, on_run, on_confirm, on_stop)
         for button, act in zip(
             (self.plan_button, self.run_button, self.confirm_button, self.stop_button), acts, strict=True
@@ -64,13 +64,13 @@ class Panel:
         self.confirm.layout.display = "none"
         self.question.value = self.confirm_button.description = ""
 
-    def enter(self, state: State) -> None:
+    def enter(self, state: PlannerState) -> None:
         """Offer what can be done in this state."""
-        idle = state is State.IDLE
+        idle = state is PlannerState.IDLE
         self.plan_button.disabled = self.run_button.disabled = not idle
         self.confirm_button.disabled = not idle
-        self.stop_button.disabled = state not in {State.PLANNING, State.RUNNING}
-        if state is State.PLANNING:
+        self.stop_button.disabled = state not in {PlannerState.PLANNING, PlannerState.RUNNING}
+        if state is PlannerState.PLANNING:
             self.bar.value, self.bar.bar_style, self.end.value = 0, "info", ""
         self.bar.layout.display = "" if self.bar.value or not idle else "none"
         self.now.value = "" if idle else self.now.value

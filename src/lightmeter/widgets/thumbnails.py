@@ -7,10 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from lightmeter.prechecks.url_probe import Reach
-from lightmeter.report.thumbnails import Picture, Source, picture_of
+from lightmeter.prechecks.url_probe import UrlProber
+from lightmeter.report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnail
 
-__all__ = ["Thumbnails"]
+__all__ = ["ThumbnailCache"]
 
 KEPT: Final = 512
 """Thumbnails in memory: about 20 KB each."""
@@ -18,31 +18,33 @@ KEPT: Final = 512
 AT_ONCE: Final = 4
 
 
-class Thumbnails:
+class ThumbnailCache:
     """Makes thumbnails and remembers the last ones that were asked for."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._pictures: OrderedDict[Source, Picture] = OrderedDict()
+        self._pictures: OrderedDict[ThumbnailSource, Thumbnail] = OrderedDict()
 
-    def have(self, source: Source) -> Picture | None:
+    def have(self, source: ThumbnailSource) -> Thumbnail | None:
         """The thumbnail if it is in memory."""
         return self._pictures.get(source)
 
-    async def load(self, sources: Iterable[Source], arrived: Callable[[Source, Picture], None]) -> None:
+    async def load(
+        self, sources: Iterable[ThumbnailSource], arrived: Callable[[ThumbnailSource, Thumbnail], None]
+    ) -> None:
         """Make thumbnails, a few at a time; `arrived` is called for each as it comes, also for those that fail."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(source: Source) -> None:
+        async def one(source: ThumbnailSource) -> None:
             async with gate:
-                picture = self._pictures.get(source) or await picture_of(source, reach)
+                picture = self._pictures.get(source) or await make_thumbnail(source, reach)
             self._keep(source, picture)
             arrived(source, picture)
 
-        async with Reach(connections=AT_ONCE) as reach:
+        async with UrlProber(connections=AT_ONCE) as reach:
             await asyncio.gather(*(one(source) for source in dict.fromkeys(sources)))
 
-    def _keep(self, source: Source, picture: Picture) -> None:
+    def _keep(self, source: ThumbnailSource, picture: Thumbnail) -> None:
         self._pictures[source] = picture
         self._pictures.move_to_end(source)
         while len(self._pictures) > self._kept:

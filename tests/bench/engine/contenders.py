@@ -107,13 +107,13 @@ def engine(job: Job, clock: Clock) -> None:
 
 async def _spent(job: Job, clock: Clock, source: Any) -> None:
     """The toolkit up to the last answer in the journal, without the tables."""
-    from lightmeter.api.runs import resuming  # noqa: PLC0415 (as above)
-    from lightmeter.engine.session import adopt  # noqa: PLC0415 as above
+    from lightmeter.api.runs import stream_resume  # noqa: PLC0415 (as above)
+    from lightmeter.engine.session import prepare_run_journal  # noqa: PLC0415 as above
 
     plan = await _planned(job, source)
     clock("begin")
-    adopt(plan, job.folder / "out")
-    async for _ in resuming(job.folder / "out", tables=False):
+    prepare_run_journal(plan, job.folder / "out")
+    async for _ in stream_resume(job.folder / "out", tables=False):
         pass
     clock("end")
 
@@ -125,7 +125,7 @@ def spend(job: Job, clock: Clock) -> None:
 
 def manifest(job: Job, clock: Clock) -> None:
     """The toolkit from a manifest on disk to the tables, with the peak of memory before and after the tables."""
-    from lightmeter.export.export_tables import export  # noqa: PLC0415 (as above)
+    from lightmeter.export.export_tables import export_tables  # noqa: PLC0415 (as above)
 
     source = job.folder / "manifest.csv"
     with source.open("w", encoding="utf-8") as file:
@@ -133,20 +133,20 @@ def manifest(job: Job, clock: Clock) -> None:
         file.writelines(f"http://pictures.example/{number}.jpg\n" for number in range(job.rows))
     asyncio.run(_spent(job, lambda mark: clock(mark) if mark == "begin" else None, source))
     clock("spent")
-    export(job.folder / "out")
+    export_tables(job.folder / "out")
     clock("end")
 
 
 def outstanding(job: Job, clock: Clock) -> None:
     """Requests that are all acknowledged, and then only polled for: what the waiting alone takes."""
-    from lightmeter.api.runs import resuming  # noqa: PLC0415 (as above)
-    from lightmeter.engine.session import adopt  # noqa: PLC0415 as above
+    from lightmeter.api.runs import stream_resume  # noqa: PLC0415 (as above)
+    from lightmeter.engine.session import prepare_run_journal  # noqa: PLC0415 as above
 
     async def work() -> None:
-        adopt(await _planned(job, job.urls()), job.folder / "out")
+        prepare_run_journal(await _planned(job, job.urls()), job.folder / "out")
         clock("begin")
         most = 0
-        async for step in resuming(job.folder / "out", tables=False):
+        async for step in stream_resume(job.folder / "out", tables=False):
             look = getattr(step, "in_flight", 0)
             if getattr(step, "phase", "") == "draining" and not clock.has("waiting"):
                 most = look

@@ -15,14 +15,14 @@ from pathlib import Path
 from pace_draws import Draw, Result, draw, judge, opening_of, service_of
 from pace_world import MAX_IN_FLIGHT, Report
 
-from lightmeter.client.classify import Verdict
+from lightmeter.client.classify import ResponseVerdict
 from lightmeter.client.client import Client
-from lightmeter.client.rate_limit import Pace, quota_of
+from lightmeter.client.rate_limit import AdaptiveLimiter, quota_of
 
 __all__ = ["measure_real_time"]
 
 _BODY = b'{"url": ["http://pictures.invalid/1.jpg"]}'
-_MOST_PER_S = 400.0
+_MAX_PER_S = 400.0
 """So many requests per second, all runs that go at once together: more would measure this machine."""
 
 
@@ -41,7 +41,7 @@ class _Run:
 
     def __init__(self, base_url: str, drawn: Draw) -> None:
         self.drawn = drawn
-        self.pace = Pace(MAX_IN_FLIGHT, jitter=random.Random(0).random)  # noqa: S311 (spreads pauses)
+        self.pace = AdaptiveLimiter(MAX_IN_FLIGHT, jitter=random.Random(0).random)  # noqa: S311 (spreads pauses)
         self.client = Client(base_url, "key", connections=MAX_IN_FLIGHT + 16)
         self.report = Report(seconds=drawn.seconds)
         self.changed = asyncio.Event()
@@ -59,7 +59,7 @@ class _Run:
             while (now := time.monotonic()) < self.began + self.drawn.seconds:
                 wait_s = self.pace.wait_s(now, len(tasks))
                 if not wait_s:
-                    self.pace.on_taken(now)
+                    self.pace.on_admitted(now)
                     task = asyncio.create_task(self._post())
                     tasks.add(task)
                     task.add_done_callback(self._finished)
@@ -78,13 +78,13 @@ class _Run:
         ticket = self.pace.on_sent(sent_at)
         raw, judgement = await self.client.submit(_BODY)
         now = time.monotonic()
-        if judgement.verdict is Verdict.THROTTLED:
+        if judgement.verdict is ResponseVerdict.THROTTLED:
             self.report.rejected.append(sent_at - self.began)
             if judgement.retry_after_s is not None:
                 self.quiet_until = max(self.quiet_until, now + judgement.retry_after_s)
             self.pace.on_throttled(now, judgement.retry_after_s, ticket)
         else:
-            assert judgement.verdict is Verdict.ANSWERED, judgement
+            assert judgement.verdict is ResponseVerdict.ANSWERED, judgement
             self.report.taken.append(sent_at - self.began)
             self.report.latencies.append(now - sent_at)
             self.pace.on_answer(now, now - sent_at, ticket)
@@ -93,12 +93,12 @@ class _Run:
 
 
 async def _all(pairs: Sequence[tuple[str, int]], port: int, server_began: float) -> list[tuple[Draw, Result, int]]:
-    free, room = _MOST_PER_S, asyncio.Condition()
+    free, room = _MAX_PER_S, asyncio.Condition()
 
     async def one(number: int, kind: str, seed: int) -> tuple[Draw, Result, int]:
         nonlocal free
         drawn = draw(kind, seed)
-        needs = min(_MOST_PER_S, drawn.per_s)
+        needs = min(_MAX_PER_S, drawn.per_s)
         async with room:
             await room.wait_for(lambda: free >= needs)
             free -= needs

@@ -14,15 +14,15 @@ from typing import Any
 from pace_peers import AIMD, Cubic, Gradient2, Vegas
 from pace_world import Bucket, Cap, Controller, Queue, Report, Service, Unlimited, Window, recent_rate, simulate
 
-from lightmeter.client.rate_limit import Pace, Ticket
-from lightmeter.client.rate_limit.pacer import Spacing
+from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
+from lightmeter.client.rate_limit.pacer import RequestPacer
 
 __all__ = ["CONTROLLERS", "NO_BURST", "ORACLES", "SCENARIOS", "SEEDS", "Figures", "measure"]
 
 SECONDS = 600.0
 SEEDS = range(1000, 1020)
 """The same for all; constants were chosen while looking at other seeds only."""
-MOST_REJECTED = 200_000
+MAX_REJECTED = 200_000
 """Who has been turned away so often has shown what he does: his figures are of the time until then, a virtual
 minute or more; only where the limit changes all of the ten are played."""
 DOWN_AT, UP_AT = 200.0, 400.0
@@ -32,13 +32,13 @@ class Ours:
     """The toolkit's own pace, asked as the engine asks it."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.pace = Pace(64, jitter=rng.random)
+        self.pace = AdaptiveLimiter(64, jitter=rng.random)
 
     def wait_s(self, now: float, in_flight: int) -> float:
         return self.pace.wait_s(now, in_flight)
 
-    def sent(self, now: float) -> Ticket:
-        self.pace.on_taken(now)
+    def sent(self, now: float) -> SendRecord:
+        self.pace.on_admitted(now)
         return self.pace.on_sent(now)
 
     def answered(self, now: float, latency_s: float, token: Any) -> None:
@@ -53,7 +53,7 @@ class Oracle:
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
-        self.spacing = Spacing()
+        self.spacing = RequestPacer()
         self.spacing.on_rejected(0.0)
 
     def wait_s(self, now: float, in_flight: int) -> float:
@@ -163,7 +163,7 @@ def _run(job: tuple[str, str, int]) -> Figures:
     service = SCENARIOS[scenario](rng)
     steps = "step" in scenario
     made = {**CONTROLLERS, **ORACLES}[controller](rng)
-    report = simulate(made, service, rng, SECONDS, most_rejected=math.inf if steps else MOST_REJECTED)
+    report = simulate(made, service, rng, SECONDS, most_rejected=math.inf if steps else MAX_REJECTED)
     taken, rejected = len(report.taken), len(report.rejected)
     up_s = _settled_up_s(report) if steps else 0.0
     return Figures(

@@ -24,12 +24,12 @@ from pace_world import simulate
 SIMULATED = range(5000, 5200)
 REAL = range(900, 906)
 """None of these was tuned on."""
-GOAL, MOST_REJECTED, FEW = 95.0, 1.0, 3
+GOAL, MAX_REJECTED, FEW = 95.0, 1.0, 3
 """Per cent of what the limit allows; per cent turned away, or so many in all where a per cent is less than one."""
 
 
 def _met(result):
-    few = result.share_later <= MOST_REJECTED or result.rejected_later <= FEW
+    few = result.share_later <= MAX_REJECTED or result.rejected_later <= FEW
     return result.goodput >= GOAL and few
 
 

@@ -31,7 +31,7 @@ from PIL import Image
 from lightmeter.settings import read_settings
 
 LABELS = Path(__file__).parent / "labels" / "faces.csv"
-MOST_SIDE = 1600
+MAX_SIDE = 1600
 NEEDED = {"npm": "npm", "deb": "dpkg-deb"}
 
 
@@ -44,14 +44,14 @@ class Labelled:
     faces: int
 
     def open(self):
-        """Height x width x 3, white behind what is transparent, the longer side at most `MOST_SIDE`."""
+        """Height x width x 3, white behind what is transparent, the longer side at most `MAX_INPUT_SIDE`."""
         with Image.open(io.BytesIO(self.content())) as image:
             whole = image.convert("RGBA")
         ground = Image.new("RGBA", whole.size, "white")
         ground.alpha_composite(whole)
         picture = ground.convert("RGB")
-        if max(picture.size) > MOST_SIDE:
-            picture.thumbnail((MOST_SIDE, MOST_SIDE))
+        if max(picture.size) > MAX_SIDE:
+            picture.thumbnail((MAX_SIDE, MAX_SIDE))
         return np.asarray(picture)
 
     def content(self):

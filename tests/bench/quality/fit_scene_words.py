@@ -114,7 +114,7 @@ def scaled(odds: Floats, curve: Floats) -> Floats:
 def main() -> None:
     """Fit, print what each candidate is worth, keep the good ones."""
     pictures = labelled("scenes_fit")
-    features = scene_words.unit(outputs("scenes_fit")[1])
+    features = scene_words.l2_normalize(outputs("scenes_fit")[1])
     right = np.stack([truth(pictures, word) for word in CANDIDATES], 1)
     axes = principal_axes(features)
     whole = regressions(features @ axes, right)
@@ -137,7 +137,9 @@ def main() -> None:
             kept[word] = np.append(axes @ weights[:-1], weights[-1] + curve[1])
     head = ["word", "true", "sure, folder unseen", "right", "sure, package unseen", "right", ""]
     show(table(f"{len(pictures)} pictures, {len(set(held_out[0]))} folders", head, rows))
-    np.savez(scene_words.FILE, words=np.array(list(kept)), weights=np.stack(list(kept.values())).astype(np.float32))
+    np.savez(
+        scene_words.WEIGHTS_FILE, words=np.array(list(kept)), weights=np.stack(list(kept.values())).astype(np.float32)
+    )
 
 
 if __name__ == "__main__":

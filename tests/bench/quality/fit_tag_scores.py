@@ -17,8 +17,8 @@ from quality_data import labelled
 from tag_truth import outputs, right_tags
 
 from lightmeter.service.backends.imagenet.groups import GROUPS
-from lightmeter.service.backends.imagenet.scores import Curve
-from lightmeter.service.backends.imagenet.tagger import tag_table
+from lightmeter.service.backends.imagenet.scores import CalibrationCurve
+from lightmeter.service.backends.imagenet.tagger import build_tag_scorer
 
 LEAST = 0.02
 RIDGE = 0.01
@@ -44,9 +44,9 @@ def logistic(features: NDArray[np.float64], right: NDArray[np.float64]) -> NDArr
     return weights
 
 
-def fitted() -> tuple[Curve, Curve]:
+def fitted() -> tuple[CalibrationCurve, CalibrationCurve]:
     """Fit both curves: of single classes, and of general words."""
-    pictures, table = labelled("tags_fit"), tag_table()
+    pictures, table = labelled("tags_fit"), build_tag_scorer()
     classes = outputs("tags_fit")[0]
     summed = np.stack([table.probabilities(row) for row in classes]).astype(float)
     right = right_tags(pictures, table)[:, : summed.shape[1]]
@@ -57,7 +57,9 @@ def fitted() -> tuple[Curve, Curve]:
     one, many = used & ~is_group, used & is_group
     single = logistic(np.stack([odds[one], np.ones(one.sum())], 1), right[one].astype(float))
     group = logistic(np.stack([odds[many], sizes[many], np.ones(many.sum())], 1), right[many].astype(float))
-    return Curve(float(single[0]), 0.0, float(single[1])), Curve(*(float(weight) for weight in group))
+    return CalibrationCurve(float(single[0]), 0.0, float(single[1])), CalibrationCurve(
+        *(float(weight) for weight in group)
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from lightmeter.media.image import load_rgb
 from lightmeter.settings import read_settings
 
 LABELS = Path(__file__).parent / "labels"
-MOST_SIDE = 1024
+MAX_SIDE = 1024
 """Pixels of the longer side that a back end gets, as in the service."""
 
 
@@ -65,7 +65,7 @@ def labelled(name: str) -> list[Picture]:
 
 def open_rgb(picture: Picture) -> NDArray[np.uint8]:
     """Decode a picture as the service does."""
-    return load_rgb(picture.path.read_bytes(), max_side=MOST_SIDE)
+    return load_rgb(picture.path.read_bytes(), max_side=MAX_SIDE)
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

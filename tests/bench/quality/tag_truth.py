@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from quality_data import Picture, labelled, open_rgb
 
-from lightmeter.media.model_views import view_of
+from lightmeter.media.model_views import transform_array
 from lightmeter.service.backends.imagenet.efficientnet_lite import INPUT, POOLED, PROBABILITIES
 from lightmeter.service.backends.imagenet.scene_words import is_grey
-from lightmeter.service.backends.imagenet.scores import TagTable
+from lightmeter.service.backends.imagenet.scores import TagScorer
 from lightmeter.service.backends.imagenet.tagger import ImageNet
 from lightmeter.service.backends.onnx_session import open_session
 
@@ -27,24 +27,24 @@ def outputs(labels: str) -> tuple[NDArray[np.float32], NDArray[np.float32], NDAr
     backend = ImageNet()
     session = open_session(backend._model())
     view = backend.traits.view
-    views = [view_of(open_rgb(picture), view) for picture in labelled(labels)]
+    views = [transform_array(open_rgb(picture), view) for picture in labelled(labels)]
     rows = [session.run([PROBABILITIES, POOLED], {INPUT: one[None]}) for one in views]
     first, second = (np.concatenate([row[output] for row in rows]) for output in range(2))
     return first, second, np.array([is_grey(one) for one in views])
 
 
-def right_tags(pictures: Sequence[Picture], table: TagTable) -> NDArray[np.bool_]:
+def right_tags(pictures: Sequence[Picture], table: TagScorer) -> NDArray[np.bool_]:
     """Which tags are true of which picture: pictures by tags."""
-    generals = {name: table.generals(name) for name in table.names}
+    more_general_tags = {name: table.more_general_tags(name) for name in table.names}
     right = np.zeros((len(pictures), len(table.names)), bool)
     for row, picture in enumerate(pictures):
         words = set(picture.labels["words"].split(";"))
-        accepted = words.union(*(generals.get(word, frozenset()) for word in words))
+        accepted = words.union(*(more_general_tags.get(word, frozenset()) for word in words))
         right[row] = [name in accepted for name in table.names]
     return right
 
 
-def add_scenes(right: NDArray[np.bool_], scenes: Sequence[Picture], table: TagTable) -> NDArray[np.bool_]:
+def add_scenes(right: NDArray[np.bool_], scenes: Sequence[Picture], table: TagScorer) -> NDArray[np.bool_]:
     """Add the words for scenes that are true of the same pictures. One that the labels leave open counts as wrong."""
     added = right.copy()
     for row, picture in enumerate(scenes):

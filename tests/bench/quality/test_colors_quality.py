@@ -16,7 +16,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 from face_pictures import labelled, report
 
-from lightmeter.media.model_views import Whole, view_of
+from lightmeter.media.model_views import FitWithin, transform_array
 from lightmeter.media.oklab import srgb_to_linear
 from lightmeter.service.backends.local.palette import dominant_colors
 
@@ -119,7 +119,7 @@ def test_colors():
     pictures += [one.open() for one in labelled()[::EVERY]]
     rows, seconds = {"palette": [], "k-means": [], "median cut": []}, 0.0
     for whole in pictures:
-        picture = view_of(whole, Whole(1024))
+        picture = transform_array(whole, FitWithin(1024))
         height, width = picture.shape[:2]
         pixels = picture.reshape(-1, 3)[np.random.default_rng(0).integers(0, height * width, SAMPLES)]
         start = time.process_time()

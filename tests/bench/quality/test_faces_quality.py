@@ -15,18 +15,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from face_pictures import labelled, report
 
-from lightmeter.media.model_views import Whole, view_of
+from lightmeter.media.model_views import FitWithin, transform_array
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.centerface import FACE_SIDE, CenterFace
 
 LEAST_RECALL = 130 / 136
-MOST_FALSE = 1 / 189
+MAX_FALSE = 1 / 189
 
 
 @pytest.fixture(scope="module")
 def pictures():
     """Each labelled picture as the service hands it over, decoded once."""
-    return [(one, view_of(one.open(), Whole(FACE_SIDE))) for one in labelled()]
+    return [(one, transform_array(one.open(), FitWithin(FACE_SIDE))) for one in labelled()]
 
 
 def measured(pictures, features):
@@ -52,7 +52,7 @@ def test_faces(pictures):
         if count != one.faces:
             report(f"wrong: {one.package} {one.file}: {count} of {one.faces}")
     assert found / faces >= LEAST_RECALL
-    assert sum(map(bool, empty)) / len(empty) <= MOST_FALSE
+    assert sum(map(bool, empty)) / len(empty) <= MAX_FALSE
 
 
 def test_person(pictures):
@@ -69,5 +69,5 @@ def test_person(pictures):
         report(f"\nperson, score {least} or more: {right} of {pictures_with} pictures, {wrong} wrong")
         if not least:
             assert right / pictures_with >= 0.95
-            assert wrong / sum(not there for there, _ in tagged) <= MOST_FALSE
+            assert wrong / sum(not there for there, _ in tagged) <= MAX_FALSE
     report(f"{milliseconds:.0f} ms")

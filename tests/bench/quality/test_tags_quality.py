@@ -29,9 +29,9 @@ from tag_truth import add_scenes, outputs, right_tags
 
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
 from lightmeter.service.backends.imagenet.groups import GROUPS
-from lightmeter.service.backends.imagenet.scene_words import scene_words
+from lightmeter.service.backends.imagenet.scene_words import load_scene_words
 from lightmeter.service.backends.imagenet.scores import CLASS_CURVE, GROUP_CURVE
-from lightmeter.service.backends.imagenet.tagger import LEAST_SCORE, tag_table
+from lightmeter.service.backends.imagenet.tagger import LEAST_SCORE, build_tag_scorer
 
 BANDS = (LEAST_SCORE, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0)
 BEFORE = """
@@ -50,19 +50,21 @@ class Tagged:
 
     def below(self, shown: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Of the tags shown on one picture, those that have no shown tag below them."""
-        table = tag_table()
-        general = {name for row in np.flatnonzero(shown) for name in table.generals(self.names[row])}
+        table = build_tag_scorer()
+        general = {name for row in np.flatnonzero(shown) for name in table.more_general_tags(self.names[row])}
         return shown & np.array([name not in general for name in self.names])
 
 
 def tagged(labels: str) -> Tagged:
     """Score the pictures; those of `tags_fit` without the words for scenes, which their labels often leave open."""
-    pictures, tags = labelled(labels), tag_table()
+    pictures, tags = labelled(labels), build_tag_scorer()
     right = right_tags(pictures, tags)
     rows = zip(*outputs(labels), strict=True)
     if labels == "tags_fit":
         return Tagged(tags.names, np.stack([tags.scores(classes) for classes, _, _ in rows]), right)
-    scores = np.stack([tags.scores(classes, scene_words().scores(pooled, grey=grey)) for classes, pooled, grey in rows])
+    scores = np.stack(
+        [tags.scores(classes, load_scene_words().scores(pooled, grey=grey)) for classes, pooled, grey in rows]
+    )
     scenes = {(scene.package, scene.file): scene for scene in labelled("scenes_test")}
     return Tagged(tags.names, scores, add_scenes(right, [scenes[one.package, one.file] for one in pictures], tags))
 
@@ -73,7 +75,7 @@ def measured(request):
 
 
 def single_classes(found: Tagged) -> NDArray[np.bool_]:
-    return np.array([tag not in GROUPS and tag not in scene_words().names for tag in found.names])
+    return np.array([tag not in GROUPS and tag not in load_scene_words().names for tag in found.names])
 
 
 def wrong(right: NDArray[np.bool_]) -> str:
@@ -103,7 +105,7 @@ def test_tags_of_090_are_right(measured):
         ["best class right, where the model knows one", f"{ranked[:, 0].mean():.3f} of {known.sum()}"],
         ["one of five best classes right", f"{ranked[:, :5].any(1).mean():.3f}"],
     ]
-    for word in scene_words().names:
+    for word in load_scene_words().names:
         column = found.names.index(word)
         sure, true = shown[:, column], found.right[:, column]
         rows.append([f"{word}: true, sure, right of sure", f"{true.sum()} {sure.sum()} {true[sure].sum()}"])
@@ -114,7 +116,7 @@ def test_tags_of_090_are_right(measured):
 def test_scores_are_the_share_of_right_tags(measured):
     """A tag of score s is right in about s of all cases."""
     name, found = measured
-    single, scene = single_classes(found), np.array([tag in scene_words().names for tag in found.names])
+    single, scene = single_classes(found), np.array([tag in load_scene_words().names for tag in found.names])
     head = ["band", "tags", "score", "right", "difference"]
     kinds = (("single classes", single), ("general words", ~single & ~scene), ("words for scenes", scene))
     for title, which in (("all", single | ~single), *kinds):

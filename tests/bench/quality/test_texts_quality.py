@@ -30,7 +30,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from lightmeter.media.image import load_views
-from lightmeter.media.model_views import Whole
+from lightmeter.media.model_views import FitWithin
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.brand_names import brand_key
 from lightmeter.service.backends.local.logos import Logos
@@ -42,7 +42,7 @@ FONTS = Path(mpl.get_data_path()) / "fonts" / "ttf"
 MEDIA = HERE.parents[2] / "data" / "media"
 SIGNS = ".,:;!?()[]\"'®™"
 LEAST_EXACT = 0.87
-MOST_SECONDS = 0.5
+MAX_SECONDS = 0.5
 LEAST_DRAWN = 0.95
 
 PROSE = """
@@ -114,7 +114,7 @@ def test_words_of_photographs_and_scans(read):
     median = statistics.median(seconds)
     print(f"words exact: {right} of {total} = {right / total:.3f}; median {median:.2f} s, most {max(seconds):.2f} s")
     assert right / total >= LEAST_EXACT
-    assert median <= MOST_SECONDS
+    assert median <= MAX_SECONDS
 
 
 def test_words_of_drawn_pages(read):
@@ -236,7 +236,7 @@ def test_logos_that_were_pasted(logos):
 def test_logos_that_are_not_there(logos):
     """No logo is found in pictures without one."""
     backend, _ = logos
-    view = Whole(1024)
+    view = FitWithin(1024)
     rows = labelled("texts_free")
     pictures = (load_views(row["path"].read_bytes(), [view])[view] for row in rows)
     false = [backend.analyze([one], frozenset({"brands"}), AnalysisOptions())[0].brands for one in pictures]

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lightmeter.media.image import load_rgb, load_views
-from lightmeter.media.model_views import view_of
-from lightmeter.service.backends.base import MOST_SIDE, AnalysisOptions
+from lightmeter.media.model_views import transform_array
+from lightmeter.service.backends.base import MAX_SIDE, AnalysisOptions
 from lightmeter.service.backends.imagenet.tagger import INPUT, ImageNet
 from lightmeter.service.ingest.allocator import keep_small_blocks
 
@@ -30,11 +30,11 @@ def works(folder: Path) -> Iterator[tuple[str, Work]]:
     """
     keep_small_blocks()
     files = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
-    pictures = [load_rgb(content, max_side=MOST_SIDE) for content in files]
+    pictures = [load_rgb(content, max_side=MAX_SIDE) for content in files]
     backend = ImageNet()
     backend.warm()
     view = backend.traits.view
-    inputs = [view_of(picture, view)[None] for picture in pictures]
+    inputs = [transform_array(picture, view)[None] for picture in pictures]
     session, features, options = backend._session, frozenset({"tags"}), AnalysisOptions()
     yield "session", lambda turn: session.run(None, {INPUT: inputs[turn % len(inputs)]})
     yield "model", lambda turn: backend.analyze([pictures[turn % len(pictures)]], features, options)

@@ -25,7 +25,7 @@ from statistics import median
 import duckdb
 import pytest
 
-from lightmeter.facts.columns import FACTS
+from lightmeter.facts.columns import FACT_TABLES
 
 HERE = Path(__file__).parent
 ANSWERS = int(os.environ.get("LIGHTMETER_BENCH_ANSWERS", "100000"))
@@ -38,7 +38,7 @@ ALL = (OURS, *PEERS, *FLOORS)
 IN_TURN = (OURS, DUCKDB, *FLOORS)
 MODULES = {"Polars": "polars"}
 SAMPLED_S = 0.1
-MOST_FLOORS = 1.5
+MAX_FLOORS = 1.5
 """The goal: how many times both floors together ours may take."""
 
 
@@ -119,9 +119,7 @@ def told_goals(found: dict[str, dict[str, float] | str], floors: list[dict[str, 
     said = []
     if floors:
         ratio = own["x_floors"]
-        said.append(
-            f"{'met' if ratio <= MOST_FLOORS else 'missed'}: at most {MOST_FLOORS} x both floors ({ratio:.2f} x)"
-        )
+        said.append(f"{'met' if ratio <= MAX_FLOORS else 'missed'}: at most {MAX_FLOORS} x both floors ({ratio:.2f} x)")
     for title, of in (("time", "seconds"), ("memory", "peak_mb")):
         peers = [name for name in PEERS if isinstance(found.get(name), dict)]
         ahead = [name for name in peers if found[name][of] <= own[of]]
@@ -175,7 +173,7 @@ def test_duckdb_does_the_same_work(tmp_path):
     for name in (OURS, DUCKDB):
         (tmp_path / name).mkdir()
         assert isinstance(measured(name, source, tmp_path / name), dict)
-    for table in FACTS:
+    for table in FACT_TABLES:
         own, theirs = (
             f"FROM read_parquet('{tmp_path}/{files}/*.parquet')" for files in (f"{OURS}/tables/{table}", DUCKDB)
         )

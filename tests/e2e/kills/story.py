@@ -26,7 +26,7 @@ connection, a table that takes its place."""
 NEVER = 65_535
 """strace counts no further."""
 
-MOST_STARTS = 6
+MAX_STARTS = 6
 
 
 @dataclass
@@ -134,7 +134,7 @@ def killed_again_and_again(world: World, chance: random.Random, longest_s: float
     """Kill every start at a random instant until one ends before it; judge after each; returns how many kills."""
     story = world.story("--max-at-risk", AT_RISK, *options, **rules)
     before, kills = None, 0
-    while kills < MOST_STARTS:
+    while kills < MAX_STARTS:
         running = story.start("resume" if before is not None else "run")
         time.sleep(chance.uniform(0.2, 1) * longest_s)
         running.signal(signal.SIGKILL)

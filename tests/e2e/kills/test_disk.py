@@ -15,7 +15,7 @@ import pytest
 from harness import Fault
 from story import AT_ONCE, AT_RISK, POLLED, calls_of
 
-from lightmeter.journal.store import reading
+from lightmeter.journal.store import open_read_only
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +129,7 @@ def test_answers_in_flight_outlive_a_disk_that_fills_up(world):
         assert "Traceback" not in ended.err
         charged = judge.charges(story.ledger())
         ballast.unlink()
-        with reading(story.out) as db:
+        with open_read_only(story.out) as db:
             ((settled, lost),) = db.execute("SELECT sum(state = 'settled'), sum(state = 'uncertain') FROM submissions")
         assert (settled, lost) == (len(charged), 0)
         assert len(charged) < 40

@@ -16,7 +16,7 @@ from story import AT_ONCE, POLLED, calls_of, seconds_of
 import lightmeter as lm
 from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import open_engine
-from lightmeter.engine.session import adopt, open_session
+from lightmeter.engine.session import open_session, prepare_run_journal
 from lightmeter.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -164,7 +164,7 @@ def test_a_clock_set_back_changes_nothing(world, way, monkeypatch):
             batch_size=int(way[1]),
             base_url=world.counterpart.base_url,
         )
-        adopt(plan, story.out)
+        prepare_run_journal(plan, story.out)
         async with open_session(story.out, settings, clock=GoingBack()) as session, open_engine(session) as engine:
             await engine.recover()
             await engine.spend()

@@ -11,7 +11,7 @@ from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.base import Backend, ComposingBackend
 from lightmeter.service.backends.catalog import ALL_PROVIDERS, read_catalog
 from lightmeter.service.backends.configured import millicredits
-from lightmeter.service.backends.registry import BUILTIN, import_target
+from lightmeter.service.backends.registry import BUILTIN_BACKENDS, import_target
 from lightmeter.settings import Settings
 
 
@@ -31,10 +31,10 @@ def catalog(monkeypatch):
     return read
 
 
-@pytest.mark.parametrize("name", sorted(BUILTIN))
+@pytest.mark.parametrize("name", sorted(BUILTIN_BACKENDS))
 def test_the_table_says_what_the_class_says(name):
     """What is listed without an import is what the class says of itself."""
-    builtin = BUILTIN[name]
+    builtin = BUILTIN_BACKENDS[name]
     cls = import_target(name, builtin.target)
     assert (cls.name, cls.features, cls.model, cls.licence) == (
         name,
@@ -44,11 +44,11 @@ def test_the_table_says_what_the_class_says(name):
     )
 
 
-@pytest.mark.parametrize("name", sorted(BUILTIN))
+@pytest.mark.parametrize("name", sorted(BUILTIN_BACKENDS))
 def test_every_local_back_end_has_a_price_for_each_feature(catalog, name):
     """A local back end is priced in the shipped table, feature by feature, and marked as local there."""
     rates = default_rates()
-    assert set(rates.rates[name]) == BUILTIN[name].features
+    assert set(rates.rates[name]) == BUILTIN_BACKENDS[name].features
     assert name in rates.local
     assert catalog().entries[name].prices == rates.rates[name]
 
@@ -58,7 +58,7 @@ def test_providers_are_never_a_default(catalog):
     variables = {row.key_variable: "k" for row in ALL_PROVIDERS.values() if row.key_variable}
     known = catalog(**variables)
     assert set(known.available) > set(known.defaults)
-    assert set(known.defaults) <= set(BUILTIN)
+    assert set(known.defaults) <= set(BUILTIN_BACKENDS)
 
 
 @pytest.mark.parametrize("name", sorted(ALL_PROVIDERS))
@@ -150,4 +150,4 @@ def test_template_composes(catalog):
     template = catalog().load("template")
     assert isinstance(template, ComposingBackend)
     for name, features in template.builds_on.items():
-        assert features <= BUILTIN[name].features
+        assert features <= BUILTIN_BACKENDS[name].features

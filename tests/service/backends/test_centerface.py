@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from lightmeter.facts.faces import read_faces
-from lightmeter.service.backends.local.centerface import LEAST_SCORE, POINTS, CenterFace, decode, person_score
+from lightmeter.service.backends.local.centerface import (
+    LANDMARK_NAMES,
+    LEAST_SCORE,
+    CenterFace,
+    decode_faces,
+    person_score,
+)
 
 BOTH = frozenset({"faces", "tags"})
 FACES = frozenset({"faces"})
@@ -51,7 +57,7 @@ def test_the_astronaut_has_one_face(backend, astronaut):
     assert box["left"] + box["width"] / 2 == pytest.approx(222, abs=20)
     assert box["top"] + box["height"] / 2 == pytest.approx(120, abs=20)
     points = {point["type"]: point for point in face["landmarks"]}
-    assert tuple(points) == POINTS
+    assert tuple(points) == LANDMARK_NAMES
     assert points["left_eye"]["x"] < points["nose"]["x"] < points["right_eye"]["x"]
     assert points["right_eye"]["y"] < points["nose"]["y"] < points["left_mouth_corner"]["y"]
     assert face["score"] > LEAST_SCORE
@@ -125,7 +131,7 @@ def test_a_crowd_is_found_face_by_face(backend, astronaut):
 
 def test_nearby_cells_are_one_face():
     """Of cells whose boxes overlap, the surest is the face; one further off is another."""
-    found = decode(maps([(2, 2, 0.7), (2, 3, 0.9), (20, 20, 0.8)], 24, 24), 96, 96)
+    found = decode_faces(maps([(2, 2, 0.7), (2, 3, 0.9), (20, 20, 0.8)], 24, 24), 96, 96)
     assert found.scores.tolist() == pytest.approx([0.9, 0.8])
     assert found.boxes[0].tolist() == pytest.approx([0, 0, 30, 26])
 
@@ -137,7 +143,7 @@ cells = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.floats(0, 1)
 @given(cells, st.integers(1, 32), st.integers(1, 32))
 def test_boxes_stay_inside(cells, width, height):
     """Whatever the maps say, boxes are inside the picture, not empty, by falling score, and hardly overlap."""
-    found = decode(maps(cells), width, height)
+    found = decode_faces(maps(cells), width, height)
     low, high = found.boxes[:, :2], found.boxes[:, 2:]
     assert (low >= 0).all()
     assert (high <= [width, height]).all()

@@ -12,9 +12,9 @@ from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.backends.catalog import read_catalog
-from lightmeter.service.backends.registry import BUILTIN
+from lightmeter.service.backends.registry import BUILTIN_BACKENDS
 
-LOCAL = sorted(name for name, builtin in BUILTIN.items() if builtin.setting is None and name != "template")
+LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.setting is None and name != "template")
 
 
 @pytest.fixture(scope="module", params=LOCAL)
@@ -105,4 +105,4 @@ def test_unknown_name_lists_the_known_ones():
     """A back end that does not exist is refused with the names of those that do."""
     with pytest.raises(SettingsError, match="no back end 'oracle'") as refused:
         read_catalog().load("oracle")
-    assert all(name in refused.value.hint for name in BUILTIN)
+    assert all(name in refused.value.hint for name in BUILTIN_BACKENDS)

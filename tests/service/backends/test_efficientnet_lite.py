@@ -10,7 +10,7 @@ import pytest
 from lightmeter.errors import BackendError
 from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet.efficientnet_lite import (
-    CLASSES,
+    CLASS_COUNT,
     INPUT,
     LITE0,
     LITE2,
@@ -33,7 +33,7 @@ def test_graph_gives_probabilities_and_features(weights):
     session = open_session(build_graph(weights, LITE2))
     pictures = np.random.default_rng(1).integers(0, 256, (2, LITE2.side, LITE2.side, 3), dtype=np.uint8)
     probabilities, pooled = session.run([PROBABILITIES, POOLED], {INPUT: pictures})
-    assert probabilities.shape == (2, CLASSES)
+    assert probabilities.shape == (2, CLASS_COUNT)
     assert probabilities.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert pooled.shape == (2, POOLED_WIDTH)
     logits = pooled @ weights["_fc.weight"].T + weights["_fc.bias"]

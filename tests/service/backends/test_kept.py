@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from lightmeter.service.backends.disk_cache import kept
+from lightmeter.service.backends.disk_cache import load_or_create
 
 
 def test_made_once(tmp_path):
     """The second reading makes nothing."""
     made = iter([b"first", b"second"])
     path = tmp_path / "deep" / "thing"
-    assert kept(path, lambda: next(made)) == b"first"
-    assert kept(path, lambda: next(made)) == b"first"
+    assert load_or_create(path, lambda: next(made)) == b"first"
+    assert load_or_create(path, lambda: next(made)) == b"first"
 
 
 @pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-1], lambda whole: whole[:-1] + b"\0"])
 def test_damage_is_mended(tmp_path, damage):
     """An empty, cut or changed file is made anew."""
     path = tmp_path / "thing"
-    kept(path, lambda: b"whole")
+    load_or_create(path, lambda: b"whole")
     path.write_bytes(damage(path.read_bytes()))
-    assert kept(path, lambda: b"whole") == b"whole"
-    assert kept(path, lambda: b"not asked") == b"whole"
+    assert load_or_create(path, lambda: b"whole") == b"whole"
+    assert load_or_create(path, lambda: b"not asked") == b"whole"
 
 
 def test_a_place_that_cannot_be_written_is_no_error(tmp_path):
     """Where nothing can be kept, the thing is made each time."""
     (tmp_path / "file").write_bytes(b"")
-    assert kept(tmp_path / "file" / "thing", lambda: b"made") == b"made"
+    assert load_or_create(tmp_path / "file" / "thing", lambda: b"made") == b"made"

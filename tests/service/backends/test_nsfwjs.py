@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
-from lightmeter.service.backends.local.nsfwjs import CLASSES, NsfwJs, likelihood
+from lightmeter.service.backends.local.nsfwjs import CLASS_NAMES, NsfwJs, likelihood
 
 NSFW = frozenset({"nsfw"})
 
@@ -42,7 +42,7 @@ def test_probabilities_are_the_originals(backend, photo, name):
     """The converted model answers what the published one does."""
     pixels = Image.fromarray(photo(name)).resize((224, 224), Image.Resampling.BILINEAR)
     found = backend.probabilities(np.asarray(pixels))
-    assert tuple(found) == CLASSES
+    assert tuple(found) == CLASS_NAMES
     assert list(found.values()) == pytest.approx(ORIGINAL[name], abs=1e-4)
 
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.model_views import view_of
+from lightmeter.media.model_views import transform_array
 from lightmeter.service.backends.base import Backend, traits_of
 
 COLOURS = ["red", "green", "blue"]
@@ -310,7 +310,7 @@ def test_odd_pictures_and_views_are_answered(tmp_path, graphs, onnx_backend, opt
         backend = onnx_backend(graphs.mean_colours(tmp_path / "m.onnx"), kind=kind, labels=COLOURS)
     pictures = list(odd_pictures.values())
     answers = backend.analyze(pictures, backend.features, options)
-    views = [view_of(picture, traits_of(backend).view) for picture in pictures]
+    views = [transform_array(picture, traits_of(backend).view) for picture in pictures]
     assert answers == backend.analyze(views, backend.features, options)
     (nothing,) = backend.analyze(pictures[:1], frozenset({"colors"}), options)
     assert not any(nothing.model_dump().values())

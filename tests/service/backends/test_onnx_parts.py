@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lightmeter.media.model_views import Whole, centre_crop, letterbox, stretch, view_of
+from lightmeter.media.model_views import FitWithin, centre_crop, letterbox, stretch, transform_array
 from lightmeter.service.backends.onnx_models.boxes import (
+    boxes_to_fractions,
     corners,
     intersection_over_union,
     non_maximum_suppression,
-    on_picture,
 )
 from lightmeter.service.backends.onnx_models.model_input import ModelInput
-from lightmeter.service.backends.onnx_models.scores import activated, rescaled
+from lightmeter.service.backends.onnx_models.scores import apply_activation, rescale_score
 
 SIDES = st.integers(1, 120)
 PIXELS = st.floats(0, 100, width=32)
@@ -106,7 +106,7 @@ def test_a_box_finds_its_way_back(width, height, wide, high, shares):
         ],
         np.float32,
     )
-    assert on_picture(pixels, fitted)[0] == pytest.approx(shares, abs=1e-3)
+    assert boxes_to_fractions(pixels, fitted)[0] == pytest.approx(shares, abs=1e-3)
 
 
 @settings(deadline=None, max_examples=60)
@@ -114,7 +114,7 @@ def test_a_box_finds_its_way_back(width, height, wide, high, shares):
 def test_boxes_stay_on_the_picture(found):
     """Shares are within 0 and 1, wherever a model puts its boxes."""
     fitted = letterbox(np.zeros((10, 20, 3), np.uint8), 50, 50, 0)
-    shares = on_picture(found[0] * 3 - 100, fitted)
+    shares = boxes_to_fractions(found[0] * 3 - 100, fitted)
     assert ((shares >= 0) & (shares <= 1)).all()
 
 
@@ -144,7 +144,7 @@ def test_a_view_is_fitted_as_the_picture_is(width, height, wide, high):
     """What a back end says that it looks at is all it looks at."""
     wanted = ModelInput("x", wide, high, np.float32, "nchw", "letterbox")
     picture = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
-    whole, view = wanted.fitted(picture), wanted.fitted(view_of(picture, Whole(max(wide, high))))
+    whole, view = wanted.fitted(picture), wanted.fitted(transform_array(picture, FitWithin(max(wide, high))))
     assert np.array_equal(whole.canvas, view.canvas)
 
 
@@ -160,9 +160,9 @@ def test_the_middle_is_cut_out():
 def test_rescaling_keeps_the_order(one, other, threshold):
     """Scores stay within 0 and 1 and in their order; the decision threshold becomes 0.9."""
     first, second = sorted((one, other))
-    assert 0 <= rescaled(first, threshold) <= rescaled(second, threshold) + 1e-12 <= 1 + 1e-9
-    assert rescaled(threshold, threshold) == pytest.approx(0.9)
-    assert (rescaled(0.0, threshold), rescaled(1.0, threshold)) == (0, pytest.approx(1))
+    assert 0 <= rescale_score(first, threshold) <= rescale_score(second, threshold) + 1e-12 <= 1 + 1e-9
+    assert rescale_score(threshold, threshold) == pytest.approx(0.9)
+    assert (rescale_score(0.0, threshold), rescale_score(1.0, threshold)) == (0, pytest.approx(1))
 
 
 @given(
@@ -171,7 +171,7 @@ def test_rescaling_keeps_the_order(one, other, threshold):
 )
 def test_activations_give_scores(outputs, activation):
     """Within 0 and 1 without a warning, however large the outputs, in their order; softmax adds up to 1."""
-    scores = activated(outputs, activation)
+    scores = apply_activation(outputs, activation)
     assert ((scores >= 0) & (scores <= 1)).all()
     assert (np.diff(scores[np.argsort(outputs)]) >= 0).all()
     if activation == "softmax":

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Color, Entries, Face, Tag, Text
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.local.template import LEAST_TAG_SCORE, Template, color_word, sentence
+from lightmeter.service.backends.local.template import LEAST_TAG_SCORE, Template, color_word, compose_sentence
 
 
 def tagged(**scores):
@@ -24,20 +24,20 @@ def test_it_names_tags_people_colours_and_text():
         Entries(texts=[Text(text="Open"), Text(text="daily")]),
         Entries(colors={"#1e46c8": [Color(hex="#1e46c8", pixel_fraction=0.6)]}),
     ]
-    said = sentence(found)
+    said = compose_sentence(found)
     assert said == "A picture of two people, tagged cat and sofa, mostly blue, with the text “Open daily”."
 
 
 def test_a_whole_text_is_not_repeated_line_by_line():
     """Where the first entry is the whole text, its lines are not said again."""
     whole = Text.model_validate({"text": "Open\ndaily", "is_full_text": True})
-    said = sentence([Entries(texts=[whole, Text(text="Open"), Text(text="daily")])])
+    said = compose_sentence([Entries(texts=[whole, Text(text="Open"), Text(text="daily")])])
     assert said == "A picture with the text “Open daily”."
 
 
 def test_nothing_found_is_said():
     """A picture without entries gets a sentence that says so."""
-    assert sentence([Entries()]) == "A picture in which nothing was recognised."
+    assert compose_sentence([Entries()]) == "A picture in which nothing was recognised."
 
 
 def test_no_answer_is_an_error():
@@ -49,7 +49,7 @@ def test_no_answer_is_an_error():
 @given(st.dictionaries(st.from_regex(r"[a-z]{3,8}", fullmatch=True), st.floats(0, 1), max_size=8))
 def test_only_likely_tags_are_named(scores):
     """No tag below the least score is in the sentence, and it is one sentence."""
-    said = sentence([tagged(**scores)])
+    said = compose_sentence([tagged(**scores)])
     words = set(said.replace(",", " ").replace(".", " ").split())
     template = {"A", "picture", "in", "which", "nothing", "was", "recognised", "and", "tagged"}
     assert words - template <= {name for name, score in scores.items() if score >= LEAST_TAG_SCORE}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from lightmeter.media.model_views import view_of
+from lightmeter.media.model_views import transform_array
 from lightmeter.service.backends.base import traits_of
 from lightmeter.service.backends.catalog import read_catalog
-from lightmeter.service.backends.registry import BUILTIN
+from lightmeter.service.backends.registry import BUILTIN_BACKENDS
 
-LOCAL = sorted(name for name, builtin in BUILTIN.items() if builtin.setting is None and name != "template")
+LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.setting is None and name != "template")
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -17,7 +17,7 @@ def test_its_view_is_enough(options, photo, name):
     """A picture and its view are answered alike, to the last digit."""
     backend = read_catalog().load(name)
     whole = photo("coffee.jpg")
-    first, second = backend.analyze([whole, view_of(whole, traits_of(backend).view)], backend.features, options)
+    first, second = backend.analyze([whole, transform_array(whole, traits_of(backend).view)], backend.features, options)
     assert first.model_dump_json() == second.model_dump_json()
 
 

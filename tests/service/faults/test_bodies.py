@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.faults.kinds import ODD_VALUES, Fault, Kind, Lane
-from lightmeter.service.faults.spoiled_bodies import SPOILT, odd
+from lightmeter.service.faults.kinds import ODD_VALUES, Fault, FaultKind, Lane
+from lightmeter.service.faults.spoiled_bodies import BODY_FAULTS, odd
 
 ENTRY = {"name": "cat", "score": 0.5, "source": "palette"}
 ASSETS = [{"name": f"http://a.example/{n}.png", "tags": {"cat": [ENTRY]}} for n in range(3)]
@@ -29,17 +29,17 @@ EMPTY = {**BODY, "all": {"assets": [], "errors": []}}
 seeds = st.integers(0, 2**32)
 
 
-def spoilt(kind: Kind, seed: int = 0, body=BODY, **more) -> dict:
+def spoilt(kind: FaultKind, seed: int = 0, body=BODY, **more) -> dict:
     """The body with one fault."""
     fault = Fault(kind, 1, 1, frozenset({Lane.SUBMIT}), **more)
-    return SPOILT[kind](body, Random(seed), fault)  # noqa: S311 (reproducible, no secret)
+    return BODY_FAULTS[kind](body, Random(seed), fault)  # noqa: S311 (reproducible, no secret)
 
 
 @given(seeds, st.sampled_from(["temporary", "redirect", "none", "keep"]))
 def test_shuffled_assets_are_all_there(seed, names):
     """Whatever becomes of their names, the facts are the same; none but kept names can be matched."""
     sent = [asset["name"] for asset in BODY["all"]["assets"]]
-    assets = spoilt(Kind.SHUFFLE, seed, names=names)["all"]["assets"]
+    assets = spoilt(FaultKind.SHUFFLE, seed, names=names)["all"]["assets"]
     assert [asset["tags"] for asset in assets] == [{"cat": [ENTRY]}] * 3
     answered = [asset.get("name") for asset in assets]
     if names == "keep":
@@ -54,25 +54,25 @@ def test_shuffled_assets_are_all_there(seed, names):
 @given(seeds)
 def test_one_asset_more(seed):
     """The others are as they were, in their order; of nothing there is no more."""
-    assets = spoilt(Kind.EXTRA, seed)["all"]["assets"]
+    assets = spoilt(FaultKind.EXTRA, seed)["all"]["assets"]
     known = [asset for asset in assets if asset["name"].startswith("http://a.example/")]
     assert (len(assets), known) == (4, BODY["all"]["assets"])
-    assert spoilt(Kind.EXTRA, seed, EMPTY) == EMPTY
+    assert spoilt(FaultKind.EXTRA, seed, EMPTY) == EMPTY
 
 
 def test_assets_by_name_lose_none():
     """Two of one name, and those without one, are kept by their number."""
     assets = [{"name": "a", "n": 0}, {"name": "a", "n": 1}, {"n": 2}]
-    answered = spoilt(Kind.ASSETS_OBJECT, body={**BODY, "all": {"assets": assets, "errors": []}})
+    answered = spoilt(FaultKind.ASSETS_OBJECT, body={**BODY, "all": {"assets": assets, "errors": []}})
     assert answered["all"] == {"assets": {"a": assets[0], "1": assets[1], "2": assets[2]}, "errors": []}
 
 
 def test_money_is_text_or_not_there_or_failed():
     """Everything else is as it was."""
     rest = {name: value for name, value in BODY.items() if name not in {"credits", "credits_paid"}}
-    assert spoilt(Kind.TEXT_CREDITS) == {**rest, "credits_paid": "3", "credits": "7"}
-    assert spoilt(Kind.NO_CREDITS) == rest
-    failed = spoilt(Kind.FAIL_CHARGED)
+    assert spoilt(FaultKind.TEXT_CREDITS) == {**rest, "credits_paid": "3", "credits": "7"}
+    assert spoilt(FaultKind.NO_CREDITS) == rest
+    failed = spoilt(FaultKind.FAIL_CHARGED)
     assert (failed.pop("status"), failed.pop("error")) == ("failed", "Request failed: the job broke.")
     assert failed == {"request_id": "1"}
 

@@ -7,7 +7,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.faults.grammar import KINDS, NO_FAULTS, Fault, Faults, Kind, Lane, Limit, Shape
+from lightmeter.service.faults.grammar import (
+    FAULT_SYNTAX,
+    NO_FAULTS,
+    Fault,
+    FaultKind,
+    Faults,
+    Lane,
+    LimitAlgorithm,
+    RateLimitFault,
+)
 
 SUBMIT = frozenset({Lane.SUBMIT})
 RESULTS = SUBMIT | {Lane.POLL}
@@ -27,7 +36,7 @@ WRONG = """
 """
 
 
-def one(text: str) -> Fault | Limit:
+def one(text: str) -> Fault | RateLimitFault:
     """The one fault a text says."""
     read = Faults.parse(text)
     (fault,) = (*read.faults, *read.limits)
@@ -37,32 +46,38 @@ def one(text: str) -> Fault | Limit:
 @pytest.mark.parametrize(
     ("text", "read"),
     [
-        ("429:bucket=10", Limit(Shape.BUCKET, 10, SUBMIT)),
-        ("429:bucket=2.5,burst=5,retry-after=yes", Limit(Shape.BUCKET, 2.5, SUBMIT, burst=5, retry_after="yes")),
-        ("429:window=60/30,on=submit+poll", Limit(Shape.WINDOW, 60, RESULTS, window_s=30)),
-        ("429:cap=8,status=503,retry-after=7", Limit(Shape.CAP, 8, SUBMIT, retry_after="7", status=503)),
-        ("429:cap=8,on=all", Limit(Shape.CAP, 8, frozenset(Lane))),
-        ("queue=5", Fault(Kind.QUEUE, 5, 5, SUBMIT)),
-        ("drop-before=0.05", Fault(Kind.DROP_BEFORE, 0.05, 0.05, SUBMIT)),
-        ("drop-after=1:on=poll", Fault(Kind.DROP_AFTER, 1, 1, frozenset({Lane.POLL}))),
-        ("5xx=0.02:status=504,when=after", Fault(Kind.ERROR, 0.02, 0.02, SUBMIT, status=504, charged=True)),
-        ("truncate=0.02", Fault(Kind.TRUNCATE, 0.02, 0.02, RESULTS)),
-        ("slow=0.2-1.5:on=credits", Fault(Kind.SLOW, 0.2, 1.5, frozenset({Lane.CREDITS}))),
-        ("late=3", Fault(Kind.LATE, 3, 3, frozenset({Lane.POLL}))),
-        ("shuffle", Fault(Kind.SHUFFLE, 1, 1, RESULTS)),
-        ("shuffle=0.5:names=keep", Fault(Kind.SHUFFLE, 0.5, 0.5, RESULTS, names="keep")),
-        ("shuffle:names=redirect", Fault(Kind.SHUFFLE, 1, 1, RESULTS, names="redirect")),
-        ("shuffle:names=none", Fault(Kind.SHUFFLE, 1, 1, RESULTS, names="none")),
-        ("forgetful", Fault(Kind.FORGETFUL, 1, 1, SUBMIT)),
-        ("fail-charged=0.3", Fault(Kind.FAIL_CHARGED, 0.3, 0.3, frozenset({Lane.POLL}))),
-        ("odd-value=1", Fault(Kind.ODD_VALUE, 1, 1, RESULTS)),
-        ("odd-value=1:kind=nan,on=poll", Fault(Kind.ODD_VALUE, 1, 1, frozenset({Lane.POLL}), odd="nan")),
-        ("extra=0.5", Fault(Kind.EXTRA, 0.5, 0.5, RESULTS)),
-        ("assets-object", Fault(Kind.ASSETS_OBJECT, 1, 1, RESULTS)),
-        ("text-credits=0.5", Fault(Kind.TEXT_CREDITS, 0.5, 0.5, RESULTS)),
-        ("no-credits:on=submit", Fault(Kind.NO_CREDITS, 1, 1, SUBMIT)),
-        ("charge-late=2-5", Fault(Kind.CHARGE_LATE, 2, 5, SUBMIT)),
-        ("prices=2", Fault(Kind.PRICES, 2, 2, frozenset(Lane))),
+        ("429:bucket=10", RateLimitFault(LimitAlgorithm.BUCKET, 10, SUBMIT)),
+        (
+            "429:bucket=2.5,burst=5,retry-after=yes",
+            RateLimitFault(LimitAlgorithm.BUCKET, 2.5, SUBMIT, burst=5, retry_after="yes"),
+        ),
+        ("429:window=60/30,on=submit+poll", RateLimitFault(LimitAlgorithm.WINDOW, 60, RESULTS, window_s=30)),
+        (
+            "429:cap=8,status=503,retry-after=7",
+            RateLimitFault(LimitAlgorithm.CAP, 8, SUBMIT, retry_after="7", status=503),
+        ),
+        ("429:cap=8,on=all", RateLimitFault(LimitAlgorithm.CAP, 8, frozenset(Lane))),
+        ("queue=5", Fault(FaultKind.QUEUE, 5, 5, SUBMIT)),
+        ("drop-before=0.05", Fault(FaultKind.DROP_BEFORE, 0.05, 0.05, SUBMIT)),
+        ("drop-after=1:on=poll", Fault(FaultKind.DROP_AFTER, 1, 1, frozenset({Lane.POLL}))),
+        ("5xx=0.02:status=504,when=after", Fault(FaultKind.ERROR, 0.02, 0.02, SUBMIT, status=504, charged=True)),
+        ("truncate=0.02", Fault(FaultKind.TRUNCATE, 0.02, 0.02, RESULTS)),
+        ("slow=0.2-1.5:on=credits", Fault(FaultKind.SLOW, 0.2, 1.5, frozenset({Lane.CREDITS}))),
+        ("late=3", Fault(FaultKind.LATE, 3, 3, frozenset({Lane.POLL}))),
+        ("shuffle", Fault(FaultKind.SHUFFLE, 1, 1, RESULTS)),
+        ("shuffle=0.5:names=keep", Fault(FaultKind.SHUFFLE, 0.5, 0.5, RESULTS, names="keep")),
+        ("shuffle:names=redirect", Fault(FaultKind.SHUFFLE, 1, 1, RESULTS, names="redirect")),
+        ("shuffle:names=none", Fault(FaultKind.SHUFFLE, 1, 1, RESULTS, names="none")),
+        ("forgetful", Fault(FaultKind.FORGETFUL, 1, 1, SUBMIT)),
+        ("fail-charged=0.3", Fault(FaultKind.FAIL_CHARGED, 0.3, 0.3, frozenset({Lane.POLL}))),
+        ("odd-value=1", Fault(FaultKind.ODD_VALUE, 1, 1, RESULTS)),
+        ("odd-value=1:kind=nan,on=poll", Fault(FaultKind.ODD_VALUE, 1, 1, frozenset({Lane.POLL}), odd="nan")),
+        ("extra=0.5", Fault(FaultKind.EXTRA, 0.5, 0.5, RESULTS)),
+        ("assets-object", Fault(FaultKind.ASSETS_OBJECT, 1, 1, RESULTS)),
+        ("text-credits=0.5", Fault(FaultKind.TEXT_CREDITS, 0.5, 0.5, RESULTS)),
+        ("no-credits:on=submit", Fault(FaultKind.NO_CREDITS, 1, 1, SUBMIT)),
+        ("charge-late=2-5", Fault(FaultKind.CHARGE_LATE, 2, 5, SUBMIT)),
+        ("prices=2", Fault(FaultKind.PRICES, 2, 2, frozenset(Lane))),
     ],
 )
 def test_what_is_read_is_what_was_said(text, read):
@@ -78,7 +93,7 @@ def test_anything_else_is_refused_by_name(text):
     assert f"--fault {text}: " in str(refused.value)
 
 
-@pytest.mark.parametrize("rule", KINDS.values(), ids=list(KINDS))
+@pytest.mark.parametrize("rule", FAULT_SYNTAX.values(), ids=list(FAULT_SYNTAX))
 def test_the_help_can_be_read(rule):
     """Each form that the help shows is one that is read."""
     for form in rule.form.split(" | "):
@@ -87,7 +102,7 @@ def test_the_help_can_be_read(rule):
 
 def test_every_kind_has_a_rule():
     """The table is the whole language."""
-    assert list(KINDS) == list(Kind)
+    assert list(FAULT_SYNTAX) == list(FaultKind)
 
 
 def test_several_faults_in_one_text_or_in_several():

@@ -8,7 +8,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.faults.rate_limits import Bucket, Cap, Line, Window
+from lightmeter.service.faults.rate_limits import ConcurrencyLimit, FixedWindowLimit, LeakyBucketQueue, TokenBucketLimit
 
 gaps = st.lists(st.floats(0, 3), min_size=1, max_size=80)
 
@@ -25,7 +25,7 @@ def instants(gaps_s: list[float]) -> list[float]:
 @given(gaps, st.floats(0.1, 20), st.integers(1, 5))
 def test_a_bucket_lets_in_its_rate_and_its_burst(gaps_s, per_s, burst):
     """Over any stretch of time: at most the burst, and the rate times the stretch."""
-    bucket = Bucket(per_s, burst)
+    bucket = TokenBucketLimit(per_s, burst)
     entered = [at for at in instants(gaps_s) if bucket.enter(at) == 0]
     for first, begin in enumerate(entered):
         for last in range(first, len(entered)):
@@ -35,7 +35,7 @@ def test_a_bucket_lets_in_its_rate_and_its_burst(gaps_s, per_s, burst):
 @given(gaps, st.floats(0.1, 20), st.integers(1, 5))
 def test_a_bucket_says_when_to_come_again(gaps_s, per_s, burst):
     """Who comes after exactly so long, with nobody in between, is let in; who asks too early loses nothing by it."""
-    bucket, at = Bucket(per_s, burst), 100.0
+    bucket, at = TokenBucketLimit(per_s, burst), 100.0
     for gap in gaps_s:
         at += gap
         wait = bucket.enter(at)
@@ -48,7 +48,7 @@ def test_a_bucket_says_when_to_come_again(gaps_s, per_s, burst):
 @given(gaps, st.integers(1, 6), st.floats(0.5, 10))
 def test_a_window_lets_in_so_many(gaps_s, most, seconds):
     """In each window from the first request on; and at its end there is room again."""
-    window, at, counted = Window(most, seconds), 100.0, {}
+    window, at, counted = FixedWindowLimit(most, seconds), 100.0, {}
     start = 100.0 + gaps_s[0]
     for gap in gaps_s:
         at += gap
@@ -67,7 +67,7 @@ def test_a_window_lets_in_so_many(gaps_s, most, seconds):
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 5))
 def test_a_cap_counts_who_is_inside(comes, most):
     """Never more inside than it says; whoever leaves makes room for one."""
-    cap, inside = Cap(most), 0
+    cap, inside = ConcurrencyLimit(most), 0
     for come in comes:
         if come:
             let_in = cap.enter(0) == 0
@@ -81,7 +81,7 @@ def test_a_cap_counts_who_is_inside(comes, most):
 @given(gaps, st.floats(0.2, 50))
 def test_a_line_moves_evenly(gaps_s, per_s):
     """First come, first served, at its pace: nobody is let through sooner, and an idle line keeps nobody."""
-    line, served = Line(per_s), deque()
+    line, served = LeakyBucketQueue(per_s), deque()
     for at in instants(gaps_s):
         turn = at + line.wait(at)
         assert not served or turn >= served[-1] + 1 / per_s - 1e-6

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from lightmeter.service.app import open_account
-from lightmeter.service.store.credits import Book
+from lightmeter.service.store.credits import LedgerAccount
 from lightmeter.service.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -128,11 +128,11 @@ async def test_kill_9_loses_nothing_and_charges_nothing_twice(processes, databas
         if book.held == 0:
             break
         await asyncio.sleep(0.05)
-    assert (book.is_sound, book.held, book.ledger[Book.GRANTS]) == (True, 0, -CREDITS)
+    assert (book.is_sound, book.held, book.ledger[LedgerAccount.GRANTS]) == (True, 0, -CREDITS)
     settled, charges, (beside, alone) = await charged(database)
     log.info("completed %d, at once %d, others %s", len(ended), len(load.answered), dict(load.refused))
     log.info("requests by deaths beside others %s, alone %s", beside, alone)
     assert charges == {name: paid for name, paid in settled.items() if paid}
-    assert book.ledger[Book.REVENUE] == sum(settled.values())
+    assert book.ledger[LedgerAccount.REVENUE] == sum(settled.values())
     told = {name: body.get("credits_paid", 0) for name, body in ended.items()} | load.answered
     assert {name: settled[name] for name in told} == told

@@ -10,7 +10,7 @@ import pytest
 
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.pricing.rates import PROMPT_BLOCK_CHARS, RateTable, Rounding
-from lightmeter.service.analysis.analyzer import Desk, Order, Worker
+from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import StubAnswer, tiny_png
@@ -31,11 +31,11 @@ async def doing():
         request = AnalyzeRequest(backend=[adapter.name], feature=["descriptions"], **asked)
         names = tuple(f"{number}.png" for number in range(len(uploads)))
         async with Fetcher(allow_private=False) as fetcher:
-            worker = Worker({adapter.name: adapter}, fetcher, TARIFF, 1)
+            worker = Analyzer({adapter.name: adapter}, fetcher, TARIFF, 1)
             try:
                 await worker.warm()
-                order = Order(request, tuple(uploads), names, (1,) * len(uploads), 3)
-                return await worker.do(order, Desk(lambda: None, nothing_more))
+                order = AnalysisJob(request, tuple(uploads), names, (1,) * len(uploads), 3)
+                return await worker.do(order, JobCallbacks(lambda: None, nothing_more))
             finally:
                 worker.close()
 

@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletion
 from pydantic import SecretStr
 
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.model_views import Whole
+from lightmeter.media.model_views import FitWithin
 from lightmeter.service.backends.base import AnalysisOptions, Backend
 from lightmeter.service.backends.providers.description.openai_compatible import (
     Ollama,
@@ -89,7 +89,7 @@ def test_it_is_a_back_end(adapting, counted):
     assert isinstance(adapter, Backend)
     assert (adapter.name, adapter.features) == ("mine", {"descriptions"})
     assert (adapter.traits.calls_at_once, adapter.traits.pictures_a_call) == (3, 1)
-    assert adapter.traits.view == Whole(1024)
+    assert adapter.traits.view == FitWithin(1024)
     assert (adapter.model, adapter.licence) == ("model-1", "terms of the provider")
     adapter.warm()
     assert counted.errors == []

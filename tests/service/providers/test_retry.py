@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from lightmeter.service.backends.providers.description.failures import (
     MAX_MESSAGE_CHARS,
-    CallFailed,
+    DescriptionCallFailed,
     FailureKind,
     provider_message,
+    redact,
     retry_hint_s,
-    scrubbed,
     status_failure,
 )
-from lightmeter.service.backends.providers.description.retry import Retries
+from lightmeter.service.backends.providers.description.retry import DescriptionRetrier
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
@@ -66,11 +66,11 @@ class Clock:
 
 
 def throttled(wait_s=None):
-    return CallFailed("throttled", FailureKind.THROTTLED, retry=True, wait_s=wait_s)
+    return DescriptionCallFailed("throttled", FailureKind.THROTTLED, retry=True, wait_s=wait_s)
 
 
 def broken(wait_s=None):
-    return CallFailed("broken", FailureKind.BROKEN, retry=True, wait_s=wait_s)
+    return DescriptionCallFailed("broken", FailureKind.BROKEN, retry=True, wait_s=wait_s)
 
 
 @pytest.fixture
@@ -84,14 +84,16 @@ def retrying(clock):
     """Makes `Retries` on the clock."""
 
     def make(**more):
-        return Retries(ProviderSettings("mine", "https://a/v1", "m", **more), now=clock.now, sleep=clock.sleep)
+        return DescriptionRetrier(
+            ProviderSettings("mine", "https://a/v1", "m", **more), now=clock.now, sleep=clock.sleep
+        )
 
     return make
 
 
 def test_pauses_double(retrying, clock):
     """Half a second, one, two: each up to a quarter longer, and no longer than the longest pause."""
-    with pytest.raises(CallFailed):
+    with pytest.raises(DescriptionCallFailed):
         retrying(max_attempts=5, max_pause_s=3.0).call(clock.calling(broken()))
     starts = [at for at, _ in clock.calls]
     pauses = [after - before for before, after in pairwise(starts)]
@@ -109,11 +111,11 @@ def test_the_providers_pause_is_kept(retrying, clock, failure):
 def test_throttling_holds_back_all_callers(retrying, clock):
     """Who was not throttled itself waits as long as who was; a passing error holds back nobody else."""
     retries = retrying(max_attempts=1)
-    with pytest.raises(CallFailed):
+    with pytest.raises(DescriptionCallFailed):
         retries.call(clock.calling(throttled(20.0)))
     assert retries.call(clock.calling("yes")) == "yes"
     assert clock.calls[1][0] >= 20
-    with pytest.raises(CallFailed):
+    with pytest.raises(DescriptionCallFailed):
         retries.call(clock.calling(broken()))
     at = clock.seconds
     retries.call(clock.calling("yes"))
@@ -123,7 +125,7 @@ def test_throttling_holds_back_all_callers(retrying, clock):
 def test_nobody_is_held_back_for_longer_than_the_longest_pause(retrying, clock):
     """A provider that says "tomorrow" is given up by who heard it, and asked again after a minute by others."""
     retries = retrying(max_pause_s=60.0)
-    with pytest.raises(CallFailed):
+    with pytest.raises(DescriptionCallFailed):
         retries.call(clock.calling(throttled(86_400.0)))
     assert retries.call(clock.calling("yes")) == "yes"
     assert 60 <= clock.calls[1][0] <= 75
@@ -132,17 +134,17 @@ def test_nobody_is_held_back_for_longer_than_the_longest_pause(retrying, clock):
 def test_who_would_wait_beyond_the_deadline_gives_up(retrying, clock):
     """It is told at once, without a call."""
     retries = retrying(max_attempts=1, deadline_s=10.0)
-    with pytest.raises(CallFailed):
+    with pytest.raises(DescriptionCallFailed):
         retries.call(clock.calling(throttled(30.0)))
-    with pytest.raises(CallFailed, match="throttling"):
+    with pytest.raises(DescriptionCallFailed, match="throttling"):
         retries.call(clock.calling("yes"))
     assert (len(clock.calls), clock.seconds) == (1, 0)
 
 
 def test_what_will_fail_again_is_not_repeated(retrying, clock):
     """A refusal is final."""
-    with pytest.raises(CallFailed, match="no"):
-        retrying().call(clock.calling(CallFailed("no", FailureKind.REFUSED)))
+    with pytest.raises(DescriptionCallFailed, match="no"):
+        retrying().call(clock.calling(DescriptionCallFailed("no", FailureKind.REFUSED)))
     assert len(clock.calls) == 1
 
 
@@ -159,8 +161,8 @@ def test_limits_hold_together(attempts, timeout_s, deadline_s, lasting, hints):
     settings = ProviderSettings(
         "m", "https://a", "m", max_attempts=attempts, timeout_s=timeout_s, deadline_s=deadline_s
     )
-    retries = Retries(settings, now=clock.now, sleep=clock.sleep)
-    with pytest.raises(CallFailed):
+    retries = DescriptionRetrier(settings, now=clock.now, sleep=clock.sleep)
+    with pytest.raises(DescriptionCallFailed):
         retries.call(clock.calling(*map(throttled, hints), lasting=lasting))
     assert 1 <= len(clock.calls) <= attempts
     for at, allowed in clock.calls:
@@ -225,7 +227,7 @@ def test_messages_of_all_providers_are_found(body, says):
 @given(st.text(), st.text(min_size=8, alphabet="abcdef0123456789"))
 def test_sentences_are_short_and_hold_no_secret(said, secret):
     """One line, not longer than the limit, and never the key, wherever it stands."""
-    found = scrubbed(f"{said}{secret} {secret}\n{said}", [secret])
+    found = redact(f"{said}{secret} {secret}\n{said}", [secret])
     assert len(found) <= MAX_MESSAGE_CHARS
     assert "\n" not in found
     assert secret not in found
@@ -240,7 +242,7 @@ def test_sentences_are_short_and_hold_no_secret(said, secret):
 )
 def test_what_looks_like_a_secret_is_left_out(secret):
     """Also one that is not the operator's, or is masked in part; the rest of the sentence stays."""
-    assert scrubbed(f"Before {secret} after.") == "Before … after."
+    assert redact(f"Before {secret} after.") == "Before … after."
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from pydantic import SecretStr
 
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.base import Backend
-from lightmeter.service.backends.providers.description.descriptions import DescriptionProvider
-from lightmeter.service.backends.providers.description.token_prices import Tokens, usd
-from lightmeter.service.backends.providers.description.table import COMPATIBLE, PROVIDERS
+from lightmeter.service.backends.providers.description.descriptions import DescriptionAdapter
+from lightmeter.service.backends.providers.description.table import DESCRIPTION_PROVIDERS, OPENAI_COMPATIBLE_ADAPTER
+from lightmeter.service.backends.providers.description.token_prices import TokenCounts, cost_usd
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 REMOTE = ("claude", "gemini", "grok", "jinaai", "openai")
@@ -31,29 +31,29 @@ def adapter_of(row):
 
 def test_the_table_is_the_contracts():
     """Every back end of the contract that describes has a row and a price, under the name that requests use."""
-    assert set(PROVIDERS) == {*REMOTE, "llava", "bakllava"}
-    assert all(name == row.name for name, row in PROVIDERS.items())
+    assert set(DESCRIPTION_PROVIDERS) == {*REMOTE, "llava", "bakllava"}
+    assert all(name == row.name for name, row in DESCRIPTION_PROVIDERS.items())
     rates = default_rates().rates
-    assert all(set(rates[name]) == row.features == {"descriptions"} for name, row in PROVIDERS.items())
+    assert all(set(rates[name]) == row.features == {"descriptions"} for name, row in DESCRIPTION_PROVIDERS.items())
 
 
 def test_keys_come_from_the_providers_own_variables():
     """As their documentation names them; a local Ollama has no key, and an address only where the operator has one."""
-    assert {name: row.key_variable for name, row in PROVIDERS.items() if row.key_variable} == {
+    assert {name: row.key_variable for name, row in DESCRIPTION_PROVIDERS.items() if row.key_variable} == {
         "claude": "ANTHROPIC_API_KEY",
         "gemini": "GEMINI_API_KEY",
         "grok": "XAI_API_KEY",
         "jinaai": "JINA_API_KEY",
         "openai": "OPENAI_API_KEY",
     }
-    local = [PROVIDERS["llava"], PROVIDERS["bakllava"]]
+    local = [DESCRIPTION_PROVIDERS["llava"], DESCRIPTION_PROVIDERS["bakllava"]]
     assert all((row.base_url, row.base_url_variable, row.key_variable) == (None, "OLLAMA_HOST", None) for row in local)
 
 
-@pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.parametrize("name", DESCRIPTION_PROVIDERS)
 def test_every_row_makes_a_back_end(name):
     """With the row's own address and model, without a call; every option is a field of the request."""
-    row = PROVIDERS[name]
+    row = DESCRIPTION_PROVIDERS[name]
     settings = ProviderSettings(
         row.name,
         row.base_url or "127.0.0.1:11434",
@@ -63,7 +63,7 @@ def test_every_row_makes_a_back_end(name):
     )
     adapter = adapter_of(row)(settings)
     assert isinstance(adapter, Backend)
-    assert isinstance(adapter, DescriptionProvider)
+    assert isinstance(adapter, DescriptionAdapter)
     assert (adapter.name, adapter.model, adapter.features) == (name, row.model, row.features)
     assert adapter_of(row).__doc__
     adapter.close()
@@ -72,15 +72,15 @@ def test_every_row_makes_a_back_end(name):
 @pytest.mark.parametrize("name", REMOTE)
 def test_addresses_are_encrypted(name):
     """Keys and pictures go out over TLS; no address ends with a slash."""
-    base_url = PROVIDERS[name].base_url
+    base_url = DESCRIPTION_PROVIDERS[name].base_url
     assert base_url.startswith("https://")
     assert not base_url.endswith("/")
 
 
 def test_other_endpoints_have_an_adapter():
     """Any further one that speaks chat completions is made of the same class as OpenAI's."""
-    assert PROVIDERS["openai"].adapter == COMPATIBLE
-    assert adapter_of(PROVIDERS["openai"]).__name__ == "OpenAICompatible"
+    assert DESCRIPTION_PROVIDERS["openai"].adapter == OPENAI_COMPATIBLE_ADAPTER
+    assert adapter_of(DESCRIPTION_PROVIDERS["openai"]).__name__ == "OpenAICompatible"
 
 
 def test_the_table_is_light_and_prices_are_not_fetched():
@@ -106,8 +106,8 @@ print(json.dumps([loaded, asked, str(found), threading.active_count()]))
 @pytest.mark.parametrize("name", ["claude", "gemini", "grok", "openai"])
 def test_default_models_have_a_price(name):
     """A typical picture costs the operator less than the credits that the service charges for it."""
-    row = PROVIDERS[name]
-    cost = usd(row.base_url, row.model, Tokens(1500, 300))
+    row = DESCRIPTION_PROVIDERS[name]
+    cost = cost_usd(row.base_url, row.model, TokenCounts(1500, 300))
     credit_usd = Decimal(default_rates().rates[name]["descriptions"]) / 1000 / 100
     assert 0 < cost < credit_usd
 
@@ -115,18 +115,18 @@ def test_default_models_have_a_price(name):
 @pytest.mark.parametrize(
     ("base_url", "model", "tokens"),
     [
-        ("http://127.0.0.1:11434/v1", "gpt-6-luna", Tokens(10, 10)),
-        ("https://api-beta-vlm.jina.ai/v1", "jina-vlm", Tokens(10, 10)),
-        ("https://api.openai.com/v1", "a-model-of-2031", Tokens(10, 10)),
-        ("https://api.openai.com/v1", "", Tokens(10, 10)),
-        ("https://api.openai.com/v1", "gpt-6-luna", Tokens(None, 10)),
-        ("https://api.openai.com/v1", "gpt-6-luna", Tokens(10, None)),
-        ("https://api.openai.com/v1", "gpt-6-luna", Tokens(10, 10, cached=20)),
+        ("http://127.0.0.1:11434/v1", "gpt-6-luna", TokenCounts(10, 10)),
+        ("https://api-beta-vlm.jina.ai/v1", "jina-vlm", TokenCounts(10, 10)),
+        ("https://api.openai.com/v1", "a-model-of-2031", TokenCounts(10, 10)),
+        ("https://api.openai.com/v1", "", TokenCounts(10, 10)),
+        ("https://api.openai.com/v1", "gpt-6-luna", TokenCounts(None, 10)),
+        ("https://api.openai.com/v1", "gpt-6-luna", TokenCounts(10, None)),
+        ("https://api.openai.com/v1", "gpt-6-luna", TokenCounts(10, 10, cached=20)),
     ],
 )
 def test_no_price_is_made_up(base_url, model, tokens):
     """Nothing is said where the address or the model is unknown, or the counts are missing or contradict each other."""
-    assert usd(base_url, model, tokens) is None
+    assert cost_usd(base_url, model, tokens) is None
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**5))
@@ -134,7 +134,11 @@ def test_more_tokens_never_cost_less(read, written):
     """A price grows with the tokens, and what comes from the provider's cache costs no more than what is new."""
 
     def cost(tokens):
-        return usd("https://api.openai.com/v1", "gpt-6-luna", tokens)
+        return cost_usd("https://api.openai.com/v1", "gpt-6-luna", tokens)
 
-    assert cost(Tokens(read, written)) <= cost(Tokens(read + 1, written)) <= cost(Tokens(read + 1, written + 1))
-    assert cost(Tokens(read, written, cached=read)) <= cost(Tokens(read, written))
+    assert (
+        cost(TokenCounts(read, written))
+        <= cost(TokenCounts(read + 1, written))
+        <= cost(TokenCounts(read + 1, written + 1))
+    )
+    assert cost(TokenCounts(read, written, cached=read)) <= cost(TokenCounts(read, written))

@@ -15,9 +15,9 @@ from rich.text import Text
 from lightmeter.cli.options import json_option
 from lightmeter.cli.terminal import PLAIN_WIDTH, print_json
 from lightmeter.client.client import Client
-from lightmeter.embedded_service import embedded_offers
+from lightmeter.embedded_service import embedded_backends
 from lightmeter.models.response import BackendOffer
-from lightmeter.planning.preflight import PATIENCE, ask_balance, required_key
+from lightmeter.planning.preflight import PREFLIGHT_TIMEOUTS, fetch_balance, require_api_key
 from lightmeter.pricing.rates import MILLICREDITS, default_rates
 from lightmeter.settings import Settings, read_settings
 
@@ -45,7 +45,7 @@ def command(base_url: str | None, only_available: bool, as_json: bool) -> int:
     settings = read_settings()
     where = base_url or settings.base_url
     offers: Sequence[BackendOffer] | None = (
-        embedded_offers(settings) if where is None else asyncio.run(_asked(where, settings))
+        embedded_backends(settings) if where is None else asyncio.run(_asked(where, settings))
     )
     if offers is None:
         click.echo(
@@ -61,8 +61,10 @@ def command(base_url: str | None, only_available: bool, as_json: bool) -> int:
 
 
 async def _asked(where: str, settings: Settings) -> tuple[BackendOffer, ...] | None:
-    async with Client(where, required_key(where, settings), timeouts=PATIENCE, proxy=settings.proxy) as client:
-        await ask_balance(client)  # whose errors say what is wrong with the address or the key
+    async with Client(
+        where, require_api_key(where, settings), timeouts=PREFLIGHT_TIMEOUTS, proxy=settings.proxy
+    ) as client:
+        await fetch_balance(client)  # whose errors say what is wrong with the address or the key
         return await client.backends()
 
 

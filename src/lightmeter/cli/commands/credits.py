@@ -10,7 +10,7 @@ from lightmeter.cli.options import json_option
 from lightmeter.cli.terminal import print_json
 from lightmeter.client.client import Client
 from lightmeter.errors import SettingsError, Unreachable
-from lightmeter.planning.preflight import PATIENCE, ask_balance, required_key
+from lightmeter.planning.preflight import PREFLIGHT_TIMEOUTS, fetch_balance, require_api_key
 from lightmeter.settings import read_settings
 
 __all__ = ["command"]
@@ -25,11 +25,11 @@ def command(base_url: str | None, as_json: bool) -> int:
     where = base_url or settings.base_url
     if where is None:
         raise SettingsError("No service is named.", hint="Use --base-url URL, or set LIGHTMETER_BASE_URL.")
-    key = required_key(where, settings)
+    key = require_api_key(where, settings)
 
     async def ask() -> int:
-        async with Client(where, key, timeouts=PATIENCE, proxy=settings.proxy) as client:
-            balance = await ask_balance(client)
+        async with Client(where, key, timeouts=PREFLIGHT_TIMEOUTS, proxy=settings.proxy) as client:
+            balance = await fetch_balance(client)
         if balance is None:
             raise Unreachable(f"{where} asks to slow down.", hint="Ask again later.")
         return balance

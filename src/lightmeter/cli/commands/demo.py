@@ -19,14 +19,14 @@ from typing import Any, Final
 import click
 
 from lightmeter.api.run_result import Run
-from lightmeter.cli.commands.run import finish
+from lightmeter.cli.commands.run import report_outcome
 from lightmeter.cli.options import json_option
 from lightmeter.errors import SettingsError
 from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.report.render import FILE_NAME, report
 from lightmeter.settings import read_settings
 
-__all__ = ["bundled", "command", "serve_folder"]
+__all__ = ["bundled_folder", "command", "serve_folder"]
 
 MARK: Final = ".lightmeter-demo"
 """Marks a folder that the demo made, and may therefore make anew."""
@@ -35,7 +35,7 @@ SHARD_ROWS: Final = 10
 """Small, so that the few sample rows show more than one shard."""
 
 
-def bundled(name: str) -> Path:
+def bundled_folder(name: str) -> Path:
     """A folder that ships with the package (`data`, `flows`): inside the wheel, or beside `src` in a checkout.
 
     Raises:
@@ -97,7 +97,7 @@ def _load_flow() -> Any:
     os.environ["PREFECT_HOME"] = str(home)
     os.environ.pop("PREFECT_API_URL", None)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
-    spec = importlib.util.spec_from_file_location("lightmeter_demo_flow", bundled("flows") / "analyze.py")
+    spec = importlib.util.spec_from_file_location("lightmeter_demo_flow", bundled_folder("flows") / "analyze.py")
     if spec is None or spec.loader is None:
         raise SettingsError("The flow analyze.py is missing.", hint="Install lightmeter anew.")
     module = importlib.util.module_from_spec(spec)
@@ -116,7 +116,7 @@ def command(out: Path, as_json: bool) -> int:
     run on this machine, and the credits it charges are play money.
     """
     _fresh(out)
-    data = bundled("data")
+    data = bundled_folder("data")
     with serve_folder(data) as base:
         manifest = out / "manifest.csv"
         rows = _manifest_of_urls(data, base, manifest)
@@ -129,7 +129,7 @@ def command(out: Path, as_json: bool) -> int:
     click.echo("3. what came of it:", err=as_json)
     if not as_json:
         _show_tables(Run(out))
-    code = finish(Run(out), as_json=as_json)
+    code = report_outcome(Run(out), as_json=as_json)
     if not as_json:
         click.echo(f"or look at it in a browser: {out / FILE_NAME}")
         click.echo("or in a notebook: notebooks/01-quickstart.ipynb")

@@ -15,7 +15,7 @@ from lightmeter.clock import SystemClock
 from lightmeter.errors import UsageError
 from lightmeter.service.store import auth
 from lightmeter.service.store import credits as money
-from lightmeter.service.store.credits import Cause
+from lightmeter.service.store.credits import LedgerReference
 from lightmeter.service.store.database import Connection
 from lightmeter.service.store.store import Store
 
@@ -109,7 +109,7 @@ def grant(name: str, credits_: int, database: str) -> int:
 
     def change(db: Connection) -> int:
         account_id = _known(db, name)
-        money.grant(db, Cause(account_id, None, SystemClock().now()), credits_)
+        money.grant(db, LedgerReference(account_id, None, SystemClock().now()), credits_)
         return money.balance_of(db, account_id)
 
     click.echo(_changed(database, change))

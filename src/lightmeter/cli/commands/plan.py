@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from lightmeter.cli.options import analysis_options, given, json_option, pace_options, reading_options
-from lightmeter.cli.progress_runner import drive
+from lightmeter.cli.options import analysis_options, execution_options, explicit_options, json_option, manifest_options
+from lightmeter.cli.progress_runner import run_with_progress
 from lightmeter.cli.terminal import print_json, show_plan
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options
-from lightmeter.planning.build import planning
+from lightmeter.planning.build import stream_plan
 from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.settings import read_settings
 
@@ -21,9 +21,9 @@ __all__ = ["command"]
 
 @click.command("plan")
 @click.argument("manifest")
-@reading_options
+@manifest_options
 @analysis_options
-@pace_options
+@execution_options
 @click.option("--budget", metavar="CREDITS", type=int, help="The cap a run of this plan will have.")
 @click.option("--save", type=click.Path(path_type=Path), help="Write the plan here, for run --plan.")
 @json_option
@@ -54,7 +54,9 @@ def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> 
             raise UsageError(
                 f"{save} is a folder, so no plan can be saved there.", hint="Name a file: --save plan.json"
             )
-    made = drive(lambda _: planning(manifest, make_options(**given(options)), read_settings()), at_once=True)
+    made = run_with_progress(
+        lambda _: stream_plan(manifest, make_options(**explicit_options(options)), read_settings()), at_once=True
+    )
     show_plan(made, err=as_json)
     if save is not None:
         made.save(save)

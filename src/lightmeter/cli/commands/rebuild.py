@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from lightmeter.export.export_tables import export
+from lightmeter.export.export_tables import export_tables
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.delta import write_delta
 from lightmeter.tables.remote_write import publish
-from lightmeter.tables.uris import shown
+from lightmeter.tables.uris import redact_uri
 
 __all__ = ["command"]
 
@@ -34,12 +34,12 @@ def command(folder: Path, place: str | None, table_format: str) -> int:
       lightmeter rebuild out/ --to s3://lake/photos
       lightmeter rebuild out/ --to s3://lake/photos --format delta
     """
-    for table, rows in export(folder, whole=True).items():
+    for table, rows in export_tables(folder, whole=True).items():
         click.echo(f"{rows:>10}  {folder / 'tables' / table}")
     if table_format == "delta":
         where = place or str(folder / "delta")
         for table, version in write_delta(Dataset(folder), where).items():
-            click.echo(f"version {version:>2}  {shown(where)}/{table}")
+            click.echo(f"version {version:>2}  {redact_uri(where)}/{table}")
     elif place is not None:
         for path in publish(Dataset(folder), place).values():
             click.echo(f" published  {path}")

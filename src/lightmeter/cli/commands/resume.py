@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from lightmeter.api.runs import resuming
-from lightmeter.cli.commands.run import accounted_for, finish
-from lightmeter.cli.options import accept_journal_option, given, json_option, pace_options
-from lightmeter.cli.progress_runner import drive
+from lightmeter.api.runs import stream_resume
+from lightmeter.cli.commands.run import print_summary_on_error, report_outcome
+from lightmeter.cli.options import accept_journal_option, execution_options, explicit_options, json_option
+from lightmeter.cli.progress_runner import run_with_progress
 
 __all__ = ["command"]
 
@@ -26,7 +26,7 @@ __all__ = ["command"]
     help="Send again what is in doubt, for so many credits at most, and perhaps pay for it twice (0).",
 )
 @accept_journal_option
-@pace_options
+@execution_options
 @json_option
 def command(folder: Path, as_json: bool, **options: Any) -> int:
     """Go on with the run in DIR.
@@ -47,6 +47,8 @@ def command(folder: Path, as_json: bool, **options: Any) -> int:
       lightmeter resume out/ --budget 1000
       lightmeter resume out/ --pay-again 5
     """
-    changes = given(options)
-    with accounted_for(folder, as_json=as_json):
-        return finish(drive(lambda stop: resuming(folder, stop=stop, **changes)), as_json=as_json)
+    changes = explicit_options(options)
+    with print_summary_on_error(folder, as_json=as_json):
+        return report_outcome(
+            run_with_progress(lambda stop: stream_resume(folder, stop=stop, **changes)), as_json=as_json
+        )

@@ -12,28 +12,28 @@ from typing import Any
 import click
 
 from lightmeter.api.run_result import Run, summarize
-from lightmeter.api.runs import resuming, running
+from lightmeter.api.runs import stream_resume, stream_run
 from lightmeter.cli.options import (
     accept_journal_option,
     analysis_options,
-    given,
+    execution_options,
+    explicit_options,
     json_option,
-    pace_options,
-    reading_options,
+    manifest_options,
     spending_options,
 )
-from lightmeter.cli.progress_runner import drive
+from lightmeter.cli.progress_runner import run_with_progress
 from lightmeter.cli.terminal import print_json, show_plan, show_summary
-from lightmeter.engine.session import changed_options, holds_plan, holds_run_of
+from lightmeter.engine.session import changed_options, has_run_of_manifest, has_run_of_plan
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
 from lightmeter.options import Options, make_options
-from lightmeter.planning.build import ask_again, load_plan, planning
+from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
 from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.planning.plan import Plan, must_be_explicit
 from lightmeter.settings import read_settings
 
-__all__ = ["TRY_NEXT", "accounted_for", "command", "finish"]
+__all__ = ["TRY_NEXT", "command", "print_summary_on_error", "report_outcome"]
 
 TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
 """A question worth asking first."""
@@ -43,10 +43,10 @@ TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame
 @click.argument("manifest", required=False)
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Do exactly what this plan file says.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
-@reading_options
+@manifest_options
 @analysis_options
 @spending_options
-@pace_options
+@execution_options
 @accept_journal_option
 @json_option
 def command(
@@ -72,28 +72,30 @@ def command(
       lightmeter run photos.csv --out out/ --features tags,colors,nsfw --budget 500
       lightmeter run --plan plan.json --out out/ --yes
     """
-    agreed = _agreed(manifest, plan_file, given(options))
-    wanted = agreed.options if agreed is not None else make_options(**given(options))
+    agreed = _agreed(manifest, plan_file, explicit_options(options))
+    wanted = agreed.options if agreed is not None else make_options(**explicit_options(options))
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
     prepare_folder(out)
-    with accounted_for(out, as_json=as_json):
+    with print_summary_on_error(out, as_json=as_json):
         if _holds(out, agreed, manifest, wanted):
-            changes = changed_options(out, wanted, None if agreed is not None else given(options))
+            changes = changed_options(out, wanted, None if agreed is not None else explicit_options(options))
             rows = summarize(out).rows
             click.echo(f"{out} already holds this run, of {rows} rows read: going on with it.", err=True)
             how = {"accept_journal": accept_journal, **changes}
-            return finish(drive(lambda stop: resuming(out, stop=stop, **how)), as_json=as_json)
+            return report_outcome(run_with_progress(lambda stop: stream_resume(out, stop=stop, **how)), as_json=as_json)
         plan = _ready(manifest, agreed, wanted, consent=yes)
         show_plan(plan, err=as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(_question(plan), err=True):
             click.echo("Not started: nothing was spent.", err=True)
             return Interrupted.exit_code
-        return finish(drive(lambda stop: running(plan, out, consent=yes, stop=stop)), as_json=as_json)
+        return report_outcome(
+            run_with_progress(lambda stop: stream_run(plan, out, consent=yes, stop=stop)), as_json=as_json
+        )
 
 
 @contextmanager
-def accounted_for(out: Path, *, as_json: bool) -> Iterator[None]:
+def print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
     """Whatever stops a run that has begun, its accounting is still printed for who asked for JSON."""
     try:
         yield
@@ -117,8 +119,8 @@ def _agreed(manifest: str | None, plan_file: Path | None, options: dict[str, Any
 def _holds(out: Path, agreed: Plan | None, manifest: str | None, wanted: Options) -> bool:
     """Whether the folder already holds a run of this manifest."""
     if agreed is None:
-        return holds_run_of(out, str(manifest), wanted)
-    return holds_plan(out, agreed)
+        return has_run_of_manifest(out, str(manifest), wanted)
+    return has_run_of_plan(out, agreed)
 
 
 def _ready(manifest: str | None, agreed: Plan | None, wanted: Options, *, consent: bool) -> Plan:
@@ -127,8 +129,10 @@ def _ready(manifest: str | None, agreed: Plan | None, wanted: Options, *, consen
     if not consent:
         must_be_explicit(wanted, settings)
     if agreed is not None:
-        return asyncio.run(ask_again(agreed, settings))
-    made: Plan = drive(lambda _: planning(str(manifest), wanted, settings, to_spend=True), at_once=True)
+        return asyncio.run(refresh_service_info(agreed, settings))
+    made: Plan = run_with_progress(
+        lambda _: stream_plan(str(manifest), wanted, settings, require_service=True), at_once=True
+    )
     return made
 
 
@@ -141,7 +145,7 @@ def _question(plan: Plan) -> str:
     return f"Spend up to {'an unknown number of' if most is None else most} credit{'' if most == 1 else 's'}?"
 
 
-def finish(run: Run, *, as_json: bool) -> int:
+def report_outcome(run: Run, *, as_json: bool) -> int:
     """Show how a run ended; returns the exit code."""
     summary = show_summary(run, err=as_json)
     if not as_json and run.stopped_by is None:

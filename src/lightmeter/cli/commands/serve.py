@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from lightmeter.cli.serve_options import configured, engine_options, stopping
+from lightmeter.cli.serve_options import serve_options, service_config, stop_on_signals
 from lightmeter.service.app import ServiceConfig, start
-from lightmeter.service.faults.grammar import KINDS, Faults
+from lightmeter.service.faults.grammar import FAULT_SYNTAX, Faults
 
 __all__ = ["command"]
 
@@ -32,7 +32,7 @@ def _faults(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
 def _language() -> str:
     """What may go wrong, as the grammar has it; the mark keeps its lines as they are."""
     lines = ["\b", "Faults, to rehearse (several may be given; on=submit|poll|credits|all says where):"]
-    for rule in KINDS.values():
+    for rule in FAULT_SYNTAX.values():
         lines += [
             f"  {rule.form}",
             *wrap(rule.says, 76, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False),
@@ -48,7 +48,7 @@ def _language() -> str:
 @click.option(
     "--fault", "faults", multiple=True, metavar="FAULT", callback=_faults, help="Misbehave on purpose, as told below."
 )
-@engine_options
+@serve_options
 def command(host: str, port: int, accounts: dict[str, int], faults: Faults, **options: Any) -> int:
     """Start the analysis service: POST /api/fetch, GET /api/response/<id>, GET /api/credits.
 
@@ -66,12 +66,12 @@ def command(host: str, port: int, accounts: dict[str, int], faults: Faults, **op
       lightmeter serve --database postgresql://user@host/lightmeter
       lightmeter serve --fault 429:bucket=10 --fault drop-after=0.05 --fault seed=7
     """
-    asyncio.run(_serve(configured(accounts=accounts, faults=faults, **options), host, port))
+    asyncio.run(_serve(service_config(accounts=accounts, faults=faults, **options), host, port))
     return 0
 
 
 async def _serve(config: ServiceConfig, host: str, port: int) -> None:
-    stop = stopping()
+    stop = stop_on_signals()
     if config.faults:
         click.echo(
             f"*** FAULTS ARE ON: this service misbehaves on purpose: {' '.join(config.faults.texts)} ***", err=True

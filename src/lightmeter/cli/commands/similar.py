@@ -7,7 +7,7 @@ from rich.console import Console
 
 from lightmeter.api.run_result import Tables
 from lightmeter.cli.options import json_option
-from lightmeter.cli.table_format import lay_out
+from lightmeter.cli.table_format import format_table
 from lightmeter.cli.terminal import PLAIN_WIDTH, print_json
 
 __all__ = ["command"]
@@ -33,7 +33,7 @@ def command(where: str, item: str, most: int, model: str | None, *, as_json: boo
     """
     found = Tables(where).similar(item, most=most, model=model)
     console = Console()
-    for line in lay_out(found, console.width if console.is_terminal else PLAIN_WIDTH).lines:
+    for line in format_table(found, console.width if console.is_terminal else PLAIN_WIDTH).lines:
         click.echo(line)
     if as_json:
         print_json({"item": item, "similar": found.to_pylist()})

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from lightmeter.api.run_result import must_have_tables
-from lightmeter.cli.table_format import as_csv, as_json, as_markdown, lay_out
+from lightmeter.cli.table_format import as_csv, as_json, as_markdown, format_table
 from lightmeter.tables import queries
 
 __all__ = ["command"]
@@ -52,7 +52,7 @@ def command(where: str, query: str, form: str | None) -> int:
             sys.stdout.write(text)
         return 0
     console = Console()
-    laid_out = lay_out(answer, console.width if console.is_terminal else _PLAIN_WIDTH)
+    laid_out = format_table(answer, console.width if console.is_terminal else _PLAIN_WIDTH)
     for line in laid_out.lines:
         click.echo(line)
     click.echo(laid_out.note, err=True)

@@ -8,7 +8,7 @@ import click
 
 from lightmeter.cli.options import json_option
 from lightmeter.cli.terminal import print_json
-from lightmeter.money.statement import requests_frame, state_account
+from lightmeter.money.statement import read_statement, requests_frame
 
 __all__ = ["command"]
 
@@ -31,7 +31,7 @@ def command(folder: Path, as_table: bool, as_json: bool) -> int:
     if as_table:
         click.echo(requests_frame(folder).to_csv(index=False), nl=False)
         return 0
-    statement = state_account(folder)
+    statement = read_statement(folder)
     for line in statement.lines():
         click.echo(line, err=as_json)
     if as_json:

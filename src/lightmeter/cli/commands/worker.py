@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from lightmeter.cli.serve_options import configured, engine_options, stopping
+from lightmeter.cli.serve_options import serve_options, service_config, stop_on_signals
 from lightmeter.service.app import ServiceConfig, work
 
 __all__ = ["command"]
 
 
 @click.command("worker")
-@engine_options
+@serve_options
 def command(**options: Any) -> int:
     """Do acknowledged requests of a database that services share, without listening.
 
@@ -26,12 +26,12 @@ def command(**options: Any) -> int:
     Example:
       lightmeter worker --database postgresql://user@host/lightmeter
     """
-    asyncio.run(_work(configured(**options)))
+    asyncio.run(_work(service_config(**options)))
     return 0
 
 
 async def _work(config: ServiceConfig) -> None:
-    stop = stopping()
+    stop = stop_on_signals()
     working = await work(config)
     click.echo("working")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Door"]
+__all__ = ["Backoff"]
 
 _FIRST_PAUSE_S: Final = 0.5
 _SHORTEST_PAUSE_S: Final = 0.02
@@ -17,7 +17,7 @@ _TOKENS: Final = 1.6
 _KNOCK_S: Final = 0.6
 
 
-class Door:
+class Backoff:
     """When nothing may leave at all.
 
     Args:
@@ -25,43 +25,45 @@ class Door:
             clients that were rejected together do not come back together.
 
     Attributes:
-        shut_until: Nothing may leave before.
-        asked_until: The part of it that the service asked for.
+        blocked_until: Nothing may leave before.
+        retry_after_until: The part of it that the service asked for.
         misses: Episodes in a row with nothing taken in between.
-        shut_at: When the present series of episodes began.
-        missed_at: When its last one began.
+        blocked_since: When the present series of episodes began.
+        last_rejected_at: When its last one began.
     """
 
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter = jitter
-        self.shut_until = float("-inf")
-        self.asked_until = float("-inf")
-        self.shut_at = float("-inf")
-        self.missed_at = float("-inf")
+        self.blocked_until = float("-inf")
+        self.retry_after_until = float("-inf")
+        self.blocked_since = float("-inf")
+        self.last_rejected_at = float("-inf")
         self.misses = 0
         self._knocked_until = float("-inf")
 
     def wait_s(self, now: float) -> float:
         """Seconds until the door may be open; after a miss, one request finds out whether it is."""
-        if now < self.shut_until:
-            return self.shut_until - now
+        if now < self.blocked_until:
+            return self.blocked_until - now
         if self.misses and now < self._knocked_until:
             return self._knocked_until - now
         return 0.0
 
-    def on_taken(self, now: float, travel_s: float) -> None:
+    def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
         """A request may leave; after a miss it is the one that knocks.
 
-        It is waited for as long as rejections take to come, `travel_s`, not until its answer comes.
+        It is waited for as long as rejections take to come, `rejection_rtt_s`, not until its answer comes.
         """
         if self.misses:
-            self._knocked_until = now + (_KNOCK_S if self.misses > 1 or not travel_s else 0.0) + 2 * travel_s
+            self._knocked_until = (
+                now + (_KNOCK_S if self.misses > 1 or not rejection_rtt_s else 0.0) + 2 * rejection_rtt_s
+            )
 
-    def on_miss(self, now: float, rate: float | None) -> None:
+    def start_backoff(self, now: float, rate: float | None) -> None:
         """An episode begins; `rate` is the learned limit, None while there is none."""
         if not self.misses:
-            self.shut_at = now
-        self.missed_at = now
+            self.blocked_since = now
+        self.last_rejected_at = now
         if self.misses or rate is None:
             doubled, grown = min(self.misses, _DOUBLED), min(max(0, self.misses - _DOUBLED), 20)
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**doubled * 1.5**grown)
@@ -69,19 +71,19 @@ class Door:
             pause_s = min(_FIRST_PAUSE_S, max(_SHORTEST_PAUSE_S, _TOKENS / rate))
         self.misses += 1
         self._knocked_until = float("-inf")
-        self.shut_until = max(self.shut_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
+        self.blocked_until = max(self.blocked_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
 
-    def on_expected(self, now: float, opening: float | None) -> None:
+    def on_expected_reset(self, now: float, opening: float | None) -> None:
         """It will be open again at `opening` at the soonest, as far as is known: no use in knocking before."""
         if opening is not None and opening > now:
-            self.shut_until = max(self.asked_until, min(opening, now + _LONGEST_PAUSE_S))
+            self.blocked_until = max(self.retry_after_until, min(opening, now + _LONGEST_PAUSE_S))
 
-    def on_asked(self, until: float) -> None:
+    def on_retry_after(self, until: float) -> None:
         """The service said when to come back: that counts, and not our own guess, unless it is sooner than that."""
-        self.asked_until = max(self.asked_until, until)
-        self.shut_until = max(self.shut_until, until)
+        self.retry_after_until = max(self.retry_after_until, until)
+        self.blocked_until = max(self.blocked_until, until)
 
-    def on_open(self) -> None:
+    def on_accepted(self) -> None:
         """A request sent since the last episode was taken."""
         self.misses = 0
         self._knocked_until = float("-inf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LatencyWatch"]
+__all__ = ["CongestionDetector"]
 
 _FIRST_ROUND: Final = 16
 _ROUND: Final = 32
@@ -15,7 +15,7 @@ _LEAST_GROWTH_S: Final = 0.1
 _STANDS_S: Final = 60.0
 
 
-class LatencyWatch:
+class CongestionDetector:
     """Compares the latency of each round of answers with the least of the last minute or two.
 
     Attributes:
@@ -69,6 +69,6 @@ class LatencyWatch:
         self.rate = self._answers / lasted_s
         self._began_at, self._answers, self._sum_s = now, 0, 0.0
 
-    def forgive(self) -> None:
+    def reset_round(self) -> None:
         """Begin a new round: what was slow has been dealt with."""
         self.slow_rounds, self._began_at, self._answers, self._sum_s = 0, None, 0, 0.0

@@ -22,15 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from lightmeter.client.rate_limit.backoff import Door
-from lightmeter.client.rate_limit.concurrency_probe import LEAST_NEAR, CapTrials
-from lightmeter.client.rate_limit.congestion import LatencyWatch
+from lightmeter.client.rate_limit.backoff import Backoff
+from lightmeter.client.rate_limit.concurrency_probe import MIN_REORDER_IN_FLIGHT, ConcurrencyProbe
+from lightmeter.client.rate_limit.congestion import CongestionDetector
 from lightmeter.client.rate_limit.headers import Quota
-from lightmeter.client.rate_limit.pacer import Spacing, Ticket
-from lightmeter.client.rate_limit.rate_estimator import Ceiling
+from lightmeter.client.rate_limit.pacer import RequestPacer, SendRecord
+from lightmeter.client.rate_limit.rate_estimator import RateEstimator
 from lightmeter.client.rate_limit.rate_search import first_rate
 
-__all__ = ["Pace"]
+__all__ = ["AdaptiveLimiter"]
 
 _FIRST_WINDOW: Final = 20.0
 _GROWTH: Final = 1.0
@@ -56,7 +56,7 @@ _ABOVE: Final = 3
 _ALIKE: Final = 0.05
 
 
-class Pace:
+class AdaptiveLimiter:
     """Decides when the next request may leave.
 
     Args:
@@ -78,11 +78,11 @@ class Pace:
             raise ValueError(f"{max_in_flight} requests at once: at least 1 is needed.")
         self.max_in_flight: Final = max_in_flight
         self.window = min(_FIRST_WINDOW, float(max_in_flight))
-        self.ceiling: Ceiling | None = None
+        self.ceiling: RateEstimator | None = None
         self.cap: int | None = None
-        self._door = Door(jitter)
-        self._spacing = Spacing()
-        self._watch = LatencyWatch()
+        self._door = Backoff(jitter)
+        self._spacing = RequestPacer()
+        self._watch = CongestionDetector()
         self._watches = watch_latency
         self._rejected = False
         self._no_cap = False
@@ -91,13 +91,13 @@ class Pace:
         self._number = 0
         self._flying = 0
         self._untaken = 0
-        self._first: Ticket | None = None
-        self._since: Ticket | None = None
+        self._first: SendRecord | None = None
+        self._since: SendRecord | None = None
         self._untaken_since = 0
-        self._trials = CapTrials()
+        self._trials = ConcurrencyProbe()
         self._tried_rate = 0.0
         self._travel_s = 0.0
-        self._knock: Ticket | None = None
+        self._knock: SendRecord | None = None
         self._most_taken = -1
         self._taken_since_episode = 0
         self._above = 0
@@ -119,10 +119,10 @@ class Pace:
     @property
     def closed_until(self) -> float:
         """The instant before which nothing may leave."""
-        return self._door.shut_until
+        return self._door.blocked_until
 
     def wait_s(self, now: float, in_flight: int) -> float:
-        """Seconds to wait before asking again; 0 means: one may leave, and whoever lets it says so with `on_taken`.
+        """Seconds to wait before asking again; 0 means: one may leave, and whoever lets it says so with `on_admitted`.
 
         Args:
             now: The time, on any clock that never steps.
@@ -162,17 +162,17 @@ class Pace:
             return None
         return _START_RATE + _START_GROWTH * self._number
 
-    def on_taken(self, now: float) -> None:
+    def on_admitted(self, now: float) -> None:
         """The caller lets one request through: it will be sent as soon as it is written down."""
         self._spacing.take(now, self._rate(now))
-        self._door.on_taken(now, self._travel_s)
+        self._door.on_admitted(now, self._travel_s)
         if self.ceiling is not None:
             self.ceiling.on_sent(now)
 
-    def on_sent(self, now: float) -> Ticket:
+    def on_sent(self, now: float) -> SendRecord:
         """A request leaves now; its ticket goes with its answer."""
         step = -1 if self.ceiling is None else self.ceiling.step
-        ticket = Ticket(self._number, now, self._episode, step, self._flying)
+        ticket = SendRecord(self._number, now, self._episode, step, self._flying)
         self._number += 1
         self._flying += 1
         if self._door.misses and self._knock is None:
@@ -184,12 +184,12 @@ class Pace:
             self.cap = min(self.max_in_flight, self._trials.on_sent(ticket, self.cap, self._travel_s))
         return ticket
 
-    def on_lost(self, ticket: Ticket) -> None:
+    def on_lost(self, ticket: SendRecord) -> None:
         """A request ended without any answer."""
         self._flying = max(0, self._flying - 1)
         self._not_taken(ticket)
 
-    def on_answer(self, now: float, latency_s: float, ticket: Ticket) -> None:
+    def on_answer(self, now: float, latency_s: float, ticket: SendRecord) -> None:
         """A request was answered, with anything but a plea to slow down, `latency_s` after it left."""
         self._flying = max(0, self._flying - 1)
         if ticket.episode == self._episode and self._door.misses:
@@ -209,22 +209,24 @@ class Pace:
     def _opened(self, now: float) -> None:
         """A request was taken, or may be thought so, after rejections."""
         misses, knock = self._door.misses, self._knock
-        self._door.on_open()
+        self._door.on_accepted()
         self._knock = None
-        was_closed = misses > 1 or self._door.asked_until >= self._door.shut_at
+        was_closed = misses > 1 or self._door.retry_after_until >= self._door.blocked_since
         if knock is not None and self.ceiling is not None and was_closed:
-            still_shut_at = max(self._door.missed_at, self._door.asked_until - 1)  # whole seconds are asked for
-            self.ceiling.on_reopened(now, knock, self._door.shut_at, still_shut_at)
+            still_blocked_at = max(
+                self._door.last_rejected_at, self._door.retry_after_until - 1
+            )  # whole seconds are asked for
+            self.ceiling.on_reopened(now, knock, self._door.blocked_since, still_blocked_at)
 
     def _crowded(self, now: float) -> None:
         if self.ceiling is None:
-            self.ceiling = Ceiling(self._watch.rate, now, None)
-        self.ceiling.on_crowded(now, self._watch.rate)
-        self._watch.forgive()
+            self.ceiling = RateEstimator(self._watch.rate, now, None)
+        self.ceiling.on_congestion(now, self._watch.rate)
+        self._watch.reset_round()
         # What has queued up goes first.
         self._spacing.hold(now + self._flying / max(1.0, self._watch.rate) / 2)
 
-    def on_throttled(self, now: float, retry_after_s: float | None, ticket: Ticket) -> None:
+    def on_throttled(self, now: float, retry_after_s: float | None, ticket: SendRecord) -> None:
         """A request was turned away; `retry_after_s` is how long the service asks to wait, None if it does not say.
 
         A rejection of a request that left before the last episode began belongs to that episode: it can lengthen
@@ -234,8 +236,8 @@ class Pace:
         self._not_taken(ticket)
         self._rejected = True
         self._spacing.on_rejected(now)
-        travel_s = max(0.0, now - ticket.sent_at)
-        self._travel_s += (1.0 if travel_s > self._travel_s else 0.1) * (travel_s - self._travel_s)
+        rejection_rtt_s = max(0.0, now - ticket.sent_at)
+        self._travel_s += (1.0 if rejection_rtt_s > self._travel_s else 0.1) * (rejection_rtt_s - self._travel_s)
         if ticket.episode == self._episode:
             self._episode += 1
             self._knock = None
@@ -246,7 +248,7 @@ class Pace:
             else:
                 self._spacing.hold(now + 2 * self._travel_s)  # those on their way say whether it was only this one
         if retry_after_s is not None:
-            self._door.on_asked(now + max(0.0, retry_after_s))
+            self._door.on_retry_after(now + max(0.0, retry_after_s))
 
     def _closed_for(self, retry_after_s: float | None) -> bool:
         """Whether the service asks for far longer than one in flight takes to end: that says, it counts by time."""
@@ -254,10 +256,10 @@ class Pace:
 
     def _begin_later(self, now: float) -> None:
         """Nothing was taken yet, and the service says when to come back: how much it takes will show only then."""
-        self._door.on_miss(now, None)
+        self._door.start_backoff(now, None)
         self.cap, self._first, self._untaken = None, None, 0
 
-    def _goes_by_number(self, now: float, ticket: Ticket) -> bool:
+    def _goes_by_number(self, now: float, ticket: SendRecord) -> bool:
         """Whether the rejection can be explained by too many in flight: then fewer are enough, and no silence."""
         if self.ceiling is not None:
             return self._separates(now, ticket)
@@ -276,14 +278,14 @@ class Pace:
         self.cap = kept or self.cap
         return kept is not None
 
-    def _keep_cap(self, now: float, ticket: Ticket, cap: int) -> None:
+    def _keep_cap(self, now: float, ticket: SendRecord, cap: int) -> None:
         self.cap, self._since, self._untaken_since = cap, ticket, 0
         self._cap_holds = False
         self._trials.plan(now)
 
-    def _separates(self, now: float, ticket: Ticket) -> bool:
+    def _separates(self, now: float, ticket: SendRecord) -> bool:
         """Whether rejections under a limit on the rate go by number in flight, episode after episode."""
-        above = ticket.in_flight > self._most_taken or ticket.in_flight == self._most_taken >= LEAST_NEAR
+        above = ticket.in_flight > self._most_taken or ticket.in_flight == self._most_taken >= MIN_REORDER_IN_FLIGHT
         enough = self._taken_since_episode >= _ENOUGH
         self._most_taken, self._taken_since_episode = 0, 0
         if enough:
@@ -295,11 +297,11 @@ class Pace:
         self._keep_cap(now, ticket, ticket.in_flight)
         return True
 
-    def _limit_rate(self, now: float, ticket: Ticket) -> None:
+    def _limit_rate(self, now: float, ticket: SendRecord) -> None:
         """Rejections that do not go by number in flight: a limit on the rate, first taken for what got through."""
-        self._door.on_miss(now, None if self.ceiling is None else self.ceiling.rate)
+        self._door.start_backoff(now, None if self.ceiling is None else self.ceiling.rate)
         if self._door.misses > 1 and self.ceiling is not None:
-            self._door.on_expected(now, self.ceiling.opening(now, ticket, self._door.shut_at))
+            self._door.on_expected_reset(now, self.ceiling.opening(now, ticket, self._door.blocked_since))
         if self.ceiling is not None:
             self.ceiling.on_rejected(now, ticket, self._door.misses)
             return
@@ -310,35 +312,35 @@ class Pace:
             rate = self._through(self._first, self._untaken, ticket)
         counted = 0 if self._since is None else ticket.number - self._since.number - self._untaken_since
         tried = _START_RATE + _START_GROWTH * ticket.number
-        self.ceiling = Ceiling(_FIRST_RATE if rate is None else first_rate(rate, counted, tried), now, ticket)
+        self.ceiling = RateEstimator(_FIRST_RATE if rate is None else first_rate(rate, counted, tried), now, ticket)
         if self._first is not None:
-            self.ceiling.opened_at(self._first, self._untaken)
+            self.ceiling.start_window(self._first, self._untaken)
 
     @staticmethod
-    def _through(since: Ticket | None, untaken: int, ticket: Ticket) -> float | None:
+    def _through(since: SendRecord | None, untaken: int, ticket: SendRecord) -> float | None:
         if since is None or ticket.sent_at <= since.sent_at:
             return None
         taken = ticket.number - since.number - untaken
         return taken / (ticket.sent_at - since.sent_at) if taken > 0 else None
 
-    def _not_taken(self, ticket: Ticket) -> None:
+    def _not_taken(self, ticket: SendRecord) -> None:
         if self._first is not None and ticket.number >= self._first.number:
             self._untaken += 1
-        self._trials.on_untaken()
+        self._trials.on_not_accepted()
         if self._since is not None and ticket.number >= self._since.number:
             self._untaken_since += 1
         if self.ceiling is not None:
-            self.ceiling.on_untaken()
+            self.ceiling.on_not_accepted()
 
     def hold(self, until: float) -> None:
         """Send nothing before `until`, for a reason that says nothing about limits."""
-        self._door.shut_until = max(self._door.shut_until, until)
+        self._door.blocked_until = max(self._door.blocked_until, until)
 
     def on_quota(self, now: float, quota: Quota) -> None:
         """An answer's headers say what is left: no more than that until it is renewed."""
         self._quota_until = now + quota.reset_s
         if quota.remaining < 1:
-            self._door.on_asked(self._quota_until)
+            self._door.on_retry_after(self._quota_until)
             self._quota_rate = None
         else:
             self._quota_rate = quota.remaining / quota.reset_s
@@ -375,7 +377,7 @@ class Pace:
         )
         if rates:
             part = sum(rates) / len(rates) / sharers
-            probing = self.ceiling is not None and self.ceiling.trying
+            probing = self.ceiling is not None and self.ceiling.is_probing
             near = self.ceiling is not None and abs(self.ceiling.rate - part) <= _ALIKE * part
             if sharers != before or not (probing or near):
                 self._set_rate(part, now, crowded=any(one.get("crowded", 0) for one in others))
@@ -384,7 +386,7 @@ class Pace:
 
     def _set_rate(self, rate: float, now: float, *, crowded: bool) -> None:
         if self.ceiling is None:
-            self.ceiling = Ceiling(rate, now, None)
+            self.ceiling = RateEstimator(rate, now, None)
             self.ceiling.crowded = crowded
             self.cap, self._no_cap = None, True
             self.window = float(self.max_in_flight)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Spacing", "Ticket"]
+__all__ = ["RequestPacer", "SendRecord"]
 
 # Timers wake late, on a busy machine by tens of milliseconds, and what that costs is caught up: with one early request
 # for each late one. Where nothing may come early, rejections say so: after one nothing is caught up, then ever more.
 _LEAST_CATCH_UP_S: Final = 0.0
-_MOST_CATCH_UP_S: Final = 0.05
+_MAX_CATCH_UP_S: Final = 0.05
 _CATCH_UP_GROWTH: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class SendRecord:
     """What a request carries home, so that its answer is read in the light of when it left.
 
     Attributes:
@@ -33,7 +33,7 @@ class Ticket:
     in_flight: int
 
 
-class Spacing:
+class RequestPacer:
     """Keeps requests `1 / rate` apart."""
 
     def __init__(self) -> None:
@@ -57,4 +57,4 @@ class Spacing:
         """One leaves."""
         due = now if rate is None else self._last + 1 / rate
         grown_s = _LEAST_CATCH_UP_S + _CATCH_UP_GROWTH * (now - self._rejected_at)
-        self._last = due if now - min(grown_s, _MOST_CATCH_UP_S) <= due <= now else now
+        self._last = due if now - min(grown_s, _MAX_CATCH_UP_S) <= due <= now else now

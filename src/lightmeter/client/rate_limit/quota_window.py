@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from lightmeter.client.rate_limit.pacer import Ticket
+from lightmeter.client.rate_limit.pacer import SendRecord
 
 __all__ = ["QuotaWindow"]
 
@@ -17,7 +17,7 @@ __all__ = ["QuotaWindow"]
 # that is too short is found out at the next closing; one that is too long wastes quota and shows in nothing.
 _USUAL_S: Final = (5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
 _LATE: Final = 0.15
-_MOST_OF: Final = 0.7
+_MAX_OF: Final = 0.7
 
 
 class QuotaWindow:
@@ -32,7 +32,7 @@ class QuotaWindow:
         length_s: Seconds of a window; 0 while nothing is known.
     """
 
-    def __init__(self, first: Ticket, untaken: int) -> None:
+    def __init__(self, first: SendRecord, untaken: int) -> None:
         self.quota = 0.0
         self.length_s = 0.0
         self._first = first
@@ -53,23 +53,23 @@ class QuotaWindow:
             return 1.0
         return self.length_s / max(0.25 * self.length_s, self.length_s - late_s)
 
-    def on_untaken(self) -> None:
+    def on_not_accepted(self) -> None:
         """A request was rejected or lost."""
         self._untaken += 1
 
-    def on_open(self, ticket: Ticket, shut_at: float, still_shut_at: float) -> None:
-        """The first request is taken after a closing from `shut_at` to `still_shut_at` or longer."""
+    def on_accepted(self, ticket: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
+        """The first request is taken after a closing from `blocked_since` to `still_blocked_at` or longer."""
         taken = ticket.number - self._first.number - self._untaken
-        self._shortest_s = max(self._shortest_s, still_shut_at - shut_at)
+        self._shortest_s = max(self._shortest_s, still_blocked_at - blocked_since)
         if not self._begun:
             self.quota = float(taken)
         else:
-            least_s, most_s = still_shut_at - self._open_at, ticket.sent_at - self._shut_at
+            least_s, most_s = still_blocked_at - self._open_at, ticket.sent_at - self._shut_at
             windows = max(1, min(round(taken / max(1.0, self.quota)), int(most_s / self._shortest_s)))
             self.quota = float(taken) if windows == 1 else max(self.quota, taken / windows)
             self._narrow(least_s / windows, most_s / windows)
         self._first, self._untaken, self._begun = ticket, 0, True
-        self._shut_at, self._open_at = still_shut_at, ticket.sent_at
+        self._shut_at, self._open_at = still_blocked_at, ticket.sent_at
         self.length_s = self._fit()
 
     def _narrow(self, least_s: float, most_s: float) -> None:
@@ -84,15 +84,15 @@ class QuotaWindow:
             return fitting[0]
         return self._shortest_s if math.isinf(self._longest_s) else (self._shortest_s + self._longest_s) / 2
 
-    def used_up(self, ticket: Ticket) -> bool:
+    def used_up(self, ticket: SendRecord) -> bool:
         """Whether a rejection can be explained by the quota."""
-        return ticket.number - self._first.number - self._untaken >= _MOST_OF * self.quota
+        return ticket.number - self._first.number - self._untaken >= _MAX_OF * self.quota
 
-    def opening(self, now: float, shut_at: float) -> float | None:
-        """When the next window may open at the soonest, shut since `shut_at`; None while there is no idea."""
+    def opening(self, now: float, blocked_since: float) -> float | None:
+        """When the next window may open at the soonest, shut since `blocked_since`; None while there is no idea."""
         if not self._begun:
             return None
-        shortest_s = max(self._shortest_s, now - shut_at)
+        shortest_s = max(self._shortest_s, now - blocked_since)
         lengths = {max(shortest_s, self.length_s)}
         lengths.update(each_s for each_s in _USUAL_S if shortest_s <= each_s <= max(self._longest_s, self.length_s))
         return min(self._open_at + each_s * max(1, math.ceil((now - self._open_at) / each_s)) for each_s in lengths)

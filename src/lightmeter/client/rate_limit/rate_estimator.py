@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from lightmeter.client.rate_limit.pacer import Ticket
+from lightmeter.client.rate_limit.pacer import SendRecord
 from lightmeter.client.rate_limit.quota_window import QuotaWindow
 from lightmeter.client.rate_limit.rate_search import RateSearch
 
-__all__ = ["Ceiling"]
+__all__ = ["RateEstimator"]
 
 CRUISE: Final = 0.97
 _CRUISE_CLOSED: Final = 0.985
@@ -26,7 +26,7 @@ _FIRST_STEP_UNSETTLED_S: Final = 8.0
 _LONGEST_STEP_S: Final = 90.0
 _STEP_S: Final = 6.0
 _STEP_REQUESTS: Final = 8
-_MOST_CUTS: Final = 3
+_MAX_CUTS: Final = 3
 _FIRST_INTERVAL_S: Final = 5.0
 _LONGEST_INTERVAL_S: Final = 40.0
 _LONGEST_FOR_COST_S: Final = 60.0
@@ -41,7 +41,7 @@ _SHUT_S: Final = 2.0
 _ANOTHER: Final = 0.9
 
 
-class Ceiling:
+class RateEstimator:
     """A limit on the rate, and the search for it.
 
     Args:
@@ -56,7 +56,7 @@ class Ceiling:
         closed: Whether the service closes for seconds at a time, as fixed windows do.
     """
 
-    def __init__(self, rate: float, now: float, since: Ticket | None) -> None:
+    def __init__(self, rate: float, now: float, since: SendRecord | None) -> None:
         self.rate = max(_SLOWEST, rate)
         self._search = None if since is None else RateSearch(self.rate, now, since)
         if self._search is not None:
@@ -81,7 +81,7 @@ class Ceiling:
         self._ease_until = now
 
     @property
-    def trying(self) -> bool:
+    def is_probing(self) -> bool:
         """Whether more than what is known to be taken is tried: a search or a probe is going on."""
         return self._search is not None or self.step >= 0
 
@@ -154,16 +154,16 @@ class Ceiling:
         self._untaken = 0
         self._end_probe(now, _FIRST_INTERVAL_S)
 
-    def on_untaken(self) -> None:
+    def on_not_accepted(self) -> None:
         """A request was rejected or lost: it does not count as taken."""
         self._untaken += 1
         self._cost += 1
         if self._search is not None:
-            self._search.on_untaken()
+            self._search.on_not_accepted()
         if self._window is not None:
-            self._window.on_untaken()
+            self._window.on_not_accepted()
 
-    def on_rejected(self, now: float, ticket: Ticket, misses: int) -> None:
+    def on_rejected(self, now: float, ticket: SendRecord, misses: int) -> None:
         """The first rejection of an episode: decide what it says about the limit.
 
         Of several `misses` in a row the first has said it; how long the door stays shut will say more.
@@ -185,9 +185,9 @@ class Ceiling:
             self._end_probe(now, _FIRST_INTERVAL_S if moved else self._interval_s)
         self._ease_until = now + max(1.0, 20 / self.rate) if not self.crowded else now
 
-    def _search_failed(self, now: float, ticket: Ticket, misses: int) -> None:
+    def _search_failed(self, now: float, ticket: SendRecord, misses: int) -> None:
         assert self._search is not None  # noqa: S101 (only asked then)
-        if misses > _MOST_CUTS:
+        if misses > _MAX_CUTS:
             return
         self._search.on_rejected(now, ticket)
         self.rate = max(_SLOWEST, self._search.rate)
@@ -196,7 +196,7 @@ class Ceiling:
             self._search = None
             self._end_probe(now, self._interval_s)
 
-    def _probe_failed(self, now: float, ticket: Ticket) -> None:
+    def _probe_failed(self, now: float, ticket: SendRecord) -> None:
         step = min(ticket.step, len(self._passed) - 1)
         confirmed = self._passed[0]
         if step == 0:
@@ -211,7 +211,7 @@ class Ceiling:
             self._cost = 0  # worth it: the limit is known to be far above what it was thought to be
         self._end_probe(now, _FIRST_INTERVAL_S)
 
-    def _cruise_failed(self, ticket: Ticket) -> None:
+    def _cruise_failed(self, ticket: SendRecord) -> None:
         taken, lasted_s = self._taken(ticket)
         measured = taken / lasted_s if lasted_s > 0 and taken >= _ENOUGH else 0.0
         if self._doubts and taken < 3 * _ENOUGH:
@@ -239,22 +239,22 @@ class Ceiling:
             self._doubts = []
             self._burst = max(self._burst, self._drained)
 
-    def _taken(self, ticket: Ticket) -> tuple[int, float]:
+    def _taken(self, ticket: SendRecord) -> tuple[int, float]:
         if self._since is None:
             return 0, 0.0
         return max(0, ticket.number - self._since.number - self._untaken), ticket.sent_at - self._since.sent_at
 
-    def _count_from(self, ticket: Ticket) -> None:
+    def _count_from(self, ticket: SendRecord) -> None:
         self._since, self._untaken = ticket, 0
 
-    def on_reopened(self, now: float, ticket: Ticket, shut_at: float, missed_at: float) -> None:
-        """The first request is taken after a door that was shut at `shut_at`, and still at `missed_at`."""
-        shut_s = ticket.sent_at - shut_at
+    def on_reopened(self, now: float, ticket: SendRecord, blocked_since: float, last_rejected_at: float) -> None:
+        """The first request is taken after a door that was shut at `blocked_since`, and still at `last_rejected_at`."""
+        shut_s = ticket.sent_at - blocked_since
         if shut_s < _SHUT_S or shut_s * self._rate_at_closing < 2 * _ENOUGH:
             return
         if self._window is None:
             self._window = QuotaWindow(ticket, 0)
-        self._window.on_open(ticket, shut_at, missed_at)
+        self._window.on_accepted(ticket, blocked_since, last_rejected_at)
         self._count_from(ticket)
         # A limit that was settled before it ever closed is none of windows: it was an outage.
         most = self.rate if self._search is None and not self.closed else math.inf
@@ -267,17 +267,17 @@ class Ceiling:
             self._end_probe(now, self._interval_s)
             self._probe_at = max(self._probe_at, now + 1.5 * self._window.length_s)
 
-    def opening(self, now: float, ticket: Ticket, shut_at: float) -> float | None:
+    def opening(self, now: float, ticket: SendRecord, blocked_since: float) -> float | None:
         """When a limit that is used up may be renewed at the soonest; None while there is no idea."""
         if self._window is None or not self.closed or not self._window.used_up(ticket):
             return None
-        return self._window.opening(now, shut_at)
+        return self._window.opening(now, blocked_since)
 
-    def opened_at(self, ticket: Ticket, untaken: int) -> None:
+    def start_window(self, ticket: SendRecord, untaken: int) -> None:
         """Windows are counted from this request; of those since, so many were not taken."""
         self._window = QuotaWindow(ticket, untaken)
 
-    def on_crowded(self, now: float, measured: float) -> None:
+    def on_congestion(self, now: float, measured: float) -> None:
         """Answers have become slower with nothing rejected: `measured` came back per second."""
         if self.step >= 0 and self._passed:
             confirmed = self._passed[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lightmeter.client.rate_limit.pacer import Ticket
+from lightmeter.client.rate_limit.pacer import SendRecord
 
 __all__ = ["RateSearch", "first_rate"]
 
@@ -25,7 +25,7 @@ _ENOUGH: Final = 12
 _NEAR: Final = 1.15
 _CUT: Final = 0.45
 _MEASURED: Final = 0.95
-_MOST_REJECTIONS: Final = 5
+_MAX_REJECTIONS: Final = 5
 
 
 class _Rejection(NamedTuple):
@@ -46,7 +46,7 @@ class RateSearch:
         done: Whether `passed` is the limit, within some percent.
     """
 
-    def __init__(self, rate: float, now: float, first: Ticket) -> None:
+    def __init__(self, rate: float, now: float, first: SendRecord) -> None:
         self.passed = rate
         self.done = False
         self._step = self._first_step = 0
@@ -72,18 +72,18 @@ class RateSearch:
             self._step = min(self._step + 1, len(_STEPS) - 1)
         self._began_at, self._sent = now, 0
 
-    def on_untaken(self) -> None:
+    def on_not_accepted(self) -> None:
         """A request was rejected or lost."""
         self._untaken += 1
 
-    def on_rejected(self, now: float, ticket: Ticket) -> None:
+    def on_rejected(self, now: float, ticket: SendRecord) -> None:
         """The first rejection of an episode."""
         tried, climbed = self.rate, self._step > self._first_step
         here = _Rejection(ticket.sent_at, ticket.number - self._untaken + 1)
         least, taken = self._measured(here)
         self._rejections.append(here)
         self._step = _AFTER_MEASURE
-        if taken >= _ENOUGH and (tried <= _NEAR * least or len(self._rejections) > _MOST_REJECTIONS):
+        if taken >= _ENOUGH and (tried <= _NEAR * least or len(self._rejections) > _MAX_REJECTIONS):
             self.passed, self.done = min(tried, least), True
         elif taken >= _FEW:
             self.passed = min(0.95 * tried, (least * self.passed) ** 0.5 if climbed and self.passed > least else least)

@@ -13,23 +13,28 @@ import orjson
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
 from lightmeter.media.media_info import sniff
-from lightmeter.media.model_views import View
+from lightmeter.media.model_views import InputTransform
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
-from lightmeter.service.analysis.backpressure import MOST_WAITING, Busy, Gate, Place
+from lightmeter.service.analysis.backpressure import (
+    MAX_PENDING_PICTURES,
+    AdmissionController,
+    CapacityReservation,
+    ServiceOverloaded,
+)
 from lightmeter.service.analysis.coordinates import in_asset_pixels
-from lightmeter.service.analysis.fair_queue import FairRoom
-from lightmeter.service.analysis.inference_queue import Inference, Question
-from lightmeter.service.analysis.merge import Seen, as_json, composed, joined, merged, only, shape_of
-from lightmeter.service.analysis.result_cache import DEFAULT_CACHE_BYTES, Answers, Content
+from lightmeter.service.analysis.fair_queue import FairSemaphore
+from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
+from lightmeter.service.analysis.merge import AssetFindings, as_json, compose_entries, joined, merged, metadata_of, only
+from lightmeter.service.analysis.result_cache import DEFAULT_CACHE_BYTES, ContentKey, ResultCache
 from lightmeter.service.backends.base import AnalysisOptions, Backend, ComposingBackend, traits_of
-from lightmeter.service.ingest.decode import Darkroom, DecodingLimits, Pictures
+from lightmeter.service.ingest.decode import DecodedPictures, DecodingLimits, MediaDecoder
 from lightmeter.service.ingest.fetch import Fetcher
-from lightmeter.service.ingest.payload import Film
+from lightmeter.service.ingest.payload import AssetPayload
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store.credits import Tariff
 
-__all__ = ["Busy", "Desk", "Done", "Order", "Worker", "WorkerLimits"]
+__all__ = ["AnalysisJob", "AnalysisResult", "Analyzer", "AnalyzerLimits", "JobCallbacks", "ServiceOverloaded"]
 
 ASSETS_IN_HAND: Final = 64
 """Assets being fetched, or fetched and waiting, over all requests: what bounds connections and temporary files."""
@@ -50,26 +55,26 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerLimits:
+class AnalyzerLimits:
     """How much a worker takes on and remembers.
 
     Attributes:
-        most_waiting: Pictures taken on and not finished, from which on requests are refused.
+        max_pending_pictures: Pictures taken on and not finished, from which on requests are refused.
         cache_bytes: What answers of back ends may take in memory, to be given again for the same content; 0: none are
             kept.
         decoding: What decoding may take.
     """
 
-    most_waiting: int = MOST_WAITING
+    max_pending_pictures: int = MAX_PENDING_PICTURES
     cache_bytes: int = DEFAULT_CACHE_BYTES
     decoding: DecodingLimits = field(default_factory=DecodingLimits)
 
 
-_LIMITS: Final = WorkerLimits()
+_LIMITS: Final = AnalyzerLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AnalysisJob:
     """What is to be done.
 
     Attributes:
@@ -77,24 +82,24 @@ class Order:
         uploads: Contents of uploaded files.
         names: What the assets are called in the answer: the URLs as they were sent, then the files.
         held_pictures: How many pictures of each asset were held for when the order was taken.
-        most_frames: How many are captured of a video, at most.
+        max_frames: How many are captured of a video, at most.
         digests: SHA-256 of each upload; none, if that is not known.
         asked: Features that were asked for, whether anybody serves them or not: their parts are in every asset.
-        unserved: Sentences on what was asked for by name and nobody serves, for `all.errors`.
+        unavailable_errors: Sentences on what was asked for by name and nobody serves, for `all.errors`.
     """
 
     request: AnalyzeRequest
     uploads: tuple[bytes, ...]
     names: tuple[str, ...]
     held_pictures: tuple[int, ...]
-    most_frames: int
+    max_frames: int
     digests: tuple[bytes, ...] = ()
     asked: frozenset[str] = frozenset()
-    unserved: tuple[str, ...] = ()
+    unavailable_errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class JobCallbacks:
     """Whom the worker tells and asks while it is at it.
 
     Attributes:
@@ -107,7 +112,7 @@ class Desk:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class AnalysisResult:
     """What a request came to: the object `all` as JSON, and the credits it costs."""
 
     result: bytes
@@ -126,17 +131,17 @@ class _Looked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Errand:
-    """An order on its way: it stands for its asker wherever turns are taken, so no two are equal."""
+    """An order on its way: it stands for its caller wherever turns are taken, so no two are equal."""
 
-    order: Order
-    desk: Desk
+    order: AnalysisJob
+    desk: JobCallbacks
     share: asyncio.Semaphore
-    questions: Mapping[str, Question]
-    views: frozenset[View]
+    questions: Mapping[str, InferenceParams]
+    views: frozenset[InputTransform]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asset:
+class _AssetTask:
     """One asset of an errand: where it comes from, what it is called, how many pictures are held for, its digest."""
 
     source: str | bytes
@@ -145,7 +150,7 @@ class _Asset:
     digest: bytes | None
 
 
-class Worker:
+class Analyzer:
     """Does requests: fetches, decodes, asks the back ends, and puts their answers together.
 
     Args:
@@ -166,7 +171,7 @@ class Worker:
         tariff: Tariff,
         workers: int,
         *,
-        limits: WorkerLimits = _LIMITS,
+        limits: AnalyzerLimits = _LIMITS,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -177,13 +182,13 @@ class Worker:
         self._fetcher = fetcher
         self._tariff = tariff
         self._metrics = metrics or Metrics()
-        self._darkroom = Darkroom(limits.decoding)
-        self._inference = Inference(looking, self._metrics)
-        self._answers = Answers(limits.cache_bytes) if limits.cache_bytes else None
-        self._gate = Gate(limits.most_waiting, clock or SystemClock())
-        self._in_hand = FairRoom(ASSETS_IN_HAND)
-        self._images = FairRoom(IMAGES_A_VIDEO * workers)
-        self._videos = FairRoom(workers)
+        self._darkroom = MediaDecoder(limits.decoding)
+        self._inference = InferenceQueues(looking, self._metrics)
+        self._answers = ResultCache(limits.cache_bytes) if limits.cache_bytes else None
+        self._gate = AdmissionController(limits.max_pending_pictures, clock or SystemClock())
+        self._in_hand = FairSemaphore(ASSETS_IN_HAND)
+        self._images = FairSemaphore(IMAGES_A_VIDEO * workers)
+        self._videos = FairSemaphore(workers)
         self._metrics.watch_depth("inference", self._inference.depth)
         self._metrics.watch_depth("pictures", lambda: self._gate.waiting)
 
@@ -200,7 +205,7 @@ class Worker:
         self._darkroom.close()
         self._inference.close()
 
-    def admit(self, pictures: int, elsewhere: int = 0) -> Place:
+    def admit(self, pictures: int, elsewhere: int = 0) -> CapacityReservation:
         """Room for the pictures of one more request: ask before anything is held, enter it until `do` is called.
 
         Args:
@@ -212,11 +217,11 @@ class Worker:
         """
         try:
             return self._gate.admit(pictures, elsewhere)
-        except Busy:
+        except ServiceOverloaded:
             self._metrics.refused("pictures")
             raise
 
-    async def do(self, order: Order, desk: Desk) -> Done:
+    async def do(self, order: AnalysisJob, desk: JobCallbacks) -> AnalysisResult:
         """Look at every asset of an order."""
         request = order.request
         sources: list[str | bytes] = [*request.url, *order.uploads]
@@ -224,15 +229,15 @@ class Worker:
         views = frozenset(self._views[name] for name in questions if name in self._views)
         errand = _Errand(order, desk, asyncio.Semaphore(ASSETS_OF_A_REQUEST), questions, views)
         digests = (*(None,) * len(request.url), *(order.digests or (None,) * len(order.uploads)))
-        assets = map(_Asset, sources, order.names, order.held_pictures, digests)
+        assets = map(_AssetTask, sources, order.names, order.held_pictures, digests)
         looked = await _together([self._one(errand, asset) for asset in assets])
         found = [one.asset for one in looked if one.asset is not None]
-        errors = [*order.unserved, *(error for one in looked for error in one.errors)]
+        errors = [*order.unavailable_errors, *(error for one in looked for error in one.errors)]
         charged = [(one.answered, one.pictures) for one in looked if one.asset is not None]
         paid = self._tariff.charge(charged, request.feature, request.prompt)
-        return Done(orjson.dumps({"assets": found, "errors": errors}), paid)
+        return AnalysisResult(orjson.dumps({"assets": found, "errors": errors}), paid)
 
-    def _questions(self, request: AnalyzeRequest) -> dict[str, Question]:
+    def _questions(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         wanted = frozenset(request.feature)
         features = {name: self._backends[name].features & wanted for name in request.backend}
@@ -240,9 +245,9 @@ class Worker:
             if name in self._composing:
                 for needed, its in self._composing[name].builds_on.items():
                     features[needed] = features.get(needed, frozenset()) | its
-        return {name: Question(its, options) for name, its in features.items()}
+        return {name: InferenceParams(its, options) for name, its in features.items()}
 
-    async def _one(self, errand: _Errand, asset: _Asset) -> _Looked:
+    async def _one(self, errand: _Errand, asset: _AssetTask) -> _Looked:
         with self._gate.take(asset.held):
             async with errand.share, self._in_hand.place(errand):
                 try:
@@ -252,15 +257,15 @@ class Worker:
             self._gate.finished(asset.held)
         return looked
 
-    async def _asset(self, errand: _Errand, asset: _Asset) -> _Looked:
+    async def _asset(self, errand: _Errand, asset: _AssetTask) -> _Looked:
         order = errand.order
         async with self._film(asset) as film:
             known = sniff(film.head)
             is_video = known is not None and known[0] == "video"
             if is_video:
                 errand.desk.on_video()
-            sampled = (order.request.capture_interval, order.most_frames) if is_video else (0, 0)
-            content = None if self._answers is None else Content(await film.digest(), *sampled)
+            sampled = (order.request.capture_interval, order.max_frames) if is_video else (0, 0)
+            content = None if self._answers is None else ContentKey(await film.digest(), *sampled)
             seen = self._recall(content, errand)
             if seen is not None and is_video and len(seen.shape.times_s or ()) > asset.held:
                 await errand.desk.hold_more(len(seen.shape.times_s or ()) - asset.held)
@@ -273,25 +278,25 @@ class Worker:
         return self._looked(errand, asset.name, seen)
 
     @asynccontextmanager
-    async def _film(self, asset: _Asset) -> AsyncIterator[Film]:
+    async def _film(self, asset: _AssetTask) -> AsyncIterator[AssetPayload]:
         source = asset.source
         if isinstance(source, bytes):
-            yield Film.of(source, asset.digest)
+            yield AssetPayload.of(source, asset.digest)
             return
         async with AsyncExitStack() as stack:
             with self._metrics.timed("fetch"):
                 film = await stack.enter_async_context(self._fetcher.fetch(source))
             yield film
 
-    async def _look(self, errand: _Errand, _: _Asset, film: Film) -> Seen:
+    async def _look(self, errand: _Errand, _: _AssetTask, film: AssetPayload) -> AssetFindings:
         """Look at an image."""
         with self._metrics.timed("decode"):
             pictures = await self._darkroom.image(film, errand.views)
-        return Seen(shape_of(pictures), await self._ask_all(pictures, errand))
+        return AssetFindings(metadata_of(pictures), await self._ask_all(pictures, errand))
 
-    async def _watch(self, errand: _Errand, asset: _Asset, film: Film) -> Seen:
+    async def _watch(self, errand: _Errand, asset: _AssetTask, film: AssetPayload) -> AssetFindings:
         """Look at the frames of a video."""
-        interval_s, most = errand.order.request.capture_interval, errand.order.most_frames
+        interval_s, most = errand.order.request.capture_interval, errand.order.max_frames
         seen = None
         async with film.as_file() as path:
             if not most or asset.held < most:  # its name told too little to hold for all of it
@@ -300,17 +305,17 @@ class Worker:
                     await errand.desk.hold_more(most - asset.held)
             async with aclosing(self._darkroom.video(path, errand.views, interval_s, most)) as slices:
                 while (pictures := await self._decoded(slices)) is not None:
-                    seen = joined(seen, shape_of(pictures), await self._ask_all(pictures, errand))
+                    seen = joined(seen, metadata_of(pictures), await self._ask_all(pictures, errand))
                     del pictures  # the next slice must not lie in memory beside this one
         if seen is None:
             raise BrokenMedia("there is no picture in it")
         return seen
 
-    async def _decoded(self, slices: AsyncIterator[Pictures]) -> Pictures | None:
+    async def _decoded(self, slices: AsyncIterator[DecodedPictures]) -> DecodedPictures | None:
         with self._metrics.timed("decode"):
             return await anext(slices, None)
 
-    async def _ask_all(self, pictures: Pictures, errand: _Errand) -> dict[str, list[Entries] | BackendError]:
+    async def _ask_all(self, pictures: DecodedPictures, errand: _Errand) -> dict[str, list[Entries] | BackendError]:
         asking = [
             self._ask(backend, question, pictures, errand)
             for backend, question in errand.questions.items()
@@ -320,11 +325,11 @@ class Worker:
         count = len(pictures.times_s) if pictures.times_s is not None else 1
         for name in errand.questions:
             if name in self._composing:
-                found[name] = composed(self._composing[name], found, count, errand.questions[name].options)
+                found[name] = compose_entries(self._composing[name], found, count, errand.questions[name].options)
         return found
 
     async def _ask(
-        self, backend: str, question: Question, pictures: Pictures, errand: _Errand
+        self, backend: str, question: InferenceParams, pictures: DecodedPictures, errand: _Errand
     ) -> tuple[str, list[Entries] | BackendError]:
         view = self._views[backend]
         try:
@@ -333,7 +338,7 @@ class Worker:
             return backend, error
         return backend, in_asset_pixels(found, view, pictures)
 
-    def _recall(self, content: Content | None, errand: _Errand) -> Seen | None:
+    def _recall(self, content: ContentKey | None, errand: _Errand) -> AssetFindings | None:
         """What was found in this content before, if all of it is known."""
         if self._answers is None or content is None:
             return None
@@ -346,17 +351,17 @@ class Worker:
             found[backend] = entries
         hit = shape is not None and len(found) == len(errand.questions)
         self._metrics.cache(hit=hit)
-        return Seen(shape, found) if shape is not None and hit else None
+        return AssetFindings(shape, found) if shape is not None and hit else None
 
-    def _remember(self, content: Content | None, errand: _Errand, seen: Seen) -> None:
+    def _remember(self, content: ContentKey | None, errand: _Errand, seen: AssetFindings) -> None:
         if self._answers is None or content is None:
             return
-        self._answers.keep_shape(content, seen.shape)
+        self._answers.put_metadata(content, seen.shape)
         for backend, entries in seen.found.items():
             if not isinstance(entries, BackendError):  # what went wrong may go right the next time
                 self._answers.keep(content, backend, errand.questions[backend], entries)
 
-    def _looked(self, errand: _Errand, name: str, seen: Seen) -> _Looked:
+    def _looked(self, errand: _Errand, name: str, seen: AssetFindings) -> _Looked:
         count = len(seen.shape.times_s) if seen.shape.times_s is not None else 1
         request = errand.order.request
         requested = {backend: seen.found[backend] for backend in request.backend}

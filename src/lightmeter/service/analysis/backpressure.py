@@ -14,19 +14,19 @@ from typing import Final, Self
 from lightmeter.clock import Clock
 from lightmeter.errors import LightmeterError
 
-__all__ = ["MOST_WAITING", "Busy", "Gate", "Place"]
+__all__ = ["MAX_PENDING_PICTURES", "AdmissionController", "CapacityReservation", "ServiceOverloaded"]
 
-MOST_WAITING: Final = 2000
+MAX_PENDING_PICTURES: Final = 2000
 """Pictures taken on and not finished: some 40 s of tags on one core, which was measured to do 48 a second."""
 
 WINDOW_S: Final = 30.0
 UNMEASURED_PER_S: Final = 10.0
 """Taken for the speed until something has been finished."""
 LEAST_RETRY_S: Final = 1
-MOST_RETRY_S: Final = 300
+MAX_RETRY_S: Final = 300
 
 
-class Busy(LightmeterError):
+class ServiceOverloaded(LightmeterError):
     """The service has taken on as much as it can: nothing was held, nothing is charged.
 
     Attributes:
@@ -38,10 +38,10 @@ class Busy(LightmeterError):
         self.retry_after_s = retry_after_s
 
 
-class Place:
+class CapacityReservation:
     """Room for the pictures of one request, taken for as long as the block lasts."""
 
-    def __init__(self, gate: Gate, pictures: int) -> None:
+    def __init__(self, gate: AdmissionController, pictures: int) -> None:
         self._gate = gate
         self._pictures = pictures
 
@@ -55,26 +55,27 @@ class Place:
         self._gate.end(self._pictures)
 
 
-class Gate:
+class AdmissionController:
     """Counts what was taken on, measures how fast it goes, and refuses what would wait too long.
 
     Args:
-        most_waiting: Pictures that may be waiting or in hand. A request of more is let in when nothing else waits.
+        max_pending_pictures: Pictures that may be waiting or in hand. A request of more is let in when nothing else
+        waits.
         clock: Time.
 
     Attributes:
         waiting: Pictures taken on and not finished.
     """
 
-    def __init__(self, most_waiting: int, clock: Clock) -> None:
+    def __init__(self, max_pending_pictures: int, clock: Clock) -> None:
         self.waiting = 0
-        self._most_waiting = most_waiting
+        self._most_waiting = max_pending_pictures
         self._clock = clock
         self._finished: deque[tuple[float, int]] = deque()
         self._busy_since = clock.monotonic()
         self._measured_before = UNMEASURED_PER_S
 
-    def admit(self, pictures: int, elsewhere: int = 0) -> Place:
+    def admit(self, pictures: int, elsewhere: int = 0) -> CapacityReservation:
         """Room for so many pictures; enter it to keep it.
 
         Args:
@@ -86,12 +87,12 @@ class Gate:
         """
         waiting = self.waiting + elsewhere
         if waiting and waiting + pictures > self._most_waiting:
-            raise Busy(self._retry_after_s(min(waiting, waiting + pictures - self._most_waiting)))
+            raise ServiceOverloaded(self._retry_after_s(min(waiting, waiting + pictures - self._most_waiting)))
         return self.take(pictures)
 
-    def take(self, pictures: int) -> Place:
+    def take(self, pictures: int) -> CapacityReservation:
         """Room for what was promised already, however much it is."""
-        return Place(self, pictures)
+        return CapacityReservation(self, pictures)
 
     def begin(self, pictures: int) -> None:
         """So many pictures wait from now on."""
@@ -125,4 +126,4 @@ class Gate:
 
     def _retry_after_s(self, pictures: int) -> int:
         seconds = math.ceil(pictures / self.pictures_per_s())
-        return min(max(seconds, LEAST_RETRY_S), MOST_RETRY_S)
+        return min(max(seconds, LEAST_RETRY_S), MAX_RETRY_S)

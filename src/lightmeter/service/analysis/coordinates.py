@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from lightmeter.media.model_views import Placement, View, placement_of
+from lightmeter.media.model_views import InputTransform, PixelMapping, placement_of
 from lightmeter.models.response import Entries, Wire
-from lightmeter.service.ingest.decode import Pictures
+from lightmeter.service.ingest.decode import DecodedPictures
 
 __all__ = ["in_asset_pixels", "moved"]
 
@@ -20,12 +20,12 @@ _FEATURES: Final = ("brands", "faces", "texts")
 
 _ACROSS: Final = frozenset({"x", "left", "right"})
 _DOWN: Final = frozenset({"y", "top", "bottom"})
-_SAME: Final = Placement(0, 0, 1, 1)
+_SAME: Final = PixelMapping(0, 0, 1, 1)
 
 EntryT = TypeVar("EntryT", bound=Wire)
 
 
-def in_asset_pixels(found: Sequence[Entries], view: View, pictures: Pictures) -> list[Entries]:
+def in_asset_pixels(found: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
     """What a back end found in the pictures of an asset, with coordinates in pixels of the asset.
 
     Args:
@@ -37,7 +37,7 @@ def in_asset_pixels(found: Sequence[Entries], view: View, pictures: Pictures) ->
     return [_placed(entries, placement) for entries, placement in zip(found, placements, strict=True)]
 
 
-def _placed(entries: Entries, placement: Placement) -> Entries:
+def _placed(entries: Entries, placement: PixelMapping) -> Entries:
     named = {feature: getattr(entries, feature) for feature in _FEATURES}
     if placement == _SAME or not any(named.values()):
         return entries
@@ -46,11 +46,11 @@ def _placed(entries: Entries, placement: Placement) -> Entries:
     )
 
 
-def _entry(entry: EntryT, placement: Placement) -> EntryT:
+def _entry(entry: EntryT, placement: PixelMapping) -> EntryT:
     return type(entry).model_validate(moved(entry.model_dump(), placement))
 
 
-def moved(value: Any, placement: Placement) -> Any:
+def moved(value: Any, placement: PixelMapping) -> Any:
     """A JSON value with its coordinates moved: at any depth, the numbers called as below; all else stays.
 
     `x`, `left` and `right`, `y`, `top` and `bottom` are positions; `width` and `height` are lengths. Integers are
@@ -67,7 +67,7 @@ def moved(value: Any, placement: Placement) -> Any:
     return {key: _number(key, inner, placement) for key, inner in value.items()}
 
 
-def _number(key: str, value: Any, placement: Placement) -> Any:
+def _number(key: str, value: Any, placement: PixelMapping) -> Any:
     if type(value) not in {int, float}:
         return moved(value, placement)
     if key in _ACROSS:

@@ -1,6 +1,6 @@
 """Taking turns: a queue and a room in which no request waits for all of another's pictures.
 
-Who comes with a thousand pictures gets as much of the machine as who comes with one, as long as both wait: each asker
+Who comes with a thousand pictures gets as much of the machine as who comes with one, as long as both wait: each caller
 has a line of its own, and the lines are served in turn, one thing from each.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-__all__ = ["FairRoom", "Rota"]
+__all__ = ["FairSemaphore", "RoundRobinQueue"]
 
 T = TypeVar("T")
 
 
-class Rota(Generic[T]):
-    """What waits: first in, first out for each asker, and the askers by turns."""
+class RoundRobinQueue(Generic[T]):
+    """What waits: first in, first out for each caller, and the askers by turns."""
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, deque[T]] = {}  # in the order of their turns
@@ -27,9 +27,9 @@ class Rota(Generic[T]):
     def __len__(self) -> int:
         return self._length
 
-    def add(self, asker: Hashable, thing: T) -> None:
-        """Put a thing at the end of the asker's line; a new asker's turn comes after all others'."""
-        self._lines.setdefault(asker, deque()).append(thing)
+    def add(self, caller: Hashable, thing: T) -> None:
+        """Put a thing at the end of the caller's line; a new caller's turn comes after all others'."""
+        self._lines.setdefault(caller, deque()).append(thing)
         self._length += 1
 
     def pop(self) -> T:
@@ -40,11 +40,11 @@ class Rota(Generic[T]):
         """
         if not self._lines:
             raise IndexError("nothing waits")
-        asker = next(iter(self._lines))
-        line = self._lines.pop(asker)
+        caller = next(iter(self._lines))
+        line = self._lines.pop(caller)
         thing = line.popleft()
         if line:
-            self._lines[asker] = line  # the end of the queue of askers
+            self._lines[caller] = line  # the end of the queue of askers
         self._length -= 1
         return thing
 
@@ -56,7 +56,7 @@ class Rota(Generic[T]):
         return taken
 
 
-class FairRoom:
+class FairSemaphore:
     """A semaphore that is fair between askers, and of which no place is lost when a waiter is cancelled.
 
     Args:
@@ -65,23 +65,23 @@ class FairRoom:
 
     def __init__(self, places: int) -> None:
         self._free = places
-        self._waiting: Rota[asyncio.Future[None]] = Rota()
+        self._waiting: RoundRobinQueue[asyncio.Future[None]] = RoundRobinQueue()
 
     @asynccontextmanager
-    async def place(self, asker: Hashable) -> AsyncIterator[None]:
+    async def place(self, caller: Hashable) -> AsyncIterator[None]:
         """Wait for a place, and keep it for as long as the block lasts."""
-        await self._enter(asker)
+        await self._enter(caller)
         try:
             yield
         finally:
             self._leave()
 
-    async def _enter(self, asker: Hashable) -> None:
+    async def _enter(self, caller: Hashable) -> None:
         if self._free:  # then nobody waits: a place that is given up goes to a waiter, not back
             self._free -= 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(asker, turn)
+        self._waiting.add(caller, turn)
         try:
             await turn
         except asyncio.CancelledError:

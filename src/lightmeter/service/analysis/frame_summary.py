@@ -30,12 +30,12 @@ import numpy as np
 from lightmeter.models.response import Brand, Color, Description, Embedding, Entries, Face, Nsfw, Tag, Text
 from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
 
-__all__ = ["sum_up"]
+__all__ = ["summarize_frames"]
 
 T = TypeVar("T")
 Scored = TypeVar("Scored", Brand, Text)
 
-MOST_COLORS: Final = 8
+MAX_COLORS: Final = 8
 
 NEAR: Final = 48.0
 """Distance of two colours, of at most 765 (black to white), below which they are one in the sum of a video."""
@@ -46,7 +46,7 @@ LEAST_LENGTH: Final = 1e-6
 """Of a mean of unit vectors, below which it has no direction."""
 
 
-def sum_up(frames: Sequence[Entries]) -> Entries:
+def summarize_frames(frames: Sequence[Entries]) -> Entries:
     """One set of entries for a whole video.
 
     tags: the mean of the two best scores over the frames, 0 where a tag is absent; of a single frame, its score. A tag
@@ -195,7 +195,7 @@ def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
     means = [_mean(group, len(frames)) for group in groups]
     means.sort(key=lambda color: -(color.score or 0))
     colors: dict[str, list[Color]] = {}
-    for color in means[:MOST_COLORS]:
+    for color in means[:MAX_COLORS]:
         colors.setdefault(color.hex, []).append(color)
     return colors
 

@@ -39,20 +39,20 @@ from typing import TypeAlias
 
 from lightmeter.errors import BackendError, LightmeterError
 from lightmeter.models.response import Entries
-from lightmeter.service.analysis.fair_queue import Rota
+from lightmeter.service.analysis.fair_queue import RoundRobinQueue
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.thread_pool import Crew
+from lightmeter.service.thread_pool import AsyncThreadPool
 
-__all__ = ["Inference", "Question"]
+__all__ = ["InferenceParams", "InferenceQueues"]
 
 log = logging.getLogger("lightmeter.service")
 
-Outcome: TypeAlias = Entries | BackendError
+InferenceOutcome: TypeAlias = Entries | BackendError
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class InferenceParams:
     """What is asked of a back end: pictures with equal ones may share a call."""
 
     features: frozenset[str]
@@ -62,7 +62,7 @@ class Question:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     picture: RGB
-    question: Question
+    question: InferenceParams
     answer: asyncio.Future[Entries]
 
 
@@ -75,8 +75,8 @@ class _Desk:
         self._metrics = metrics
         self._pictures_a_call = traits.pictures_a_call
         self._free = traits.calls_at_once
-        self._queue: Rota[_Waiting] = Rota()
-        self._threads = Crew(traits.calls_at_once, f"lightmeter-{backend.name}")
+        self._queue: RoundRobinQueue[_Waiting] = RoundRobinQueue()
+        self._threads = AsyncThreadPool(traits.calls_at_once, f"lightmeter-{backend.name}")
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -89,11 +89,11 @@ class _Desk:
             self._queue.pop().answer.cancel()
         self._threads.close()
 
-    async def ask(self, pictures: Sequence[RGB], question: Question, asker: Hashable) -> list[Entries]:
+    async def ask(self, pictures: Sequence[RGB], question: InferenceParams, caller: Hashable) -> list[Entries]:
         loop = asyncio.get_running_loop()
         answers: list[asyncio.Future[Entries]] = [loop.create_future() for _ in pictures]
         for picture, answer in zip(pictures, answers, strict=True):
-            self._queue.add(asker, _Waiting(picture, question, answer))
+            self._queue.add(caller, _Waiting(picture, question, answer))
         self._call_all()
         try:
             return [await answers[0]] if len(answers) == 1 else list(await asyncio.gather(*answers))
@@ -115,7 +115,7 @@ class _Desk:
             calling = self._threads.run(_look, self._backend, pictures, batch[0].question, self._metrics)
             calling.add_done_callback(partial(self._called, batch))
 
-    def _called(self, batch: Sequence[_Waiting], calling: asyncio.Future[list[Outcome]]) -> None:
+    def _called(self, batch: Sequence[_Waiting], calling: asyncio.Future[list[InferenceOutcome]]) -> None:
         if calling.cancelled():  # the service is closing
             for waiting in batch:
                 waiting.answer.cancel()
@@ -133,7 +133,7 @@ class _Desk:
         self._call_all()
 
 
-class Inference:
+class InferenceQueues:
     """All back ends, each behind its queue.
 
     Args:
@@ -161,26 +161,30 @@ class Inference:
         """Pictures that wait for a thread, over all back ends."""
         return sum(len(desk) for desk in self._desks.values())
 
-    async def ask(self, backend: str, pictures: Sequence[RGB], question: Question, asker: Hashable) -> list[Entries]:
+    async def ask(
+        self, backend: str, pictures: Sequence[RGB], question: InferenceParams, caller: Hashable
+    ) -> list[Entries]:
         """What a back end finds in each of the pictures, in order.
 
         Args:
             backend: Its name.
-            pictures: Of one asset; they wait in the asker's line.
+            pictures: Of one asset; they wait in the caller's line.
             question: What is asked of all of them.
-            asker: Whose turn it is: anything that stands for the request.
+            caller: Whose turn it is: anything that stands for the request.
 
         Raises:
             BackendError: it could not look at one of them; the message is for the caller.
         """
-        return await self._desks[backend].ask(pictures, question, asker)
+        return await self._desks[backend].ask(pictures, question, caller)
 
 
-def _look(backend: Backend, pictures: Sequence[RGB], question: Question, metrics: Metrics) -> list[Outcome]:
+def _look(
+    backend: Backend, pictures: Sequence[RGB], question: InferenceParams, metrics: Metrics
+) -> list[InferenceOutcome]:
     """Call a back end; when that fails for several pictures, for each of them alone."""
     begun = time.perf_counter()
     try:
-        found: Sequence[Outcome] = backend.analyze(pictures, question.features, question.options)
+        found: Sequence[InferenceOutcome] = backend.analyze(pictures, question.features, question.options)
         if len(found) != len(pictures):
             raise BackendError(f"answered {len(found)} times for {len(pictures)} pictures")  # noqa: TRY301 (as its own error)
     except Exception as error:  # a back end of another package may raise anything: it alone has failed

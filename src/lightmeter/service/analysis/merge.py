@@ -9,12 +9,12 @@ from typing import Any, Final
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
-from lightmeter.service.analysis.result_cache import Shape
+from lightmeter.service.analysis.frame_summary import summarize_frames
+from lightmeter.service.analysis.result_cache import AssetMetadata
 from lightmeter.service.backends.base import AnalysisOptions, ComposingBackend
-from lightmeter.service.ingest.decode import Pictures
-from lightmeter.service.analysis.frame_summary import sum_up
+from lightmeter.service.ingest.decode import DecodedPictures
 
-__all__ = ["Seen", "as_json", "composed", "joined", "merged", "only", "shape_of"]
+__all__ = ["AssetFindings", "as_json", "compose_entries", "joined", "merged", "metadata_of", "only"]
 
 OPTIONAL_LISTS: Final = ("faces", "texts", "brands", "embeddings")
 """Parts of an asset that are there only where their feature is requested."""
@@ -24,22 +24,24 @@ NOTHING: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "descrip
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AssetFindings:
     """What is known of an asset: its shape, and what each back end found in its pictures, or why it did not."""
 
-    shape: Shape
+    shape: AssetMetadata
     found: Mapping[str, list[Entries] | BackendError]
 
 
-def shape_of(pictures: Pictures) -> Shape:
+def metadata_of(pictures: DecodedPictures) -> AssetMetadata:
     """What is kept of pictures when the pixels are dropped."""
-    return Shape(pictures.kind, pictures.width, pictures.height, pictures.duration_s, pictures.times_s)
+    return AssetMetadata(pictures.kind, pictures.width, pictures.height, pictures.duration_s, pictures.times_s)
 
 
-def joined(before: Seen | None, shape: Shape, found: Mapping[str, list[Entries] | BackendError]) -> Seen:
+def joined(
+    before: AssetFindings | None, shape: AssetMetadata, found: Mapping[str, list[Entries] | BackendError]
+) -> AssetFindings:
     """What was seen in the slices of a video so far; a back end that failed in one of them has failed."""
     if before is None:
-        return Seen(shape, found)
+        return AssetFindings(shape, found)
     times_s = (*(before.shape.times_s or ()), *(shape.times_s or ()))
     both: dict[str, list[Entries] | BackendError] = {}
     for backend, earlier in before.found.items():
@@ -48,10 +50,10 @@ def joined(before: Seen | None, shape: Shape, found: Mapping[str, list[Entries] 
             both[backend] = earlier if isinstance(earlier, BackendError) else later
         else:
             both[backend] = [*earlier, *later]
-    return Seen(replace(before.shape, times_s=times_s), both)
+    return AssetFindings(replace(before.shape, times_s=times_s), both)
 
 
-def composed(
+def compose_entries(
     backend: ComposingBackend, found: Mapping[str, list[Entries] | BackendError], count: int, options: AnalysisOptions
 ) -> list[Entries] | BackendError:
     """What a back end composes for each picture from the entries of the others, or why it cannot.
@@ -100,7 +102,7 @@ def merged(parts: Sequence[Entries]) -> Entries:
 
 
 def as_json(
-    name: str, shape: Shape, frames: Sequence[Entries], tag_score: float, asked: frozenset[str]
+    name: str, shape: AssetMetadata, frames: Sequence[Entries], tag_score: float, asked: frozenset[str]
 ) -> dict[str, Any]:
     """An asset as it goes on the wire; `kind`, `width`, `height`, `duration` and `frames` are our extension.
 
@@ -111,7 +113,7 @@ def as_json(
         tag_score: Least score of a tag that is answered.
         asked: Features whose parts are there, empty where nothing was found.
     """
-    whole = frames[0] if shape.times_s is None else sum_up(frames)
+    whole = frames[0] if shape.times_s is None else summarize_frames(frames)
     facts: dict[str, Any] = {"kind": shape.kind, "width": shape.width, "height": shape.height}
     asset = {"name": name, **_entries(whole, tag_score, asked), **facts}
     if shape.times_s is not None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 
-__all__ = ["Offering"]
+__all__ = ["BackendAvailability"]
 
 
 @dataclass(frozen=True, slots=True)
-class Offering:
+class BackendAvailability:
     """The back ends of a service.
 
     Attributes:
@@ -44,7 +44,7 @@ class Offering:
         served = sorted(feature for feature in features if any(feature in self.features[name] for name in backends))
         return request.model_copy(update={"backend": backends, "feature": served})
 
-    def unserved(self, request: AnalyzeRequest) -> tuple[str, ...]:
+    def unavailable_errors(self, request: AnalyzeRequest) -> tuple[str, ...]:
         """What a request names and gets nothing for, a sentence each: back ends and features that are not here.
 
         With no features named, all that the back ends offer is requested, and nothing is missing.

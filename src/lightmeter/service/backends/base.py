@@ -9,12 +9,12 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.media.model_views import View, Whole
+from lightmeter.media.model_views import FitWithin, InputTransform
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import DEFAULT_ROLE
 
 __all__ = [
-    "MOST_SIDE",
+    "MAX_SIDE",
     "RGB",
     "AnalysisOptions",
     "Backend",
@@ -26,10 +26,10 @@ __all__ = [
 RGB: TypeAlias = NDArray[np.uint8]
 """A picture: height by width by 3, red green blue, 0 to 255, upright (EXIF orientation applied), for reading only."""
 
-MOST_SIDE: Final = 1024
+MAX_SIDE: Final = 1024
 """Pixels of the longer side that a back end gets which does not say what it looks at."""
 
-WHOLE: Final = Whole(MOST_SIDE)
+WHOLE: Final = FitWithin(MAX_SIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class BackendTraits:
 
     calls_at_once: int = 1
     pictures_a_call: int = 1
-    view: View = WHOLE
+    view: InputTransform = WHOLE
 
 
 @runtime_checkable
@@ -68,9 +68,9 @@ class Backend(Protocol):
     """One source of entries.
 
     A back end is called from one thread at a time and with one picture at a time, unless it has a further attribute
-    `traits` (`BackendTraits`) that says otherwise. One of another package has an attribute `prices` too (`own_prices`).
-    Its answers for a picture never depend on the other pictures of the call, which may belong to other requests. Scores
-    below a request's `tag_score` are filtered by the service, not here.
+    `traits` (`BackendTraits`) that says otherwise. One of another package has an attribute `prices` too
+    (`read_own_prices`). Its answers for a picture never depend on the other pictures of the call, which may belong to
+    other requests. Scores below a request's `tag_score` are filtered by the service, not here.
 
     A class that an entry point names may say more of itself, for the list of back ends: `model` and `licence` (short
     texts) and `prices` (credits for each picture, by feature).

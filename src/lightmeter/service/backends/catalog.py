@@ -19,26 +19,26 @@ from pydantic import SecretStr
 from lightmeter.errors import LightmeterError, SettingsError
 from lightmeter.pricing.rates import RateTable, default_rates
 from lightmeter.service.backends.base import Backend, ComposingBackend
-from lightmeter.service.backends.configured import ONNX_KINDS, Alias, ProviderTable, millicredits, read_tables
+from lightmeter.service.backends.configured import ONNX_KINDS, BackendAlias, ProviderTable, millicredits, read_tables
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.own_prices import prices_of
-from lightmeter.service.backends.providers.description.table import COMPATIBLE, PROVIDERS
+from lightmeter.service.backends.providers.description.table import DESCRIPTION_PROVIDERS, OPENAI_COMPATIBLE_ADAPTER
 from lightmeter.service.backends.providers.provider import NO_METRICS, Provider, ProviderMetrics, ProviderSettings
 from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
-from lightmeter.service.backends.registry import BUILTIN, GROUP, Builtin, import_target
+from lightmeter.service.backends.registry import BUILTIN_BACKENDS, ENTRY_POINT_GROUP, BuiltinBackend, import_target
 from lightmeter.settings import Settings, read_settings, settings_file
 
-__all__ = ["ALL_PROVIDERS", "AnyBackend", "Catalog", "CatalogEntry", "read_catalog"]
+__all__ = ["ALL_PROVIDERS", "AnyBackend", "BackendCatalog", "CatalogEntry", "read_catalog"]
 
 AnyBackend: TypeAlias = Backend | ComposingBackend
 
-ALL_PROVIDERS: Final[Mapping[str, Provider]] = {**PROVIDERS, **VISION_PROVIDERS}
+ALL_PROVIDERS: Final[Mapping[str, Provider]] = {**DESCRIPTION_PROVIDERS, **VISION_PROVIDERS}
 """Every provider that has an adapter, by name."""
 
-KINDS: Final[Mapping[str, Provider]] = {
+PROVIDER_KINDS: Final[Mapping[str, Provider]] = {
     **ALL_PROVIDERS,
     "openai-compatible": Provider(
-        "openai-compatible", COMPATIBLE, frozenset({"descriptions"}), model=None, base_url=None
+        "openai-compatible", OPENAI_COMPATIBLE_ADAPTER, frozenset({"descriptions"}), model=None, base_url=None
     ),
 }
 """What a table of the settings may be: a provider of the tables, or any endpoint that speaks OpenAI's protocol."""
@@ -76,7 +76,7 @@ class CatalogEntry:
     make: Callable[[ProviderMetrics], AnyBackend]
 
 
-class Catalog:
+class BackendCatalog:
     """All back ends by name, sorted.
 
     Args:
@@ -114,13 +114,13 @@ class Catalog:
         local = tuple(name for name, entry in self.entries.items() if entry.local)
         return replace(rates, local=local)
 
-    def without(self, name: str, reason: str) -> Catalog:
+    def without(self, name: str, reason: str) -> BackendCatalog:
         """This catalog, in which a back end cannot be used for a reason that was found later."""
         entries = {**self.entries, name: replace(self.entries[name], reason=reason)}
         for alias, target in self.aliases.items():
             if target == name:
                 entries[alias] = replace(entries[alias], reason=reason)
-        return Catalog(list(entries.values()))
+        return BackendCatalog(list(entries.values()))
 
     def required(self, name: str) -> CatalogEntry:
         """The entry of a back end that is to be used.
@@ -144,7 +144,7 @@ class Catalog:
         return self.required(name).make(metrics)
 
 
-def read_catalog(settings: Settings | None = None) -> Catalog:
+def read_catalog(settings: Settings | None = None) -> BackendCatalog:
     """List every back end that this installation knows.
 
     Args:
@@ -158,9 +158,11 @@ def read_catalog(settings: Settings | None = None) -> Catalog:
     entries: dict[str, CatalogEntry] = {}
     for name, row in ALL_PROVIDERS.items():
         entries[name] = _provider(name, row, ProviderTable())
-    for point in entry_points(group=GROUP):  # what somebody has installed under a provider's name takes its place
+    for point in entry_points(
+        group=ENTRY_POINT_GROUP
+    ):  # what somebody has installed under a provider's name takes its place
         entries[point.name.lower()] = _installed(point.name.lower(), point.value)
-    for name, builtin in BUILTIN.items():
+    for name, builtin in BUILTIN_BACKENDS.items():
         entries[name] = _builtin(name, builtin, settings)
     for name, table in tables.items():
         if isinstance(table, OnnxModelSettings):
@@ -168,9 +170,9 @@ def read_catalog(settings: Settings | None = None) -> Catalog:
         elif isinstance(table, ProviderTable):
             entries[name] = _configured(name, table, entries.get(name))
     for name, table in tables.items():
-        if isinstance(table, Alias):
+        if isinstance(table, BackendAlias):
             entries[name] = _alias(name, table.target, entries)
-    return Catalog(list(entries.values()))
+    return BackendCatalog(list(entries.values()))
 
 
 def _shipped(name: str, features: frozenset[str]) -> dict[str, int]:
@@ -179,7 +181,7 @@ def _shipped(name: str, features: frozenset[str]) -> dict[str, int]:
     return {feature: prices.get(feature, 0) for feature in sorted(features)}
 
 
-def _builtin(name: str, builtin: Builtin, settings: Settings) -> CatalogEntry:
+def _builtin(name: str, builtin: BuiltinBackend, settings: Settings) -> CatalogEntry:
     missing = builtin.setting is not None and getattr(settings, builtin.setting) is None
     variable = f"LIGHTMETER_{(builtin.setting or '').upper()}"
     return CatalogEntry(
@@ -196,7 +198,7 @@ def _builtin(name: str, builtin: Builtin, settings: Settings) -> CatalogEntry:
     )
 
 
-def _make_builtin(name: str, builtin: Builtin, settings: Settings, _: ProviderMetrics) -> AnyBackend:
+def _make_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: ProviderMetrics) -> AnyBackend:
     cls = import_target(name, builtin.target)
     if builtin.setting is None:
         return _checked(name, builtin.target, cls())
@@ -233,13 +235,13 @@ def _checked(name: str, target: str, made: Any) -> AnyBackend:
 
 def _configured(name: str, table: ProviderTable, known: CatalogEntry | None) -> CatalogEntry:
     kind = table.kind or name
-    row = KINDS.get(kind)
+    row = PROVIDER_KINDS.get(kind)
     if row is None:
         if known is not None and table.kind is None:  # a local back end: only its price and its defaults can be set
             return _with_prices(known, table)
         raise SettingsError(
             f"[backends.{name}]: there is no kind {kind!r}.",
-            hint=f"Kinds: {', '.join((*KINDS, *ONNX_KINDS))}.",
+            hint=f"Kinds: {', '.join((*PROVIDER_KINDS, *ONNX_KINDS))}.",
         )
     return _provider(name, row, table)
 

@@ -12,18 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from lightmeter.errors import SettingsError
 from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.pricing.rates import MILLICREDITS
-from lightmeter.service.backends.onnx_models.settings import Kind, OnnxModelSettings, read_onnx_settings
+from lightmeter.service.backends.onnx_models.settings import OnnxModelKind, OnnxModelSettings, read_onnx_settings
 from lightmeter.service.backends.providers.provider import DEFAULT_ATTEMPTS, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 
-__all__ = ["ONNX_KINDS", "Alias", "ProviderTable", "millicredits", "read_tables"]
+__all__ = ["ONNX_KINDS", "BackendAlias", "ProviderTable", "millicredits", "read_tables"]
 
-ONNX_KINDS: Final = get_args(Kind)
+ONNX_KINDS: Final = get_args(OnnxModelKind)
 
-_MOST_CREDITS: Final = Decimal(10**9)
+_MAX_CREDITS: Final = Decimal(10**9)
 
 
 @dataclass(frozen=True, slots=True)
-class Alias:
+class BackendAlias:
     """`NAME = "OTHER"`: requests for one name are answered by another back end."""
 
     target: str
@@ -96,14 +96,14 @@ def millicredits(price: Any, what: str) -> int:
         exact = Decimal(str(price)) * MILLICREDITS
     except InvalidOperation:
         exact = Decimal("NaN")
-    if isinstance(price, bool) or not exact.is_finite() or not 0 <= exact <= _MOST_CREDITS * MILLICREDITS:
+    if isinstance(price, bool) or not exact.is_finite() or not 0 <= exact <= _MAX_CREDITS * MILLICREDITS:
         raise SettingsError(f"{what}: {price!r} is not a number of credits, 0 or more.")
     if exact != exact.to_integral_value():
         raise SettingsError(f"{what}: {price!r} is finer than a thousandth of a credit.")
     return int(exact)
 
 
-def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | Alias]:
+def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | BackendAlias]:
     """Check the tables of the settings, by lowercase name.
 
     Raises:
@@ -112,9 +112,9 @@ def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxMode
     return {name.strip().lower(): _table(name, value) for name, value in tables.items()}
 
 
-def _table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | Alias:
+def _table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | BackendAlias:
     if isinstance(value, str):
-        return Alias(value.strip().lower())
+        return BackendAlias(value.strip().lower())
     if not isinstance(value, Mapping):
         raise SettingsError(f"[backends] {name}: {value!r} is neither a table nor the name of a back end.")
     if value.get("kind") in ONNX_KINDS:

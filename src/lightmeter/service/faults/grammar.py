@@ -17,17 +17,27 @@ from math import prod
 from typing import Final, TypeAlias, TypeVar
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.faults.kinds import NAMES, ODD_VALUES, Fault, Kind, Lane, Limit, Shape
+from lightmeter.service.faults.kinds import NAMES, ODD_VALUES, Fault, FaultKind, Lane, LimitAlgorithm, RateLimitFault
 
-__all__ = ["KINDS", "NO_FAULTS", "Fault", "Faults", "Kind", "Lane", "Limit", "Rule", "Shape"]
+__all__ = [
+    "FAULT_SYNTAX",
+    "NO_FAULTS",
+    "Fault",
+    "FaultKind",
+    "FaultSyntax",
+    "Faults",
+    "Lane",
+    "LimitAlgorithm",
+    "RateLimitFault",
+]
 
 T = TypeVar("T")
 
 Range: TypeAlias = tuple[float, float]
 
-MOST_SECONDS: Final = 3600.0
-MOST_RATE_PER_S: Final = 100_000.0
-MOST_PRICE_FACTOR: Final = 1000.0
+MAX_SECONDS: Final = 3600.0
+MAX_RATE_PER_S: Final = 100_000.0
+MAX_PRICE_FACTOR: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,7 @@ class Faults:
     """
 
     faults: tuple[Fault, ...] = ()
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[RateLimitFault, ...] = ()
     seed: int = 0
     texts: tuple[str, ...] = ()
 
@@ -52,7 +62,7 @@ class Faults:
     @property
     def price_factor(self) -> float:
         """What all charges are multiplied by: 1 without such a fault, the product of several."""
-        return prod(fault.low for fault in self.faults if fault.kind is Kind.PRICES)
+        return prod(fault.low for fault in self.faults if fault.kind is FaultKind.PRICES)
 
     @classmethod
     def parse(cls, *texts: str) -> Faults:
@@ -63,14 +73,14 @@ class Faults:
         """
         words = [word for text in texts for word in text.split()]
         faults: list[Fault] = []
-        limits: list[Limit] = []
+        limits: list[RateLimitFault] = []
         seed = 0
         for word in words:
             if word.startswith("seed="):
                 seed = int(_within(word, "seed", word.removeprefix("seed="), 0, 2**63))
                 continue
             read = _read(word)
-            if isinstance(read, Limit):
+            if isinstance(read, RateLimitFault):
                 limits.append(read)
             else:
                 faults.append(read)
@@ -105,22 +115,22 @@ def _chance(word: str, text: str) -> Range:
 
 def _seconds(word: str, text: str) -> Range:
     low, dash, high = text.partition("-")
-    least = _within(word, "seconds", low, 0, MOST_SECONDS)
-    return least, _within(word, "seconds", high, least, MOST_SECONDS) if dash else least
+    least = _within(word, "seconds", low, 0, MAX_SECONDS)
+    return least, _within(word, "seconds", high, least, MAX_SECONDS) if dash else least
 
 
 def _rate(word: str, text: str) -> Range:
-    rate = _within(word, "a rate", text, 0.001, MOST_RATE_PER_S)
+    rate = _within(word, "a rate", text, 0.001, MAX_RATE_PER_S)
     return rate, rate
 
 
 def _factor(word: str, text: str) -> Range:
-    factor = _within(word, "a factor", text, 0.001, MOST_PRICE_FACTOR)
+    factor = _within(word, "a factor", text, 0.001, MAX_PRICE_FACTOR)
     return factor, factor
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FaultSyntax:
     """How one kind is written.
 
     Attributes:
@@ -142,24 +152,26 @@ class Rule:
 
 _ON: Final = frozenset({"on"})
 
-KINDS: Final[Mapping[Kind, Rule]] = {
-    Kind.LIMIT: Rule(
+FAULT_SYNTAX: Final[Mapping[FaultKind, FaultSyntax]] = {
+    FaultKind.LIMIT: FaultSyntax(
         "429:bucket=10 | 429:window=60/60 | 429:cap=8",
         "a hidden limit for each key: requests a second (burst=N, 1 unless given), requests in so many seconds, or "
         "requests at once. retry-after=no|yes|date|SECONDS (no unless given), status=429|503.",
         None,
         (0, 0),
         _SUBMIT,
-        _ON | {*Shape, "burst", "retry-after", "status"},
+        _ON | {*LimitAlgorithm, "burst", "retry-after", "status"},
     ),
-    Kind.QUEUE: Rule("queue=5", "no more than so many a second; the others wait in line.", _rate, None, _SUBMIT, _ON),
-    Kind.DROP_BEFORE: Rule(
+    FaultKind.QUEUE: FaultSyntax(
+        "queue=5", "no more than so many a second; the others wait in line.", _rate, None, _SUBMIT, _ON
+    ),
+    FaultKind.DROP_BEFORE: FaultSyntax(
         "drop-before=0.05", "the connection is closed, and nothing was done.", _chance, None, _SUBMIT, _ON
     ),
-    Kind.DROP_AFTER: Rule(
+    FaultKind.DROP_AFTER: FaultSyntax(
         "drop-after=0.05", "all was done and charged, and then the connection is closed.", _chance, None, _SUBMIT, _ON
     ),
-    Kind.ERROR: Rule(
+    FaultKind.ERROR: FaultSyntax(
         "5xx=0.02",
         "500, 502, 503 or 504 with a page of HTML. status=N takes one of them, when=after comes after the charge.",
         _chance,
@@ -167,15 +179,17 @@ KINDS: Final[Mapping[Kind, Rule]] = {
         _SUBMIT,
         _ON | {"status", "when"},
     ),
-    Kind.TRUNCATE: Rule("truncate=0.02", "half of the answer, then the end.", _chance, None, _RESULTS, _ON),
-    Kind.SLOW: Rule("slow=0.2-1.5", "each answer comes so many seconds later.", _seconds, None, frozenset(Lane), _ON),
-    Kind.LATE: Rule(
+    FaultKind.TRUNCATE: FaultSyntax("truncate=0.02", "half of the answer, then the end.", _chance, None, _RESULTS, _ON),
+    FaultKind.SLOW: FaultSyntax(
+        "slow=0.2-1.5", "each answer comes so many seconds later.", _seconds, None, frozenset(Lane), _ON
+    ),
+    FaultKind.LATE: FaultSyntax(
         "late=3-300", "polls say processing for so long after the acknowledgment.", _seconds, None, _POLL, frozenset()
     ),
-    Kind.UNKNOWN: Rule(
+    FaultKind.UNKNOWN: FaultSyntax(
         "unknown=2", "polls say 404 for so long after the acknowledgment.", _seconds, None, _POLL, frozenset()
     ),
-    Kind.SHUFFLE: Rule(
+    FaultKind.SHUFFLE: FaultSyntax(
         "shuffle",
         "assets in another order under temporary names; names=keep: their own, names=redirect: other addresses, "
         "names=none: without a name. A chance may be given.",
@@ -184,17 +198,19 @@ KINDS: Final[Mapping[Kind, Rule]] = {
         _RESULTS,
         frozenset({"names"}),
     ),
-    Kind.MISSING: Rule(
+    FaultKind.MISSING: FaultSyntax(
         "missing=0.1", "an asset is charged and not in the answer.", _chance, None, _RESULTS, frozenset()
     ),
-    Kind.EXTRA: Rule("extra=0.1", "an asset nobody asked for is in the answer.", _chance, None, _RESULTS, _ON),
-    Kind.ASSETS_OBJECT: Rule(
+    FaultKind.EXTRA: FaultSyntax(
+        "extra=0.1", "an asset nobody asked for is in the answer.", _chance, None, _RESULTS, _ON
+    ),
+    FaultKind.ASSETS_OBJECT: FaultSyntax(
         "assets-object", "assets are an object keyed by name. A chance may be given.", _chance, (1, 1), _RESULTS, _ON
     ),
-    Kind.TEXT_CREDITS: Rule(
+    FaultKind.TEXT_CREDITS: FaultSyntax(
         "text-credits", "credits_paid and credits are texts. A chance may be given.", _chance, (1, 1), _RESULTS, _ON
     ),
-    Kind.NO_CREDITS: Rule(
+    FaultKind.NO_CREDITS: FaultSyntax(
         "no-credits",
         "an answer without credits_paid and credits. A chance may be given.",
         _chance,
@@ -202,7 +218,7 @@ KINDS: Final[Mapping[Kind, Rule]] = {
         _RESULTS,
         _ON,
     ),
-    Kind.FAIL_CHARGED: Rule(
+    FaultKind.FAIL_CHARGED: FaultSyntax(
         "fail-charged=0.1",
         "a job that was charged says failed, and no credits_paid (on=submit: answers at once do).",
         _chance,
@@ -210,7 +226,7 @@ KINDS: Final[Mapping[Kind, Rule]] = {
         _POLL,
         _ON,
     ),
-    Kind.ODD_VALUE: Rule(
+    FaultKind.ODD_VALUE: FaultSyntax(
         "odd-value=0.1",
         f"a result holds what most readers of JSON refuse: kind={'|'.join(ODD_VALUES)}, one by chance unless given.",
         _chance,
@@ -218,7 +234,7 @@ KINDS: Final[Mapping[Kind, Rule]] = {
         _RESULTS,
         _ON | {"kind"},
     ),
-    Kind.CHARGE_LATE: Rule(
+    FaultKind.CHARGE_LATE: FaultSyntax(
         "charge-late=2-5",
         "the balance shows a charge so many seconds after an answer that came at once.",
         _seconds,
@@ -226,7 +242,7 @@ KINDS: Final[Mapping[Kind, Rule]] = {
         _SUBMIT,
         frozenset(),
     ),
-    Kind.PRICES: Rule(
+    FaultKind.PRICES: FaultSyntax(
         "prices=2",
         "all charges are those of the price table times so many; GET /api/backends tells the table's.",
         _factor,
@@ -234,17 +250,17 @@ KINDS: Final[Mapping[Kind, Rule]] = {
         frozenset(Lane),
         frozenset(),
     ),
-    Kind.FORGETFUL: Rule("forgetful", "an Idempotency-Key is ignored.", None, (1, 1), _SUBMIT, frozenset()),
+    FaultKind.FORGETFUL: FaultSyntax("forgetful", "an Idempotency-Key is ignored.", None, (1, 1), _SUBMIT, frozenset()),
 }
 """The language. `on=submit|poll|credits|all` (several with `+`) says where a fault happens, where that may be said."""
 
 
-def _read(word: str) -> Fault | Limit:
+def _read(word: str) -> Fault | RateLimitFault:
     written = re.fullmatch(r"([a-z0-9-]+)(?:=([^:]*))?(?::(.*))?", word)
-    if written is None or written[1] not in list(Kind):
-        raise _bad(word, f"the names are {', '.join(Kind)} and seed")
-    kind = Kind(written[1])
-    rule = KINDS[kind]
+    if written is None or written[1] not in list(FaultKind):
+        raise _bad(word, f"the names are {', '.join(FaultKind)} and seed")
+    kind = FaultKind(written[1])
+    rule = FAULT_SYNTAX[kind]
     value: Range | None = rule.default
     if written[2] is not None:
         if rule.value is None:
@@ -254,7 +270,7 @@ def _read(word: str) -> Fault | Limit:
         raise _bad(word, f"{kind} needs a value: write {rule.form}")
     options = _options(word, written[3], rule)
     lanes = _lanes(word, options.pop("on")) if "on" in options else rule.lanes
-    if kind is Kind.LIMIT:
+    if kind is FaultKind.LIMIT:
         return _limit(word, options, lanes)
     return Fault(
         kind,
@@ -267,7 +283,7 @@ def _read(word: str) -> Fault | Limit:
     )
 
 
-def _options(word: str, text: str | None, rule: Rule) -> dict[str, str]:
+def _options(word: str, text: str | None, rule: FaultSyntax) -> dict[str, str]:
     options: dict[str, str] = {}
     for pair in text.split(",") if text is not None else ():
         name, equals, value = pair.partition("=")
@@ -295,25 +311,25 @@ def _lanes(word: str, text: str) -> frozenset[Lane]:
     return frozenset(map(Lane, names))
 
 
-def _limit(word: str, options: Mapping[str, str], lanes: frozenset[Lane]) -> Limit:
-    shapes = [shape for shape in Shape if shape in options]
+def _limit(word: str, options: Mapping[str, str], lanes: frozenset[Lane]) -> RateLimitFault:
+    shapes = [shape for shape in LimitAlgorithm if shape in options]
     if len(shapes) != 1:
-        raise _bad(word, f"it needs one of {', '.join(Shape)}: write {KINDS[Kind.LIMIT].form}")
+        raise _bad(word, f"it needs one of {', '.join(LimitAlgorithm)}: write {FAULT_SYNTAX[FaultKind.LIMIT].form}")
     (shape,) = shapes
     most, _, seconds = options[shape].partition("/")
-    if (shape is Shape.WINDOW) != bool(seconds):
+    if (shape is LimitAlgorithm.WINDOW) != bool(seconds):
         raise _bad(word, "a window is written REQUESTS/SECONDS, and nothing else is")
-    if "burst" in options and shape is not Shape.BUCKET:
+    if "burst" in options and shape is not LimitAlgorithm.BUCKET:
         raise _bad(word, "only a bucket has a burst")
     retry_after = options.get("retry-after", "no")
     if retry_after not in {"no", "yes", "date"}:
-        _within(word, "retry-after", retry_after, 0, MOST_SECONDS)
-    return Limit(
+        _within(word, "retry-after", retry_after, 0, MAX_SECONDS)
+    return RateLimitFault(
         shape,
-        _within(word, shape, most, 0.001 if shape is Shape.BUCKET else 1, MOST_RATE_PER_S),
+        _within(word, shape, most, 0.001 if shape is LimitAlgorithm.BUCKET else 1, MAX_RATE_PER_S),
         lanes,
-        window_s=_within(word, "a window's seconds", seconds, 0.001, MOST_SECONDS) if seconds else 0.0,
-        burst=_within(word, "burst", options.get("burst", "1"), 1, MOST_RATE_PER_S),
+        window_s=_within(word, "a window's seconds", seconds, 0.001, MAX_SECONDS) if seconds else 0.0,
+        burst=_within(word, "burst", options.get("burst", "1"), 1, MAX_RATE_PER_S),
         retry_after=retry_after,
         status=int(_one_of(word, options, "status", ("429", "503"))),
     )

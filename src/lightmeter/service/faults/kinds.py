@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["NAMES", "ODD_VALUES", "Fault", "Kind", "Lane", "Limit", "Shape"]
+__all__ = ["NAMES", "ODD_VALUES", "Fault", "FaultKind", "Lane", "LimitAlgorithm", "RateLimitFault"]
 
 NAMES: Final = ("temporary", "keep", "redirect", "none")
 """What `shuffle` can do to the names of assets; the first unless told."""
@@ -23,7 +23,7 @@ class Lane(StrEnum):
     CREDITS = "credits"
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What goes wrong, by the name it is written with."""
 
     LIMIT = "429"
@@ -48,7 +48,7 @@ class Kind(StrEnum):
     FORGETFUL = "forgetful"
 
 
-class Shape(StrEnum):
+class LimitAlgorithm(StrEnum):
     """How a hidden limit counts: a bucket that fills evenly, a fixed window, or requests in hand at once."""
 
     BUCKET = "bucket"
@@ -71,7 +71,7 @@ class Fault:
         odd: Which of `ODD_VALUES`; None: one of them by chance.
     """
 
-    kind: Kind
+    kind: FaultKind
     low: float
     high: float
     lanes: frozenset[Lane]
@@ -82,7 +82,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RateLimitFault:
     """A hidden limit: of each key, over all lanes it is `on` together.
 
     Attributes:
@@ -95,7 +95,7 @@ class Limit:
         lanes: Where.
     """
 
-    shape: Shape
+    shape: LimitAlgorithm
     most: float
     lanes: frozenset[Lane]
     window_s: float = 0.0

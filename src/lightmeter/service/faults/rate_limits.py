@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from lightmeter.service.faults.kinds import Limit, Shape
+from lightmeter.service.faults.kinds import LimitAlgorithm, RateLimitFault
 
-__all__ = ["Bucket", "Cap", "Counter", "Line", "Window", "counter"]
+__all__ = ["ConcurrencyLimit", "FixedWindowLimit", "LeakyBucketQueue", "LimitCounter", "TokenBucketLimit", "counter"]
 
 
-class Counter(Protocol):
+class LimitCounter(Protocol):
     """What a limit knows of one key. Times are seconds on a clock that never steps."""
 
     def enter(self, now_s: float) -> float:
@@ -21,7 +21,7 @@ class Counter(Protocol):
         ...
 
 
-class Bucket:
+class TokenBucketLimit:
     """Fills evenly, is full at first, and each request takes one.
 
     Args:
@@ -49,7 +49,7 @@ class Bucket:
         """It counts beginnings alone."""
 
 
-class Window:
+class FixedWindowLimit:
     """So many in each window; windows follow one another from the first request on, whether anybody comes or not."""
 
     def __init__(self, most: float, seconds: float) -> None:
@@ -75,7 +75,7 @@ class Window:
         """It counts beginnings alone."""
 
 
-class Cap:
+class ConcurrencyLimit:
     """So many at once. When one will leave is not known: a second is said."""
 
     def __init__(self, most: float) -> None:
@@ -94,16 +94,16 @@ class Cap:
         self._inside -= 1
 
 
-def counter(limit: Limit) -> Counter:
+def counter(limit: RateLimitFault) -> LimitCounter:
     """A fresh counter of a limit, for one key."""
-    if limit.shape is Shape.BUCKET:
-        return Bucket(limit.most, limit.burst)
-    if limit.shape is Shape.WINDOW:
-        return Window(limit.most, limit.window_s)
-    return Cap(limit.most)
+    if limit.shape is LimitAlgorithm.BUCKET:
+        return TokenBucketLimit(limit.most, limit.burst)
+    if limit.shape is LimitAlgorithm.WINDOW:
+        return FixedWindowLimit(limit.most, limit.window_s)
+    return ConcurrencyLimit(limit.most)
 
 
-class Line:
+class LeakyBucketQueue:
     """A queue that nobody is turned away from: one after another, evenly.
 
     Args:

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from lightmeter.models.vocabulary import REQUEST_FAILED, not_found
-from lightmeter.service.faults.kinds import Fault, Kind
+from lightmeter.service.faults.kinds import Fault, FaultKind
 
-__all__ = ["SPOILT", "not_done", "odd", "unknown", "without"]
+__all__ = ["BODY_FAULTS", "not_done", "odd", "unknown", "without"]
 
 Body: TypeAlias = dict[str, Any]
 
@@ -94,13 +94,13 @@ def _fail_charged(body: Body, chances: Random, fault: Fault) -> Body:  # noqa: A
     return {**kept, "status": "failed", "error": f"{REQUEST_FAILED}: the job broke."}
 
 
-SPOILT: Final[Mapping[Kind, Callable[[Body, Random, Fault], Body]]] = {
-    Kind.EXTRA: _extra,
-    Kind.SHUFFLE: _shuffled,
-    Kind.ASSETS_OBJECT: _assets_object,
-    Kind.TEXT_CREDITS: _text_credits,
-    Kind.NO_CREDITS: _no_credits,
-    Kind.FAIL_CHARGED: _fail_charged,
+BODY_FAULTS: Final[Mapping[FaultKind, Callable[[Body, Random, Fault], Body]]] = {
+    FaultKind.EXTRA: _extra,
+    FaultKind.SHUFFLE: _shuffled,
+    FaultKind.ASSETS_OBJECT: _assets_object,
+    FaultKind.TEXT_CREDITS: _text_credits,
+    FaultKind.NO_CREDITS: _no_credits,
+    FaultKind.FAIL_CHARGED: _fail_charged,
 }
 """What is done to a result, in this order, where its fault happens."""
 

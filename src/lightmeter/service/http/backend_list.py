@@ -6,14 +6,14 @@ from collections.abc import Collection
 
 from lightmeter.models.response import BackendOffer, Backends
 from lightmeter.pricing.rates import MILLICREDITS, RateTable
-from lightmeter.service.backends.catalog import Catalog, CatalogEntry
+from lightmeter.service.backends.catalog import BackendCatalog, CatalogEntry
 
 __all__ = ["NOT_STARTED", "offers"]
 
 NOT_STARTED = "This service was started without it: name it in --backends."
 
 
-def offers(catalog: Catalog, rates: RateTable, loaded: Collection[str] | None = None) -> Backends:
+def offers(catalog: BackendCatalog, rates: RateTable, loaded: Collection[str] | None = None) -> Backends:
     """All back ends that are known: the available ones by name, then the others.
 
     Args:

@@ -20,11 +20,11 @@ from aiohttp.typedefs import Handler, Middleware
 from lightmeter.clock import Clock
 from lightmeter.service.faults import spoiled_bodies
 from lightmeter.service.faults.grammar import Faults
-from lightmeter.service.faults.kinds import ODD_VALUES, Fault, Kind, Lane, Limit
-from lightmeter.service.faults.rate_limits import Counter, Line, counter
+from lightmeter.service.faults.kinds import ODD_VALUES, Fault, FaultKind, Lane, RateLimitFault
+from lightmeter.service.faults.rate_limits import LeakyBucketQueue, LimitCounter, counter
 from lightmeter.service.store.auth import key_from
 
-__all__ = ["FORGET_KEY", "Injection"]
+__all__ = ["FORGET_KEY", "FaultInjector"]
 
 log = logging.getLogger("lightmeter.service")
 
@@ -39,11 +39,18 @@ TOO_MANY: Final = {"error": "Too many requests.", "status": "failed"}
 PAGE: Final = "<!doctype html><title>{0}</title><h1>{0} on purpose</h1>"
 RESPONSE: Final = "/api/response/"
 _BODIES: Final = frozenset(
-    {*spoiled_bodies.SPOILT, Kind.MISSING, Kind.LATE, Kind.UNKNOWN, Kind.ODD_VALUE, Kind.CHARGE_LATE}
+    {
+        *spoiled_bodies.BODY_FAULTS,
+        FaultKind.MISSING,
+        FaultKind.LATE,
+        FaultKind.UNKNOWN,
+        FaultKind.ODD_VALUE,
+        FaultKind.CHARGE_LATE,
+    }
 )
 
 
-class Injection:
+class FaultInjector:
     """Makes a service misbehave.
 
     Args:
@@ -62,8 +69,8 @@ class Injection:
             fault: Random(f"{faults.seed}:{index}:{fault.kind}")  # noqa: S311 (reproducible, no secret)
             for index, fault in enumerate(faults.faults)
         }
-        self._lines = {fault: Line(fault.low) for fault in faults.faults if fault.kind is Kind.QUEUE}
-        self._counters: dict[tuple[int, str], Counter] = {}
+        self._lines = {fault: LeakyBucketQueue(fault.low) for fault in faults.faults if fault.kind is FaultKind.QUEUE}
+        self._counters: dict[tuple[int, str], LimitCounter] = {}
         self._acknowledged: dict[str, float] = {}
         self._unseen: dict[str, list[tuple[float, int]]] = {}
 
@@ -76,7 +83,7 @@ class Injection:
             if lane is None:
                 return await handler(request)
             key = key_from(request.headers) or ""
-            inside: list[Counter] = []
+            inside: list[LimitCounter] = []
             try:
                 for index, limit in enumerate(self._faults.limits):
                     if lane in limit.lanes:
@@ -92,11 +99,11 @@ class Injection:
 
         return inject
 
-    def _tell(self, kind: Kind) -> None:
+    def _tell(self, kind: FaultKind) -> None:
         self.met[kind] += 1
         log.info("fault on purpose: %s", kind)
 
-    def _draw(self, kind: Kind, lane: Lane) -> Fault | None:
+    def _draw(self, kind: FaultKind, lane: Lane) -> Fault | None:
         """The first fault of a kind that happens to this request."""
         for fault in self._of(kind, lane):
             if self._chances[fault].random() < fault.low:
@@ -104,11 +111,11 @@ class Injection:
                 return fault
         return None
 
-    def _of(self, kind: Kind, lane: Lane) -> list[Fault]:
+    def _of(self, kind: FaultKind, lane: Lane) -> list[Fault]:
         return [fault for fault in self._faults.faults if fault.kind is kind and lane in fault.lanes]
 
-    def _rejected(self, limit: Limit, wait_s: float) -> web.Response:
-        self._tell(Kind.LIMIT)
+    def _rejected(self, limit: RateLimitFault, wait_s: float) -> web.Response:
+        self._tell(FaultKind.LIMIT)
         response = web.json_response(TOO_MANY, status=limit.status)
         whole_s = max(1, math.ceil(wait_s))
         if limit.retry_after == "yes":
@@ -120,28 +127,28 @@ class Injection:
         return response
 
     async def _through(self, request: web.Request, handler: Handler, lane: Lane) -> web.StreamResponse:
-        for fault in self._of(Kind.QUEUE, lane):
+        for fault in self._of(FaultKind.QUEUE, lane):
             await self._clock.sleep(self._lines[fault].wait(self._clock.monotonic()))
-        error = self._draw(Kind.ERROR, lane)
-        if self._draw(Kind.DROP_BEFORE, lane):
+        error = self._draw(FaultKind.ERROR, lane)
+        if self._draw(FaultKind.DROP_BEFORE, lane):
             return _cut(request)
         if error is not None and not error.charged:
             return self._page(error)
-        if lane is Lane.POLL and self._waits(Kind.UNKNOWN, request):
+        if lane is Lane.POLL and self._waits(FaultKind.UNKNOWN, request):
             return web.json_response(spoiled_bodies.unknown(request.match_info["request_id"]), status=404)
-        if self._of(Kind.FORGETFUL, lane):
+        if self._of(FaultKind.FORGETFUL, lane):
             request[FORGET_KEY] = True
         response = await handler(request)
-        for fault in self._of(Kind.SLOW, lane):
+        for fault in self._of(FaultKind.SLOW, lane):
             await self._clock.sleep(self._chances[fault].uniform(fault.low, fault.high))
         answer = self._spoilt(request, response, lane)
         return self._page(error) if error is not None else self._sent(request, answer, lane)
 
     def _sent(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
         """An answer to work that was done, on its way."""
-        if self._draw(Kind.DROP_AFTER, lane):
+        if self._draw(FaultKind.DROP_AFTER, lane):
             return _cut(request)
-        if isinstance(response, web.Response) and self._draw(Kind.TRUNCATE, lane):
+        if isinstance(response, web.Response) and self._draw(FaultKind.TRUNCATE, lane):
             return _Torn(request, response)
         return response
 
@@ -149,7 +156,7 @@ class Injection:
         status = error.status or self._chances[error].choice(STATUSES)
         return web.Response(status=status, text=PAGE.format(status), content_type="text/html")
 
-    def _waits(self, kind: Kind, request: web.Request) -> bool:
+    def _waits(self, kind: FaultKind, request: web.Request) -> bool:
         """Whether an acknowledged request is still to be late, or unknown, in a poll."""
         name = request.match_info["request_id"]
         at_s = self._acknowledged.get(name)
@@ -163,7 +170,7 @@ class Injection:
             self._tell(kind)
         return waits
 
-    def _of_id(self, kind: Kind, request_id: str) -> Random:
+    def _of_id(self, kind: FaultKind, request_id: str) -> Random:
         """Chances of one request: the same in each poll, and in each process."""
         return Random(f"{self._faults.seed}:{kind}:{request_id}")  # noqa: S311 (reproducible, no secret)
 
@@ -183,7 +190,7 @@ class Injection:
         """An answer whose balance does not show yet what is to be charged late."""
         unseen = self._unseen.setdefault(key_from(request.headers) or "", [])
         now_s = self._clock.monotonic()
-        for fault in self._of(Kind.CHARGE_LATE, lane):
+        for fault in self._of(FaultKind.CHARGE_LATE, lane):
             if body.get("credits_paid"):
                 unseen.append((now_s + self._chances[fault].uniform(fault.low, fault.high), body["credits_paid"]))
                 self._tell(fault.kind)
@@ -196,7 +203,7 @@ class Injection:
         """An answer of a request's own, spoilt as told, as bytes."""
         name, changed = str(body.get("request_id")), self._changed(request, body, lane)
         if "all" in changed:
-            for fault in self._of(Kind.ODD_VALUE, lane):
+            for fault in self._of(FaultKind.ODD_VALUE, lane):
                 chances = self._of_id(fault.kind, name)
                 if chances.random() < fault.low:
                     self._tell(fault.kind)
@@ -205,17 +212,17 @@ class Injection:
 
     def _changed(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
         name = str(body.get("request_id"))
-        if body.get("status") in {"completed", "failed"} and lane is Lane.POLL and self._waits(Kind.LATE, request):
+        if body.get("status") in {"completed", "failed"} and lane is Lane.POLL and self._waits(FaultKind.LATE, request):
             return spoiled_bodies.not_done(body)
         if "all" not in body:
             return body
         self._acknowledged.pop(name, None)
-        for fault in self._of(Kind.MISSING, lane):
+        for fault in self._of(FaultKind.MISSING, lane):
             before = len(body["all"]["assets"])
             body = spoiled_bodies.without(body, self._of_id(fault.kind, name), fault.low)
             if len(body["all"]["assets"]) < before:
                 self._tell(fault.kind)
-        for kind, spoil in spoiled_bodies.SPOILT.items():
+        for kind, spoil in spoiled_bodies.BODY_FAULTS.items():
             for fault in self._of(kind, lane):
                 chances = self._of_id(kind, name)
                 if chances.random() < fault.low:

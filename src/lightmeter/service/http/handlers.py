@@ -17,20 +17,20 @@ from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import ACCESS_DENIED, REQUEST_FAILED, not_found
-from lightmeter.service.analysis.backpressure import Busy
+from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.http.parameters import BadRequest, named, read_uploads, validate
 from lightmeter.service.http.request_ids import random_hex
-from lightmeter.service.jobs.local_queue import Queue
-from lightmeter.service.jobs.runner import Runner, Running, Terms, kinds_of
+from lightmeter.service.jobs.local_queue import JobQueue
+from lightmeter.service.jobs.runner import Runner, RunningRequest, ServicePolicy, kinds_of
 from lightmeter.service.store import auth, requests
 from lightmeter.service.store.auth import Account
 from lightmeter.service.store.credits import balance_of
 from lightmeter.service.store.database import StoreError
 from lightmeter.service.store.request_states import FINISHED, JobState
-from lightmeter.service.store.requests import Admission, Attempt, Stored, Superseded
+from lightmeter.service.store.requests import Attempt, NewRequest, StoredRequest, Superseded
 from lightmeter.service.store.store import Store
 
-__all__ = ["Handlers", "Reply", "Terms", "refusal"]
+__all__ = ["Handlers", "Reply", "ServicePolicy", "refusal"]
 
 log = logging.getLogger("lightmeter.service")
 
@@ -88,7 +88,7 @@ class Handlers:
         offers: Answer of GET /api/backends.
     """
 
-    def __init__(self, store: Store, runner: Runner, queue: Queue, clock: Clock, offers: Backends) -> None:
+    def __init__(self, store: Store, runner: Runner, queue: JobQueue, clock: Clock, offers: Backends) -> None:
         self.terms = runner.terms
         self.offers = offers
         self._store = store
@@ -103,14 +103,14 @@ class Handlers:
             AccessDenied: nobody's.
         """
         key = auth.key_from(headers)
-        account = None if key is None else await self._store.glance(lambda db: auth.account_of(db, key))
+        account = None if key is None else await self._store.read_inline(lambda db: auth.account_of(db, key))
         if account is None:
             raise AccessDenied(ACCESS_DENIED)
         return account
 
     async def credits(self, account: Account) -> Reply:
         """GET /api/credits."""
-        return Reply(200, {"credits": await self._store.glance(lambda db: balance_of(db, account.account_id))})
+        return Reply(200, {"credits": await self._store.read_inline(lambda db: balance_of(db, account.account_id))})
 
     def backends(self) -> Reply:
         """GET /api/backends."""
@@ -127,13 +127,13 @@ class Handlers:
         terms = self.terms
         if key is not None and not KEY.fullmatch(key):
             raise BadRequest(BAD_KEY)
-        request = validate(request, terms.offering.features, allow_private=terms.allow_private, ports=terms.ports)
+        request = validate(request, terms.availability.features, allow_private=terms.allow_private, ports=terms.ports)
         is_small = sum(map(len, request.file)) < SMALL_CHARS
         uploads, digests = _read(request) if is_small else await asyncio.to_thread(_read, request)
         request = named(request, uploads)
         kinds = kinds_of(request, uploads)
         order = self._runner.order(request, uploads, digests)
-        new = Admission(
+        new = NewRequest(
             request_id=random_hex(16),
             account_id=account.account_id,
             request=request,
@@ -147,7 +147,7 @@ class Handlers:
         with self._runner.room(order, self._queue.waiting):
             if not new.acknowledged:
                 await self._runner.welcome()
-            earlier = await self._store.write(lambda db: requests.admit(db, new, self._queue.enlist))
+            earlier = await self._store.write(lambda db: requests.admit(db, new, self._queue.enqueue))
             if earlier is not None:
                 return await self._again(earlier, new, base_url)
             if new.acknowledged:
@@ -157,7 +157,7 @@ class Handlers:
             running = self._runner.begin(Attempt(new.request_id, 1), order)
         return await self._first_of(running, new, base_url)
 
-    async def _first_of(self, running: Running, new: Admission, base_url: str) -> Reply:
+    async def _first_of(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
         """A single asset: its answer, or an acknowledgment as soon as it turns out to be a video."""
         await asyncio.shield(running.known)
         if running.is_video:
@@ -169,7 +169,7 @@ class Handlers:
             raise Superseded(request_id)
         return _acknowledgment(request_id, account_id, echo, base_url)
 
-    async def _again(self, earlier: Stored, new: Admission, base_url: str) -> Reply:
+    async def _again(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
         """The same request under the same idempotency key: its own answer, and nothing more is charged."""
         if not earlier.asks_the_same(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
@@ -183,7 +183,7 @@ class Handlers:
             return _acknowledgment(*known)
         return _finished(earlier, FAILED_STATUS) if earlier.state in FINISHED else await self._acknowledge(*known)
 
-    async def _ended_elsewhere(self, earlier: Stored) -> Stored:
+    async def _ended_elsewhere(self, earlier: StoredRequest) -> StoredRequest:
         """A request that another process answers, when it has ended or is acknowledged, or as it is after a while."""
         until = self._clock.monotonic() + PATIENCE_S
         while not earlier.acknowledged and earlier.state not in FINISHED and self._clock.monotonic() < until:
@@ -243,7 +243,7 @@ def _acknowledgment(request_id: str, user_id: int, echo: str, base_url: str) -> 
     return Reply(200, {**_echo(request_id, user_id, echo), **more})
 
 
-def _finished(stored: Stored, failed_status: int) -> Reply:
+def _finished(stored: StoredRequest, failed_status: int) -> Reply:
     echo = _echo(stored.request_id, stored.account_id, stored.echo)
     if stored.state is JobState.FAILED:
         return Reply(failed_status, {**echo, "status": "failed", "error": stored.error})
@@ -260,7 +260,7 @@ def refusal(error: Exception) -> Reply | None:
         return Reply(401, {"error": str(error), "status": "failed"})
     if isinstance(error, OutOfCredits):
         return Reply(402, {"error": str(error), "status": "failed"})
-    if isinstance(error, Busy):
+    if isinstance(error, ServiceOverloaded):
         return Reply(503, {"error": str(error), "status": "failed"}, {"Retry-After": str(error.retry_after_s)})
     if isinstance(error, Superseded):
         again = f"{REQUEST_FAILED}: its process ended, and nothing was charged. Send it again."

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lightmeter.models.response import Backends
 
-__all__ = ["Page", "index", "page"]
+__all__ = ["IndexPage", "index", "page"]
 
 BLOCK: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
@@ -22,7 +22,7 @@ LISTED: Final = ("name", "model", "licence", "default", "available", "reason", "
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class IndexPage:
     """The page as it is sent.
 
     Attributes:
@@ -35,7 +35,7 @@ class Page:
 
 
 @cache
-def page() -> Page:
+def page() -> IndexPage:
     """The page, read once."""
     body = files("lightmeter.service.http").joinpath("page.html").read_bytes()
     allowed: dict[str, list[str]] = {"script": [], "style": []}
@@ -59,7 +59,7 @@ def page() -> Page:
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-cache",
     }
-    return Page(body, headers)
+    return IndexPage(body, headers)
 
 
 def index(offers: Backends) -> dict[str, Any]:

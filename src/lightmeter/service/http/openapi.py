@@ -17,7 +17,7 @@ from pydantic.json_schema import models_json_schema
 from lightmeter.models import vocabulary as words
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Answer, BackendOffer, Backends, Credits, ErrorBody
-from lightmeter.service.http.parameters import MOST_NAME_CHARS, MOST_NAMES, MOST_NUMBER
+from lightmeter.service.http.parameters import MAX_NAME_CHARS, MAX_NAMES, MAX_NUMBER
 
 __all__ = ["document"]
 
@@ -282,8 +282,8 @@ def _allowed(name: str, field: Json, names: Sequence[str] | None) -> Json:
     """What a field may be: null and the empty text stand for leaving it out, and numbers may be sent as texts."""
     unset: list[Json] = [{"const": ""}, {"type": "null"}]
     if name in {"backend", "feature"}:
-        item: Json = {"type": "string", "maxLength": MOST_NAME_CHARS}
-        array: Json = {"type": "array", "items": item, "maxItems": MOST_NAMES}
+        item: Json = {"type": "string", "maxLength": MAX_NAME_CHARS}
+        array: Json = {"type": "array", "items": item, "maxItems": MAX_NAMES}
         if names is None:
             return {"anyOf": [item, array, {"type": "null"}]}
         some = {"anyOf": [{"contains": {"enum": list(names)}}, {"items": {"const": ""}}]}
@@ -294,7 +294,7 @@ def _allowed(name: str, field: Json, names: Sequence[str] | None) -> Json:
         return {"anyOf": [{"type": "string", "enum": list(names)}, *unset]}
     if name in NUMBERS:
         least = {key: value for key, value in field.items() if key in {"type", "minimum", "exclusiveMinimum"}}
-        most = {"maximum": field.get("maximum", MOST_NUMBER)}
+        most = {"maximum": field.get("maximum", MAX_NUMBER)}
         return {"anyOf": [{**least, **most}, {"type": "string", "pattern": TEXT_OF_A_NUMBER[name]}, *unset]}
     return {"type": ["string", "null"]}
 

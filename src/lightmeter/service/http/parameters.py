@@ -26,12 +26,12 @@ from lightmeter.models.vocabulary import (
     PARAMS_REQUIRED,
     ROLES,
 )
-from lightmeter.service.ingest.ssrf import PORTS, refuse_url
+from lightmeter.service.ingest.ssrf import PORTS, url_rejection
 
 __all__ = [
-    "MOST_NAMES",
-    "MOST_NAME_CHARS",
-    "MOST_NUMBER",
+    "MAX_NAMES",
+    "MAX_NAME_CHARS",
+    "MAX_NUMBER",
     "BadRequest",
     "from_json",
     "from_query",
@@ -40,21 +40,21 @@ __all__ = [
     "validate",
 ]
 
-MOST_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
+MAX_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
 """Longest base64 of the largest file: 4/3 of it, and some room for line ends."""
 
 LISTS: Final = frozenset({"url", "file", "file_name", "backend", "feature"})
-MOST_NUMBER: Final = 2**31 - 1
+MAX_NUMBER: Final = 2**31 - 1
 """Beyond any video; JSON and the database hold 64 bits, callers may send more."""
 
-MOST_NAMES: Final = 100
-MOST_NAME_CHARS: Final = 100
+MAX_NAMES: Final = 100
+MAX_NAME_CHARS: Final = 100
 """Of back ends and of features in one request: names that are not known come back in sentences of the answer."""
 
 ALLOWED: Final = {
     "tag_score": "a number from 0 to 1",
-    "capture_interval": f"a whole number of seconds from 1 to {MOST_NUMBER}",
-    "max_frames": f"a whole number from 0 (no limit) to {MOST_NUMBER}",
+    "capture_interval": f"a whole number of seconds from 1 to {MAX_NUMBER}",
+    "max_frames": f"a whole number from 0 (no limit) to {MAX_NUMBER}",
 }
 
 
@@ -117,7 +117,7 @@ def _request(fields: Mapping[str, Any]) -> AnalyzeRequest:
         name = str(error.errors()[0]["loc"][0])
         raise BadRequest(f"{name} must be {ALLOWED.get(name, 'a text or a list of texts')}.") from None
     for name in ("capture_interval", "max_frames"):
-        if getattr(request, name) > MOST_NUMBER:
+        if getattr(request, name) > MAX_NUMBER:
             raise BadRequest(f"{name} must be {ALLOWED[name]}.")
     return request
 
@@ -153,15 +153,15 @@ def validate(
     role = request.role.strip().lower() or DEFAULT_ROLE
     if role not in ROLES:
         raise _unknown("role", role, ROLES)
-    if any(refuse_url(url, allow_private=allow_private, ports=ports) for url in request.url):
+    if any(url_rejection(url, allow_private=allow_private, ports=ports) for url in request.url):
         raise BadRequest(INVALID_URLS)
     plain = {"backend": backends, "feature": features, "role": role, "prompt": request.prompt or None}
     return request.model_copy(update=plain)
 
 
 def _names(field: str, given: Sequence[str]) -> list[str]:
-    if len(given) > MOST_NAMES or any(len(name) > MOST_NAME_CHARS for name in given):
-        raise BadRequest(f"{field} must be at most {MOST_NAMES} names of at most {MOST_NAME_CHARS} characters each.")
+    if len(given) > MAX_NAMES or any(len(name) > MAX_NAME_CHARS for name in given):
+        raise BadRequest(f"{field} must be at most {MAX_NAMES} names of at most {MAX_NAME_CHARS} characters each.")
     return list(dict.fromkeys(name.strip().lower() for name in given if name.strip()))
 
 
@@ -180,7 +180,7 @@ def read_uploads(request: AnalyzeRequest) -> tuple[bytes, ...]:
 
 def _decode(text: str) -> bytes:
     encoded = text.partition(",")[2] if text[:5].lower() == "data:" else text
-    if len(encoded) > MOST_ENCODED_CHARS:  # before anything is decoded
+    if len(encoded) > MAX_ENCODED_CHARS:  # before anything is decoded
         raise BadRequest(FILE_TOO_LARGE, 413)
     try:
         # As nearly all send it: one pass over whole registers, a sixtieth of the standard library's time.

@@ -26,7 +26,7 @@ from lightmeter.models.vocabulary import (
 )
 from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
-from lightmeter.service.http.fault_injection import FORGET_KEY, Injection
+from lightmeter.service.http.fault_injection import FORGET_KEY, FaultInjector
 from lightmeter.service.http.handlers import Handlers, Reply, refusal
 from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.http.request_ids import random_hex
@@ -37,7 +37,7 @@ __all__ = ["application"]
 
 log = logging.getLogger("lightmeter.service")
 
-MOST_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024
+MAX_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024
 """Ten files of the largest size, as base64."""
 
 LARGE_BODY_BYTES: Final = 1024 * 1024
@@ -70,7 +70,7 @@ def application(
     handlers: Handlers,
     is_ready: Callable[[], bool],
     metrics: Metrics | None = None,
-    injection: Injection | None = None,
+    injection: FaultInjector | None = None,
 ) -> web.Application:
     """The service as an aiohttp application.
 
@@ -82,7 +82,7 @@ def application(
     """
     metrics = metrics or Metrics()
     faults = [] if injection is None else [injection.middleware()]
-    app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[_observed(metrics), *faults, _as_json])
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_observed(metrics), *faults, _as_json])
     endpoints = _Endpoints(handlers, is_ready)
     probes = _Probes(handlers, is_ready, metrics)
     app.router.add_post("/api/fetch", endpoints.post_fetch)
@@ -112,7 +112,7 @@ def _observed(metrics: Metrics) -> Middleware:
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         begun = time.perf_counter()
-        current = logs.taken_id(request.headers.get(REQUEST_ID) or random_hex(8))
+        current = logs.request_id_or_new(request.headers.get(REQUEST_ID) or random_hex(8))
         token = logs.request_id.set(current)
         status = 499  # as web servers write down a caller who left before the answer
         try:
@@ -185,7 +185,7 @@ class _Endpoints:
         account = await self._account(request)
         if not self._is_ready():
             return _json(NOT_READY)
-        if request.method == "POST" and (request.content_length or 0) > MOST_BODY_BYTES:
+        if request.method == "POST" and (request.content_length or 0) > MAX_BODY_BYTES:
             return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
         body = await request.read()
         asked = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-from lightmeter.media.image import keep_blocks
+from lightmeter.media.image import configure_block_allocator
 
 __all__ = ["keep_small_blocks"]
 
@@ -40,7 +40,7 @@ M_MMAP_THRESHOLD: Final = -3
 
 def keep_small_blocks() -> bool:
     """Set this for the process; returns whether its C library knows how."""
-    keep_blocks(KEPT_BLOCKS, PICTURE_BLOCK_BYTES)
+    configure_block_allocator(KEPT_BLOCKS, PICTURE_BLOCK_BYTES)
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # macOS, musl, Windows: they do without

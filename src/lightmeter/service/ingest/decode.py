@@ -21,21 +21,21 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
-from lightmeter.media.image import load_views, read_facts
-from lightmeter.media.media_info import ImageFacts, MediaKind, VideoFacts, sniff
-from lightmeter.media.model_views import View, view_of
+from lightmeter.media.image import load_views, read_image_info
+from lightmeter.media.media_info import ImageInfo, MediaKind, VideoInfo, sniff
+from lightmeter.media.model_views import InputTransform, transform_array
 from lightmeter.media.sampling import frame_count
-from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, Frame, iter_video, probe_video
-from lightmeter.service.backends.base import MOST_SIDE
+from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, VideoFrame, iter_video, probe_video
+from lightmeter.service.backends.base import MAX_SIDE
 from lightmeter.service.ingest.allocator import keep_small_blocks
-from lightmeter.service.ingest.payload import Film
-from lightmeter.service.thread_pool import Crew
+from lightmeter.service.ingest.payload import AssetPayload
+from lightmeter.service.thread_pool import AsyncThreadPool
 
-__all__ = ["Darkroom", "DecodingLimits", "Pictures", "Seen"]
+__all__ = ["DecodedPictures", "DecodingLimits", "MediaDecoder", "PixelsByView"]
 
-Seen: TypeAlias = Mapping[View, tuple[NDArray[np.uint8], ...]]
+PixelsByView: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
 """The pictures of an asset, each height x width x 3 and not to be written to, by how they are looked at."""
 
 
@@ -53,7 +53,7 @@ class DecodingLimits:
     """
 
     decoders: int = os.cpu_count() or 1
-    threads: int = field(default_factory=lambda: 2 * cores())
+    threads: int = field(default_factory=lambda: 2 * process_cpu_count())
     pixels_in_flight: int = 64_000_000
     slice_frames: int = 32
     video: DecoderLimits = field(default_factory=DecoderLimits)
@@ -63,7 +63,7 @@ _LIMITS: Final = DecodingLimits()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pictures:
+class DecodedPictures:
     """An asset, decoded; of a video, a slice of it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Pictures:
     height: int
     duration_s: float | None
     times_s: tuple[float, ...] | None
-    seen: Seen
+    seen: PixelsByView
 
 
 class _Budget:
@@ -107,7 +107,7 @@ class _Budget:
             self._freed.set()
 
 
-class Darkroom:
+class MediaDecoder:
     """Decodes the assets of one process."""
 
     def __init__(self, limits: DecodingLimits = _LIMITS) -> None:
@@ -115,7 +115,7 @@ class Darkroom:
         self._limits = limits
         self._decoders = asyncio.Semaphore(limits.decoders)
         self._pixels = _Budget(limits.pixels_in_flight)
-        self._threads = Crew(limits.threads, "lightmeter-darkroom")
+        self._threads = AsyncThreadPool(limits.threads, "lightmeter-darkroom")
         # Room that each thread has for a picture whose size is not known yet: most are decoded in the same go.
         self._usual = max(1, limits.pixels_in_flight // limits.threads)
 
@@ -123,7 +123,7 @@ class Darkroom:
         """End the threads when they have done what they are at."""
         self._threads.close()
 
-    async def image(self, film: Film, views: frozenset[View]) -> Pictures:
+    async def image(self, film: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
         """Decode an image, and cut views out of it.
 
         Raises:
@@ -137,7 +137,7 @@ class Darkroom:
             async with self._pixels.taking(facts.width * facts.height):
                 facts, cut = await self._threads.run(_developed, film, views, None)
         seen = {view: (rgb,) for view, rgb in (cut or {}).items()}
-        return Pictures("image", facts.width, facts.height, None, None, seen)
+        return DecodedPictures("image", facts.width, facts.height, None, None, seen)
 
     async def frames_of(self, path: Path, interval_s: int, max_frames: int) -> int:
         """How many frames `video` would capture; `max_frames` 0 means all.
@@ -153,8 +153,8 @@ class Darkroom:
         return count
 
     async def video(
-        self, path: Path, views: frozenset[View], interval_s: int, max_frames: int
-    ) -> AsyncGenerator[Pictures, None]:
+        self, path: Path, views: frozenset[InputTransform], interval_s: int, max_frames: int
+    ) -> AsyncGenerator[DecodedPictures, None]:
         """Decode the video at `path`, slice by slice, and cut views out of its frames.
 
         Nothing is open, and no other decoding kept waiting, while the caller looks at what it was given.
@@ -176,7 +176,7 @@ class Darkroom:
             path,
             interval_s=interval_s,
             max_frames=max_frames,
-            max_side=MOST_SIDE,
+            max_side=MAX_SIDE,
             slice_frames=self._limits.slice_frames,
             limits=self._limits.video,
         )
@@ -186,8 +186,8 @@ class Darkroom:
                 del more  # the next slice must not lie in memory beside this one
 
     async def _next(
-        self, slices: AsyncIterator[tuple[VideoFacts, list[Frame]]], views: frozenset[View]
-    ) -> Pictures | None:
+        self, slices: AsyncIterator[tuple[VideoInfo, list[VideoFrame]]], views: frozenset[InputTransform]
+    ) -> DecodedPictures | None:
         async with self._decoders:
             try:
                 facts, frames = await anext(slices)
@@ -195,19 +195,19 @@ class Darkroom:
                 return None
         times = tuple(frame.time_s for frame in frames)
         seen = await self._threads.run(_seen, frames, views)
-        return Pictures("video", facts.width, facts.height, facts.duration_s, times, seen)
+        return DecodedPictures("video", facts.width, facts.height, facts.duration_s, times, seen)
 
 
 def _developed(
-    film: Film, views: frozenset[View], most_pixels: int | None
-) -> tuple[ImageFacts, dict[View, NDArray[np.uint8]] | None]:
+    film: AssetPayload, views: frozenset[InputTransform], most_pixels: int | None
+) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
     """The measures of an image, and its views unless it has more pixels than there is room for."""
     content = film.content()
-    facts = read_facts(content)
+    facts = read_image_info(content)
     if most_pixels is not None and facts.width * facts.height > most_pixels:
         return facts, None
     return facts, load_views(content, views)
 
 
-def _seen(frames: Sequence[Frame], views: frozenset[View]) -> Seen:
-    return {view: tuple(view_of(frame.rgb, view) for frame in frames) for view in views}
+def _seen(frames: Sequence[VideoFrame], views: frozenset[InputTransform]) -> PixelsByView:
+    return {view: tuple(transform_array(frame.rgb, view) for frame in frames) for view in views}

@@ -27,18 +27,18 @@ from yarl import URL
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
 from lightmeter.media.media_info import sniff
 from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
-from lightmeter.service.ingest.payload import Exposure, Film
-from lightmeter.service.ingest.ssrf import PORTS, is_public, refuse_url
+from lightmeter.service.ingest.payload import AssetPayload, PayloadWriter
+from lightmeter.service.ingest.ssrf import PORTS, is_public, url_rejection
 
 __all__ = ["FetchLimits", "Fetcher"]
 
-MOST_REDIRECTS: Final = 3
+MAX_REDIRECTS: Final = 3
 CHUNK_BYTES: Final = 256 * 1024
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 USER_AGENT: Final = "lightmeter-service"
 HEADER_BYTES: Final = 8190
 """Of one header, and of the status line; the client counts no more than 128 headers."""
-MOST_REASON_CHARS: Final = 120
+MAX_REASON_CHARS: Final = 120
 LOOKING_UP: Final = 16
 """Names that are looked up at once."""
 
@@ -146,7 +146,7 @@ class Fetcher:
         return socket.socket(family=family, type=kind, proto=protocol)
 
     @asynccontextmanager
-    async def fetch(self, url: str) -> AsyncIterator[Film]:
+    async def fetch(self, url: str) -> AsyncIterator[AssetPayload]:
         """Fetch `url`, into a temporary file if it is large.
 
         Raises:
@@ -154,7 +154,7 @@ class Fetcher:
             FetchError: it cannot be fetched.
             MediaTooLarge: more than the limits allow.
         """
-        with Exposure() as exposure:
+        with PayloadWriter() as exposure:
             try:
                 async with asyncio.timeout(self._limits.total_s):
                     film = await self._follow(url, exposure)
@@ -166,10 +166,10 @@ class Fetcher:
                 raise FetchError(_reason(error)) from error
             yield film
 
-    async def _follow(self, text: str, exposure: Exposure) -> Film:
+    async def _follow(self, text: str, exposure: PayloadWriter) -> AssetPayload:
         assert self._session is not None  # noqa: S101 (entered before use)
-        for _ in range(MOST_REDIRECTS + 1):
-            refused = refuse_url(text, allow_private=self._allow_private, ports=self._limits.ports)
+        for _ in range(MAX_REDIRECTS + 1):
+            refused = url_rejection(text, allow_private=self._allow_private, ports=self._limits.ports)
             if refused is not None:
                 raise ForbiddenAddress(refused)
             url = URL(text)
@@ -181,9 +181,9 @@ class Fetcher:
                 if answer.status != 200:  # noqa: PLR2004 (the one status with a body worth having)
                     raise FetchError(f"HTTP {answer.status}")
                 return await self._save(answer, exposure)
-        raise FetchError(f"more than {MOST_REDIRECTS} redirects")
+        raise FetchError(f"more than {MAX_REDIRECTS} redirects")
 
-    async def _save(self, answer: aiohttp.ClientResponse, exposure: Exposure) -> Film:
+    async def _save(self, answer: aiohttp.ClientResponse, exposure: PayloadWriter) -> AssetPayload:
         async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
             exposure.add(chunk)
             if exposure.size_bytes > self._limits.most_image_bytes and not _is_video(exposure.head):
@@ -205,4 +205,4 @@ def _reason(error: BaseException) -> str:
         return f"no connection: {error.os_error.strerror or error.os_error}"
     # Only the first line, and not all of that: the client quotes what the host sent.
     told = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    return told.strip().partition("\n")[0][:MOST_REASON_CHARS].rstrip(" :") or type(error).__name__
+    return told.strip().partition("\n")[0][:MAX_REASON_CHARS].rstrip(" :") or type(error).__name__

@@ -20,7 +20,7 @@ from lightmeter.errors import MediaTooLarge
 from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
 
-__all__ = ["IN_MEMORY_BYTES", "Exposure", "Film"]
+__all__ = ["IN_MEMORY_BYTES", "AssetPayload", "PayloadWriter"]
 
 IN_MEMORY_BYTES: Final = 1024 * 1024
 """Largest asset that is kept in memory while it is fetched, and hashed in passing: that takes less than a millisecond.
@@ -31,7 +31,7 @@ PREFIX: Final = "lightmeter-asset-"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Film:
+class AssetPayload:
     """One asset, undeveloped.
 
     Attributes:
@@ -87,7 +87,7 @@ class Film:
             yield path
 
 
-class Exposure:
+class PayloadWriter:
     """Takes an asset up piece by piece; the file, if it comes to one, is removed at the end of the `with` block."""
 
     def __init__(self) -> None:
@@ -119,9 +119,9 @@ class Exposure:
         else:
             self._file.write(piece)
 
-    def film(self) -> Film:
+    def film(self) -> AssetPayload:
         """What was taken up, when it is all there."""
         if self._file is None or self._path is None:
-            return Film(bytes(self._kept), self.size_bytes, self.head)
+            return AssetPayload(bytes(self._kept), self.size_bytes, self.head)
         self._file.close()
-        return Film(self._path, self.size_bytes, self.head)
+        return AssetPayload(self._path, self.size_bytes, self.head)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from yarl import URL
 
-__all__ = ["BLOCKED", "PORTS", "Block", "block_of", "embedded_ipv4", "is_public", "refuse_url"]
+__all__ = ["BLOCKED", "PORTS", "BlockedNetwork", "embedded_ipv4", "find_blocked_network", "is_public", "url_rejection"]
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -34,7 +34,7 @@ ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockedNetwork:
     """Addresses that are not fetched from.
 
     Attributes:
@@ -48,9 +48,11 @@ class Block:
     source: str
 
 
-def _read() -> tuple[Block, ...]:
+def _read() -> tuple[BlockedNetwork, ...]:
     text = files("lightmeter.service.ingest").joinpath("blocked_addresses.json").read_text(encoding="utf-8")
-    return tuple(Block(ip_network(row["block"]), row["name"], row["source"]) for row in json.loads(text)["blocks"])
+    return tuple(
+        BlockedNetwork(ip_network(row["block"]), row["name"], row["source"]) for row in json.loads(text)["blocks"]
+    )
 
 
 BLOCKED: Final = _read()
@@ -73,7 +75,7 @@ def embedded_ipv4(address: IPv6Address) -> Iterator[IPv4Address]:
         yield low
 
 
-def block_of(address: Address) -> Block | None:
+def find_blocked_network(address: Address) -> BlockedNetwork | None:
     """The first block that an address, or an IPv4 address inside it, lies in; None for a public one.
 
     An IPv4-mapped address is judged as the IPv4 address alone: that is what the kernel dials.
@@ -97,10 +99,10 @@ def is_public(address: str) -> bool:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    return block_of(parsed) is None
+    return find_blocked_network(parsed) is None
 
 
-def refuse_url(text: str, *, allow_private: bool, ports: frozenset[int] = PORTS) -> str | None:
+def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = PORTS) -> str | None:
     """Why a URL is refused before anything is looked up; None if it is not."""
     try:
         url, authority = URL(text), urlsplit(text).netloc

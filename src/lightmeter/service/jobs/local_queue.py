@@ -13,17 +13,17 @@ from lightmeter.clock import Clock
 from lightmeter.service.jobs.runner import Runner
 from lightmeter.service.store import requests
 from lightmeter.service.store.database import Connection
-from lightmeter.service.store.requests import Admission
+from lightmeter.service.store.requests import NewRequest
 from lightmeter.service.store.store import Store
 
-__all__ = ["LocalQueue", "Queue"]
+__all__ = ["JobQueue", "LocalQueue"]
 
 
 REQUESTS_AT_ONCE: Final = 16
 """Taken up at once, with their uploads in memory; others wait on disk, and are no suspects when the process dies."""
 
 
-class Queue(Protocol):
+class JobQueue(Protocol):
     """Where acknowledged requests wait, and who takes them up."""
 
     @property
@@ -31,7 +31,7 @@ class Queue(Protocol):
         """How many requests wait and are not taken up, as far as is known."""
         ...
 
-    def enlist(self, db: Connection, new: Admission) -> None:
+    def enqueue(self, db: Connection, new: NewRequest) -> None:
         """In the transaction that admits it: make sure that somebody will do it, or will notice when nobody does."""
         ...
 
@@ -64,7 +64,7 @@ class LocalQueue:
         """How many requests wait for one that is being done to end."""
         return max(0, len(self._tasks) - REQUESTS_AT_ONCE)
 
-    def enlist(self, db: Connection, new: Admission) -> None:
+    def enqueue(self, db: Connection, new: NewRequest) -> None:
         """Nothing to do: the request itself is the entry."""
 
     def admitted(self, request_id: str) -> None:

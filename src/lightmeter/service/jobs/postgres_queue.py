@@ -38,8 +38,8 @@ from lightmeter.clock import Clock
 from lightmeter.service.jobs.runner import Runner
 from lightmeter.service.store import requests
 from lightmeter.service.store.database import Connection, StoreError
-from lightmeter.service.store.postgres import raw, with_search_path
-from lightmeter.service.store.requests import Admission
+from lightmeter.service.store.postgres import psycopg_connection, with_search_path
+from lightmeter.service.store.requests import NewRequest
 from lightmeter.service.store.store import Store
 
 __all__ = ["PostgresQueue"]
@@ -94,7 +94,7 @@ class PostgresQueue:
     async def _take_up(self, request_id: str) -> None:
         await self._runner.take_up(request_id)
 
-    def enlist(self, db: Connection, new: Admission) -> None:
+    def enqueue(self, db: Connection, new: NewRequest) -> None:
         """A job for what is acknowledged, a lease for what is done at once."""
         if new.acknowledged:
             self._put(db, new.request_id)
@@ -104,7 +104,7 @@ class PostgresQueue:
             )
 
     def _put(self, db: Connection, request_id: str) -> None:
-        task = self._putting.configure_task(TASK, queue=QUEUE, connection=raw(db), allow_unknown=True)
+        task = self._putting.configure_task(TASK, queue=QUEUE, connection=psycopg_connection(db), allow_unknown=True)
         job_id = task.defer(request_id=request_id)
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 

@@ -14,19 +14,19 @@ from lightmeter.clock import Clock
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import FEATURES, REQUEST_FAILED
-from lightmeter.service.analysis.analyzer import Desk, Order, Worker
-from lightmeter.service.analysis.backpressure import Busy, Place
-from lightmeter.service.backends.availability import Offering
-from lightmeter.service.jobs.shared_lock import Company
+from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
+from lightmeter.service.analysis.backpressure import CapacityReservation, ServiceOverloaded
+from lightmeter.service.backends.availability import BackendAvailability
+from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import requests
 from lightmeter.service.store.credits import Tariff
 from lightmeter.service.store.database import StoreError
 from lightmeter.service.store.request_states import JobState
-from lightmeter.service.store.requests import Attempt, Finished, Stored, Superseded, Suspected
+from lightmeter.service.store.requests import Attempt, AttemptResult, IsolationRequired, StoredRequest, Superseded
 from lightmeter.service.store.store import Store
 
-__all__ = ["Runner", "Running", "Terms", "kinds_of"]
+__all__ = ["Runner", "RunningRequest", "ServicePolicy", "kinds_of"]
 
 log = logging.getLogger("lightmeter.service")
 
@@ -35,26 +35,26 @@ PATIENCE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ServicePolicy:
     """What this service offers, and for how much.
 
     Attributes:
         tariff: Prices.
-        offering: Back ends.
+        availability: Back ends.
         allow_private: Whether URLs may name private places.
         ports: Where public hosts are asked.
         result_lifetime_s: How long results can be read after completion.
     """
 
     tariff: Tariff
-    offering: Offering
+    availability: BackendAvailability
     allow_private: bool
     ports: frozenset[int]
     result_lifetime_s: float
 
 
 @dataclass(slots=True)
-class Running:
+class RunningRequest:
     """A request that is done in this process while its caller waits.
 
     Attributes:
@@ -63,11 +63,11 @@ class Running:
         is_video: Whether it has turned out to be one.
     """
 
-    task: asyncio.Task[Stored]
+    task: asyncio.Task[StoredRequest]
     known: asyncio.Future[None]
     is_video: bool = False
 
-    def found_video(self) -> None:
+    def mark_as_video(self) -> None:
         """It is one: its caller is told to poll."""
         self.is_video = True
         self.tell()
@@ -87,16 +87,16 @@ class Runner:
         answering: What is being done in this process for callers who wait, by request.
     """
 
-    def __init__(self, store: Store, worker: Worker, terms: Terms, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, store: Store, worker: Analyzer, terms: ServicePolicy, clock: Clock, metrics: Metrics) -> None:
         self.terms = terms
-        self.answering: dict[str, Running] = {}
+        self.answering: dict[str, RunningRequest] = {}
         self._store = store
         self._worker = worker
         self._clock = clock
-        self._company = Company()
+        self._company = SharedExclusiveLock()
         self.metrics = metrics
 
-    def order(self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()) -> Order:
+    def order(self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()) -> AnalysisJob:
         """What there is to do, and what is held for it: the same for the same request, also after a restart.
 
         What is named like an image is held for as one picture, and so is anything when there is no limit of frames:
@@ -108,23 +108,23 @@ class Runner:
             digests: SHA-256 of each upload, if that is known.
         """
         pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in kinds_of(request, uploads))
-        return Order(
-            request=self.terms.offering.active(request),
+        return AnalysisJob(
+            request=self.terms.availability.active(request),
             asked=frozenset(request.feature or FEATURES),
-            unserved=self.terms.offering.unserved(request),
+            unavailable_errors=self.terms.availability.unavailable_errors(request),
             uploads=uploads,
             digests=tuple(digests),
             names=(*request.url, *request.file_name),
             held_pictures=pictures,
-            most_frames=request.max_frames,
+            max_frames=request.max_frames,
         )
 
-    def price(self, order: Order, pictures: int | None = None) -> int:
+    def price(self, order: AnalysisJob, pictures: int | None = None) -> int:
         """What so many pictures of an order cost at most; by default all it is held for from the start."""
         request, count = order.request, sum(order.held_pictures) if pictures is None else pictures
         return self.terms.tariff.worst(request.backend, request.feature, request.prompt, count)
 
-    def room(self, order: Order, elsewhere: int) -> Place:
+    def room(self, order: AnalysisJob, elsewhere: int) -> CapacityReservation:
         """Room for an order that is not admitted yet, beside what waits elsewhere; enter it until it is begun.
 
         Raises:
@@ -144,13 +144,13 @@ class Runner:
             async with asyncio.timeout(PATIENCE_S), self._company.together():
                 return
         except TimeoutError:
-            raise Busy(math.ceil(PATIENCE_S)) from None
+            raise ServiceOverloaded(math.ceil(PATIENCE_S)) from None
 
-    def begin(self, attempt: Attempt, order: Order) -> Running:
+    def begin(self, attempt: Attempt, order: AnalysisJob) -> RunningRequest:
         """Do a request whose caller waits; its task raises Superseded if the attempt no longer counts in the end."""
-        desk = self._desk(attempt, order, lambda: running.found_video())  # noqa: PLW0108 (made in the next line but one)
+        desk = self._desk(attempt, order, lambda: running.mark_as_video())  # noqa: PLW0108 (made in the next line but one)
         task = asyncio.create_task(self._answer(attempt, order, desk))
-        running = Running(task, asyncio.get_running_loop().create_future())
+        running = RunningRequest(task, asyncio.get_running_loop().create_future())
         self.metrics.job(JobState.RUNNING.value)
         self.answering[attempt.request_id] = running
 
@@ -161,7 +161,7 @@ class Runner:
         task.add_done_callback(ended)
         return running
 
-    async def _answer(self, attempt: Attempt, order: Order, desk: Desk) -> Stored:
+    async def _answer(self, attempt: Attempt, order: AnalysisJob, desk: JobCallbacks) -> StoredRequest:
         async with self._company.together():
             return await self._attempt(attempt, order, desk)
 
@@ -170,7 +170,7 @@ class Runner:
         try:
             async with self._company.together():
                 await self._take_up(request_id, alone=False)
-        except Suspected as error:
+        except IsolationRequired as error:
             log.warning("%s", error)
             async with self._company.alone():
                 await self._take_up(request_id, alone=True)
@@ -188,32 +188,32 @@ class Runner:
         try:
             if attempt.number > 1:
                 held, at = self.price(order), self._clock.now()
-                await self._store.write(lambda db: requests.keep_held(db, attempt, held, at))
+                await self._store.write(lambda db: requests.release_excess_hold(db, attempt, held, at))
             await self._attempt(attempt, order, self._desk(attempt, order, _nobody))
         except Superseded as error:
             log.warning("%s", error)
         except asyncio.CancelledError:  # this process ends in good order: no request is to blame
             with suppress(Superseded, StoreError):
-                await self._store.write(lambda db: requests.put_back(db, attempt))
+                await self._store.write(lambda db: requests.requeue(db, attempt))
             raise
 
-    def _desk(self, attempt: Attempt, order: Order, on_video: Callable[[], None]) -> Desk:
+    def _desk(self, attempt: Attempt, order: AnalysisJob, on_video: Callable[[], None]) -> JobCallbacks:
         async def hold_more(pictures: int) -> None:
             amount, at = self.price(order, pictures), self._clock.now()
             await self._store.write(lambda db: requests.hold_more(db, attempt, amount, at))
 
-        return Desk(on_video, hold_more)
+        return JobCallbacks(on_video, hold_more)
 
-    async def _attempt(self, attempt: Attempt, order: Order, desk: Desk) -> Stored:
+    async def _attempt(self, attempt: Attempt, order: AnalysisJob, desk: JobCallbacks) -> StoredRequest:
         try:
             done = await self._worker.do(order, desk)
         except Superseded:
             raise
         except Exception as error:  # the caller reads a failure, the operator the reason
             log.exception("request %s broke", attempt.request_id)
-            finished = Finished(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
+            finished = AttemptResult(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
         else:
-            finished = Finished(done.paid, done.result, None, self._clock.now())
+            finished = AttemptResult(done.paid, done.result, None, self._clock.now())
         ended = await self._store.write(lambda db: requests.finish(db, attempt, finished))
         self.metrics.job(ended.state.value)
         if ended.state is JobState.COMPLETED and ended.paid:

@@ -12,27 +12,27 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-__all__ = ["Company"]
+__all__ = ["SharedExclusiveLock"]
 
 
-class Company:
+class SharedExclusiveLock:
     """The room. Of one event loop.
 
     Attributes:
         inside: How many are in it beside each other.
-        is_taken: Whether somebody is in it alone.
+        is_exclusively_held: Whether somebody is in it alone.
     """
 
     def __init__(self) -> None:
         self.inside = 0
-        self.is_taken = False
+        self.is_exclusively_held = False
         self._together: deque[asyncio.Future[None]] = deque()
         self._alone: deque[asyncio.Future[None]] = deque()
 
     @property
     def is_open(self) -> bool:
         """Whether one more may be beside the others at once."""
-        return not (self.is_taken or self._alone)
+        return not (self.is_exclusively_held or self._alone)
 
     @asynccontextmanager
     async def together(self) -> AsyncIterator[None]:
@@ -49,10 +49,10 @@ class Company:
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """In the room with nobody else, for as long as the block lasts."""
-        if self.is_taken or self.inside or self._alone:
+        if self.is_exclusively_held or self.inside or self._alone:
             await self._wait(self._alone)
         else:
-            self.is_taken = True
+            self.is_exclusively_held = True
         try:
             yield
         finally:
@@ -80,19 +80,19 @@ class Company:
         self._next(company_first=False)
 
     def _leave_alone(self) -> None:
-        self.is_taken = False
+        self.is_exclusively_held = False
         self._next(company_first=True)
 
     def _next(self, *, company_first: bool) -> None:
         """Let in whose turn it is, if there is room."""
-        if self.is_taken:
+        if self.is_exclusively_held:
             return
         if self._together and (not self._alone or (company_first and not self.inside)):
             while (turn := _first(self._together)) is not None:
                 self.inside += 1
                 turn.set_result(None)
         elif self._alone and not self.inside and (turn := _first(self._alone)) is not None:
-            self.is_taken = True
+            self.is_exclusively_held = True
             turn.set_result(None)
 
 

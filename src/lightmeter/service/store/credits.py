@@ -13,13 +13,13 @@ from typing import Final
 
 from lightmeter.errors import OutOfCredits
 from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, NO_CREDITS
-from lightmeter.pricing.rates import RateTable, Rounding, per_image, request_price
+from lightmeter.pricing.rates import RateTable, Rounding, millicredits_per_image, request_price
 from lightmeter.service.store.database import Connection
 
 __all__ = [
     "Balance",
-    "Book",
-    "Cause",
+    "LedgerAccount",
+    "LedgerReference",
     "Tariff",
     "account_named",
     "balance_of",
@@ -65,17 +65,17 @@ class Tariff:
     def _each(self, backends: Sequence[str], features: Sequence[str], prompt: str | None) -> int:
         """Millicredits for a picture; all names exist."""
         if prompt:
-            return ceil(self.factor * per_image(self.rates, backends, features, len(prompt)))
+            return ceil(self.factor * millicredits_per_image(self.rates, backends, features, len(prompt)))
         asked = (tuple(backends), tuple(features))
         if asked not in self._known:
-            self._known[asked] = ceil(self.factor * per_image(self.rates, backends, features))
+            self._known[asked] = ceil(self.factor * millicredits_per_image(self.rates, backends, features))
         return self._known[asked]
 
 
 _NEVER: Final = "a hold is settled for at most what was held"
 
 
-class Book(StrEnum):
+class LedgerAccount(StrEnum):
     """Where credits of an account can be; every movement takes from one and gives to another."""
 
     GRANTS = "grants"
@@ -100,17 +100,17 @@ class Balance:
     name: str
     free: int
     held: int
-    ledger: Mapping[Book, int]
+    ledger: Mapping[LedgerAccount, int]
 
     @property
     def is_sound(self) -> bool:
         """Whether the ledger says the same, and free, held and revenue sum to the grants."""
-        said = (self.ledger[Book.FREE], self.ledger[Book.HELD])
+        said = (self.ledger[LedgerAccount.FREE], self.ledger[LedgerAccount.HELD])
         return said == (self.free, self.held) and sum(self.ledger.values()) == 0
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class LedgerReference:
     """Why credits move: the account, the request if there is one, and when."""
 
     account_id: int
@@ -135,7 +135,7 @@ def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
         return known
     account_id = int(made[0][0])
     if credits_:
-        grant(db, Cause(account_id, None, at), credits_)
+        grant(db, LedgerReference(account_id, None, at), credits_)
     return account_id
 
 
@@ -145,13 +145,13 @@ def account_named(db: Connection, name: str) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def grant(db: Connection, cause: Cause, amount: int) -> None:
+def grant(db: Connection, cause: LedgerReference, amount: int) -> None:
     """Give an account credits."""
     db.execute("UPDATE accounts SET credits = credits + ? WHERE account_id = ?", (amount, cause.account_id))
-    _move(db, cause, Book.GRANTS, Book.FREE, amount)
+    _move(db, cause, LedgerAccount.GRANTS, LedgerAccount.FREE, amount)
 
 
-def hold(db: Connection, cause: Cause, amount: int) -> None:
+def hold(db: Connection, cause: LedgerReference, amount: int) -> None:
     """Set credits aside.
 
     Raises:
@@ -165,10 +165,10 @@ def hold(db: Connection, cause: Cause, amount: int) -> None:
     )
     if not taken:
         raise OutOfCredits(INSUFFICIENT_CREDITS if balance_of(db, cause.account_id) else NO_CREDITS)
-    _move(db, cause, Book.FREE, Book.HELD, amount)
+    _move(db, cause, LedgerAccount.FREE, LedgerAccount.HELD, amount)
 
 
-def settle(db: Connection, cause: Cause, held: int, paid: int) -> int:
+def settle(db: Connection, cause: LedgerReference, held: int, paid: int) -> int:
     """Charge `paid` of what was `held` and give back the rest; returns the balance."""
     if not 0 <= paid <= held:
         raise ValueError(_NEVER)
@@ -176,12 +176,12 @@ def settle(db: Connection, cause: Cause, held: int, paid: int) -> int:
         "UPDATE accounts SET credits = credits + ?, held = held - ? WHERE account_id = ? RETURNING credits",
         (held - paid, held, cause.account_id),
     )
-    _move(db, cause, Book.HELD, Book.REVENUE, paid)
-    _move(db, cause, Book.HELD, Book.FREE, held - paid)
+    _move(db, cause, LedgerAccount.HELD, LedgerAccount.REVENUE, paid)
+    _move(db, cause, LedgerAccount.HELD, LedgerAccount.FREE, held - paid)
     return int(rows[0][0])
 
 
-def _move(db: Connection, cause: Cause, debit: Book, credit: Book, amount: int) -> None:
+def _move(db: Connection, cause: LedgerReference, debit: LedgerAccount, credit: LedgerAccount, amount: int) -> None:
     if amount:
         db.execute(
             "INSERT INTO ledger (account_id, request_id, debit, credit, amount, at) VALUES (?, ?, ?, ?, ?, ?)",
@@ -196,10 +196,10 @@ def balances(db: Connection) -> list[Balance]:
         "FROM accounts a LEFT JOIN ledger l ON l.account_id = a.account_id "
         "GROUP BY a.account_id, a.name, a.credits, a.held, l.debit, l.credit ORDER BY a.name"
     )
-    found: dict[int, tuple[str, int, int, dict[Book, int]]] = {}
+    found: dict[int, tuple[str, int, int, dict[LedgerAccount, int]]] = {}
     for account_id, name, free, held, debit, credit, amount in rows:
-        *_, books = found.setdefault(account_id, (name, free, held, dict.fromkeys(Book, 0)))
+        *_, books = found.setdefault(account_id, (name, free, held, dict.fromkeys(LedgerAccount, 0)))
         if debit is not None:
-            books[Book(debit)] -= amount
-            books[Book(credit)] += amount
+            books[LedgerAccount(debit)] -= amount
+            books[LedgerAccount(credit)] += amount
     return [Balance(account_id, *known) for account_id, known in found.items()]

@@ -10,11 +10,11 @@ from typing import Any
 
 from lightmeter.service.store.database import Connection
 
-__all__ = ["Job", "Outcome", "deliver"]
+__all__ = ["DatabaseCall", "DatabaseOutcome", "deliver"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DatabaseOutcome:
     """What came of a job: a value, or what it raised."""
 
     value: Any = None
@@ -22,7 +22,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
+class DatabaseCall:
     """A function of a transaction, and who waits for what it returns. Made on the loop that waits.
 
     Attributes:
@@ -39,7 +39,7 @@ class Job:
         """Wait for it. Whoever stops waiting takes nothing back: the job is done all the same."""
         return await self._waits
 
-    def tell(self, outcome: Outcome) -> None:
+    def tell(self, outcome: DatabaseOutcome) -> None:
         """On the loop that waits: let it go on."""
         if self._waits.done():  # nobody waits any more
             return
@@ -54,9 +54,9 @@ class Job:
         return self._loop
 
 
-def deliver(ended: Iterable[tuple[Job, Outcome]]) -> None:
+def deliver(ended: Iterable[tuple[DatabaseCall, DatabaseOutcome]]) -> None:
     """From any thread: tell all who wait, each loop with one call."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Outcome]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[DatabaseCall, DatabaseOutcome]]] = {}
     for job, outcome in ended:
         by_loop.setdefault(job.loop, []).append((job, outcome))
     for loop, each in by_loop.items():
@@ -64,6 +64,6 @@ def deliver(ended: Iterable[tuple[Job, Outcome]]) -> None:
             loop.call_soon_threadsafe(_tell, each)
 
 
-def _tell(ended: list[tuple[Job, Outcome]]) -> None:
+def _tell(ended: list[tuple[DatabaseCall, DatabaseOutcome]]) -> None:
     for job, outcome in ended:
         job.tell(outcome)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-__all__ = ["GIVEN_UP_AFTER", "SUSPECT_AFTER", "Record"]
+__all__ = ["GIVEN_UP_AFTER", "SUSPECT_AFTER", "CrashRecord"]
 
 SUSPECT_AFTER: Final = 3
 """Deaths beside others. Fewer make suspects of more bystanders, and each of those stops its process for a moment."""
@@ -34,7 +34,7 @@ GIVEN_UP_AFTER: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CrashRecord:
     """What a request has been through.
 
     Attributes:
@@ -47,7 +47,7 @@ class Record:
     deaths_alone: int = 0
     alone: bool = False
 
-    def died(self) -> Record:
+    def died(self) -> CrashRecord:
         """The process of the last attempt has died."""
         if self.alone:
             return replace(self, deaths_alone=self.deaths_alone + 1)

@@ -15,11 +15,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.db_calls import Job, Outcome, deliver
 from lightmeter.service.store.database import Connection, StoreError, to_postgres, to_postgres_tables
+from lightmeter.service.store.db_calls import DatabaseCall, DatabaseOutcome, deliver
 from lightmeter.service.store.schema import SCHEMA, VERSION, steps_from
 
-__all__ = ["PostgresDatabase", "raw", "with_search_path"]
+__all__ = ["PostgresDatabase", "psycopg_connection", "with_search_path"]
 
 CONNECTIONS: Final = 4
 """Transactions of this service are a few milliseconds long: more of them would only wait for each other's accounts."""
@@ -37,7 +37,7 @@ SCHEMA_LOCK: Final = 0x6C69676874
 """Processes that start together make the tables one after another."""
 
 
-class _Transaction:
+class _PostgresTransaction:
     """The shared words on a psycopg connection."""
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -53,9 +53,9 @@ class _Transaction:
             cursor.executemany(to_postgres(sql), rows)
 
 
-def raw(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
+def psycopg_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
     """The psycopg connection of a transaction, for the queue, which writes on it."""
-    assert isinstance(db, _Transaction)  # noqa: S101 (the queue is made only for this database)
+    assert isinstance(db, _PostgresTransaction)  # noqa: S101 (the queue is made only for this database)
     return db.connection
 
 
@@ -100,24 +100,24 @@ class PostgresDatabase:
         )
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="lightmeter-store")
 
-    def hand_in(self, job: Job) -> None:
+    def submit(self, job: DatabaseCall) -> None:
         """Do a job in a transaction of its own."""
         self._threads.submit(self._do, job)
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: DatabaseCall) -> None:
         deliver([(job, self._outcome(job))])
 
-    def _outcome(self, job: Job) -> Outcome:
+    def _outcome(self, job: DatabaseCall) -> DatabaseOutcome:
         try:
             with self._pool.connection() as connection:
-                value = job.work(_Transaction(connection))
+                value = job.work(_PostgresTransaction(connection))
         except psycopg.Error as error:
             failed = StoreError(f"PostgreSQL failed: {type(error).__name__}.")
             failed.__cause__ = error
-            return Outcome(error=failed)
+            return DatabaseOutcome(error=failed)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is for whoever waits)
-            return Outcome(error=error)
-        return Outcome(value)
+            return DatabaseOutcome(error=error)
+        return DatabaseOutcome(value)
 
     def close(self) -> None:
         """Finish what was handed in and close the connections."""

@@ -15,26 +15,26 @@ from lightmeter.errors import LightmeterError, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, REQUEST_FAILED
 from lightmeter.service.store import credits as money
-from lightmeter.service.store.credits import Cause
+from lightmeter.service.store.credits import LedgerReference
 from lightmeter.service.store.database import Connection
-from lightmeter.service.store.poison import Record
+from lightmeter.service.store.poison import CrashRecord
 from lightmeter.service.store.request_states import FINISHED, JobEvent, JobState, step
 
 __all__ = [
-    "Admission",
     "Attempt",
-    "Finished",
-    "Stored",
+    "AttemptResult",
+    "IsolationRequired",
+    "NewRequest",
+    "StoredRequest",
     "Superseded",
-    "Suspected",
     "acknowledge",
     "admit",
     "find",
     "finish",
     "hold_more",
-    "keep_held",
     "purge",
-    "put_back",
+    "release_excess_hold",
+    "requeue",
     "start",
     "undo",
     "unfinished",
@@ -45,12 +45,12 @@ class Superseded(LightmeterError):
     """This attempt is no longer the one that counts: another process has taken the request over, or undone it."""
 
 
-class Suspected(LightmeterError):
+class IsolationRequired(LightmeterError):
     """This request was in work at several deaths of its process: it is done alone, or not now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class NewRequest:
     """A request that may be done: who asks, what, and what is held for it.
 
     Attributes:
@@ -98,7 +98,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class AttemptResult:
     """How a request ended: with a result and a charge, or with an error and none."""
 
     paid: int
@@ -108,7 +108,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRequest:
     """A request as the store has it."""
 
     request_id: str
@@ -124,9 +124,9 @@ class Stored:
     result: bytes | None
     error: str | None
     finished_at: float | None
-    record: Record
+    record: CrashRecord
 
-    def asks_the_same(self, new: Admission) -> bool:
+    def asks_the_same(self, new: NewRequest) -> bool:
         """Whether a new request is this one once more; versions that kept no digest had its words without contents."""
         return self.digest == new.digest if self.digest else self.request == new.request.model_copy(update={"file": []})
 
@@ -148,15 +148,15 @@ _COLUMNS: Final = (
 _SELECT: Final = f"SELECT {_COLUMNS} FROM requests WHERE "  # noqa: S608 (our own words; values travel apart)
 
 
-def _stored(row: Sequence[object]) -> Stored:
+def _stored(row: Sequence[object]) -> StoredRequest:
     request_id, account_id, state, acknowledged, attempts, digest, echo, *rest, deaths, deaths_alone, alone = row
-    record = Record(int(str(deaths)), int(str(deaths_alone)), bool(alone))
+    record = CrashRecord(int(str(deaths)), int(str(deaths_alone)), bool(alone))
     known = (request_id, account_id, JobState(str(state)), bool(acknowledged), attempts, digest, echo)
-    return Stored(*known, *rest, record)  # type: ignore[call-arg, arg-type]
+    return StoredRequest(*known, *rest, record)  # type: ignore[call-arg, arg-type]
 
 
-def admit(db: Connection, new: Admission, enlist: Callable[[Connection, Admission], None]) -> Stored | None:
-    """Hold the price, write the request down and enlist it for work, or return the earlier one of its idempotency key.
+def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewRequest], None]) -> StoredRequest | None:
+    """Hold the price, write the request down and enqueue it for work, or return the earlier one of its idempotency key.
 
     What is acknowledged waits for whoever takes it up; what is answered at once has begun.
 
@@ -177,13 +177,13 @@ def admit(db: Connection, new: Admission, enlist: Callable[[Connection, Admissio
     if not made:
         rows = db.execute(f"{_SELECT} account_id = ? AND idempotency_key = ?", (new.account_id, new.idempotency_key))
         return _stored(rows[0])
-    money.hold(db, Cause(new.account_id, new.request_id, new.at), new.hold)
+    money.hold(db, LedgerReference(new.account_id, new.request_id, new.at), new.hold)
     if new.acknowledged or new.idempotency_key is not None:  # other requests are not begun a second time
         db.executemany(
             "INSERT INTO uploads (request_id, position, content) VALUES (?, ?, ?)",
             [(new.request_id, position, content) for position, content in enumerate(new.uploads)],
         )
-    enlist(db, new)
+    enqueue(db, new)
     return None
 
 
@@ -212,13 +212,13 @@ def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
     """
     account_id, _, _ = _current(db, attempt)
     try:
-        money.hold(db, Cause(account_id, attempt.request_id, at), amount)
+        money.hold(db, LedgerReference(account_id, attempt.request_id, at), amount)
     except OutOfCredits:
         raise OutOfCredits(INSUFFICIENT_CREDITS) from None
     db.execute("UPDATE requests SET hold = hold + ? WHERE request_id = ?", (amount, attempt.request_id))
 
 
-def find(db: Connection, request_id: str, account_id: int, not_before: float) -> Stored | None:
+def find(db: Connection, request_id: str, account_id: int, not_before: float) -> StoredRequest | None:
     """A request of this account that has not expired."""
     rows = db.execute(
         f"{_SELECT} request_id = ? AND account_id = ? AND (finished_at IS NULL OR finished_at >= ?)",
@@ -227,7 +227,7 @@ def find(db: Connection, request_id: str, account_id: int, not_before: float) ->
     return _stored(rows[0]) if rows else None
 
 
-def finish(db: Connection, attempt: Attempt, finished: Finished) -> Stored:
+def finish(db: Connection, attempt: Attempt, finished: AttemptResult) -> StoredRequest:
     """Write down how an attempt ended, with its charge.
 
     Raises:
@@ -235,10 +235,10 @@ def finish(db: Connection, attempt: Attempt, finished: Finished) -> Stored:
     """
     account_id, state, held = _current(db, attempt)
     event = JobEvent.SETTLE if finished.error is None else JobEvent.FAIL
-    return _end(db, Cause(account_id, attempt.request_id, finished.at), step(state, event), held, finished)
+    return _end(db, LedgerReference(account_id, attempt.request_id, finished.at), step(state, event), held, finished)
 
 
-def _end(db: Connection, cause: Cause, state: JobState, held: int, finished: Finished) -> Stored:
+def _end(db: Connection, cause: LedgerReference, state: JobState, held: int, finished: AttemptResult) -> StoredRequest:
     # Never more than was held, also when a restart in between has brought other back ends or prices.
     paid = min(finished.paid, held)
     remaining = money.settle(db, cause, held, paid)
@@ -254,7 +254,7 @@ def _end(db: Connection, cause: Cause, state: JobState, held: int, finished: Fin
 
 def start(
     db: Connection, request_id: str, at: float, *, alone: bool = False
-) -> tuple[Stored, tuple[bytes, ...]] | None:
+) -> tuple[StoredRequest, tuple[bytes, ...]] | None:
     """Begin another attempt at an acknowledged request, whatever became of the last; returns it with its uploads.
 
     None if there is nothing left to do. It has failed if it is given up now, because it ends each process that does it
@@ -280,10 +280,12 @@ def start(
         state, record = step(state, JobEvent.INTERRUPT), record.died()
     if record.is_given_up:
         error = f"{REQUEST_FAILED}: the service ended {record.deaths_alone} times while it was doing this alone."
-        cause = Cause(stored.account_id, request_id, at)
-        return _end(db, cause, step(state, JobEvent.GIVE_UP), stored.hold, Finished(0, None, error, at)), ()
+        cause = LedgerReference(stored.account_id, request_id, at)
+        return _end(db, cause, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)), ()
     if record.is_suspect and not alone:
-        raise Suspected(f"Request {request_id} was in work at {record.deaths} deaths of its process: it is done alone.")
+        raise IsolationRequired(
+            f"Request {request_id} was in work at {record.deaths} deaths of its process: it is done alone."
+        )
     (begun,) = db.execute(
         "UPDATE requests SET state = ?, attempts = attempts + 1, lease_until = NULL, deaths = ?, deaths_alone = ?, "  # noqa: S608 (likewise)
         f"alone = ? WHERE request_id = ? RETURNING {_COLUMNS}",
@@ -293,7 +295,7 @@ def start(
     return _stored(begun), tuple(content for (content,) in contents)
 
 
-def put_back(db: Connection, attempt: Attempt) -> None:
+def requeue(db: Connection, attempt: Attempt) -> None:
     """Stop an attempt in good order: the process ends, and the request has no part in that.
 
     Raises:
@@ -306,7 +308,7 @@ def put_back(db: Connection, attempt: Attempt) -> None:
     )
 
 
-def keep_held(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
+def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
     """Give back what is held beyond `amount`: an earlier attempt asked for more, and this one will ask for it again.
 
     Raises:
@@ -315,7 +317,7 @@ def keep_held(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
     account_id, _, held = _current(db, attempt)
     if held > amount:
         db.execute("UPDATE requests SET hold = ? WHERE request_id = ?", (amount, attempt.request_id))
-        money.settle(db, Cause(account_id, attempt.request_id, at), held - amount, 0)
+        money.settle(db, LedgerReference(account_id, attempt.request_id, at), held - amount, 0)
 
 
 def unfinished(db: Connection, *, acknowledged: bool) -> list[str]:
@@ -337,7 +339,7 @@ def undo(db: Connection, request_id: str, at: float) -> None:
         "SELECT account_id, state, hold, acknowledged FROM requests WHERE request_id = ? FOR UPDATE", (request_id,)
     )
     if rows and not rows[0][3] and JobState(rows[0][1]) not in FINISHED:
-        money.settle(db, Cause(rows[0][0], request_id, at), rows[0][2], 0)
+        money.settle(db, LedgerReference(rows[0][0], request_id, at), rows[0][2], 0)
         db.execute("DELETE FROM requests WHERE request_id = ?", (request_id,))
 
 

@@ -19,23 +19,23 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.db_calls import Job, Outcome, deliver
 from lightmeter.service.store.database import Connection, StoreError, sqlite_path, to_sqlite
+from lightmeter.service.store.db_calls import DatabaseCall, DatabaseOutcome, deliver
 from lightmeter.service.store.schema import SCHEMA, VERSION, steps_from
 
-__all__ = ["Busy", "SqliteDatabase"]
+__all__ = ["DatabaseBusy", "SqliteDatabase"]
 
 T = TypeVar("T")
 
-MOST_AT_ONCE: Final = 64
+MAX_AT_ONCE: Final = 64
 """Jobs in one transaction: the last of them waits for the first."""
 
 
-class Busy(Exception):
+class DatabaseBusy(Exception):
     """The file cannot be looked at without waiting."""
 
 
-class _Transaction:
+class _SqliteTransaction:
     """The shared words on an apsw connection."""
 
     def __init__(self, db: apsw.Connection) -> None:
@@ -63,7 +63,7 @@ class SqliteDatabase:
         self._path = Path(sqlite_path(database))
         self._exclusive = exclusive
         self._lock: apsw.Connection | None = None
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[DatabaseCall | None] = SimpleQueue()
         self._is_closed = False
         try:
             self._db = self._open()
@@ -107,7 +107,7 @@ class SqliteDatabase:
             ) from None
         return lock
 
-    def hand_in(self, job: Job) -> None:
+    def submit(self, job: DatabaseCall) -> None:
         """Do a job as soon as it is its turn.
 
         Raises:
@@ -117,16 +117,16 @@ class SqliteDatabase:
             raise RuntimeError("the store is closed")
         self._jobs.put(job)
 
-    def glance(self, look: Callable[[Connection], T]) -> T:
+    def read_inline(self, look: Callable[[Connection], T]) -> T:
         """Look at what is written, on the thread that asks; always the same one.
 
         Raises:
             Busy: the file is being recovered or tidied up.
         """
         try:
-            return look(_Transaction(self._glancing))
+            return look(_SqliteTransaction(self._glancing))
         except apsw.BusyError:
-            raise Busy from None
+            raise DatabaseBusy from None
 
     def close(self) -> None:
         """Finish what was handed in and close the file."""
@@ -139,9 +139,9 @@ class SqliteDatabase:
     def _run(self) -> None:
         goes_on = True
         while goes_on:
-            waiting: list[Job | None] = [self._jobs.get()]
+            waiting: list[DatabaseCall | None] = [self._jobs.get()]
             try:
-                while len(waiting) < MOST_AT_ONCE:
+                while len(waiting) < MAX_AT_ONCE:
                     waiting.append(self._jobs.get_nowait())
             except Empty:
                 pass
@@ -151,9 +151,9 @@ class SqliteDatabase:
                 jobs = jobs[self._do(jobs) :]
         self._db.close()
 
-    def _do(self, jobs: list[Job]) -> int:
+    def _do(self, jobs: list[DatabaseCall]) -> int:
         """Do jobs in one transaction, and tell who waits; returns how many, because one may break the transaction."""
-        ended: list[tuple[Job, Outcome]] = []
+        ended: list[tuple[DatabaseCall, DatabaseOutcome]] = []
         try:
             if not any(job.writes for job in jobs):
                 ended = [(job, self._outcome(job)) for job in jobs]
@@ -170,7 +170,7 @@ class SqliteDatabase:
         deliver(ended)
         return len(ended)
 
-    def _step(self, job: Job) -> Outcome:
+    def _step(self, job: DatabaseCall) -> DatabaseOutcome:
         """One job of a transaction; what it has written before it failed is taken back."""
         if not job.writes:
             return self._outcome(job)
@@ -182,23 +182,23 @@ class SqliteDatabase:
             self._db.execute("RELEASE job")
         return outcome
 
-    def _outcome(self, job: Job) -> Outcome:
+    def _outcome(self, job: DatabaseCall) -> DatabaseOutcome:
         try:
-            return Outcome(job.work(_Transaction(self._db)))
+            return DatabaseOutcome(job.work(_SqliteTransaction(self._db)))
         except apsw.Error as error:
             return _failed(error)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is for whoever waits)
-            return Outcome(error=error)
+            return DatabaseOutcome(error=error)
 
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.close()
 
 
-def _failed(error: apsw.Error) -> Outcome:
+def _failed(error: apsw.Error) -> DatabaseOutcome:
     failed = StoreError(f"SQLite failed: {type(error).__name__}.")
     failed.__cause__ = error
-    return Outcome(error=failed)
+    return DatabaseOutcome(error=failed)
 
 
 def _make_tables(db: apsw.Connection, path: str) -> None:

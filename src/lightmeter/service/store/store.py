@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.db_calls import Job
 from lightmeter.service.store.database import Connection, is_postgres
-from lightmeter.service.store.sqlite import Busy, SqliteDatabase
+from lightmeter.service.store.db_calls import DatabaseCall
+from lightmeter.service.store.sqlite import DatabaseBusy, SqliteDatabase
 
 __all__ = ["Store"]
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class _Database(Protocol):
-    def hand_in(self, job: Job) -> None: ...
+    def submit(self, job: DatabaseCall) -> None: ...
 
     def close(self) -> None: ...
 
@@ -51,19 +51,19 @@ class Store:
         """Run `look`, which changes nothing."""
         return await self._do(look, writes=False)
 
-    async def glance(self, look: Callable[[Connection], T]) -> T:
+    async def read_inline(self, look: Callable[[Connection], T]) -> T:
         """Run `look`, which changes nothing and reads a few rows that are always in memory.
 
         On a file it is done here and now: it sees what is written, and waits for no disk and no other thread.
         """
         if isinstance(self._database, SqliteDatabase):
-            with suppress(Busy):
-                return self._database.glance(look)
+            with suppress(DatabaseBusy):
+                return self._database.read_inline(look)
         return await self.read(look)
 
     async def _do(self, work: Callable[[Connection], T], *, writes: bool) -> T:
-        job = Job(work, writes)
-        self._database.hand_in(job)
+        job = DatabaseCall(work, writes)
+        self._database.submit(job)
         done: T = await job.outcome()
         return done
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from lightmeter.html_fragments import esc, seconds
-from lightmeter.report.thumbnails import Picture
+from lightmeter.html_fragments import esc, format_duration
+from lightmeter.report.thumbnails import Thumbnail
 from lightmeter.widgets.view.gallery import PAGE_ROWS, Card, Filters, pages
-from lightmeter.widgets.view.markup import figure, gauge, message, status_mark, strip, table
+from lightmeter.widgets.view.markup import gauge, message, palette_strip, status_mark, table, thumbnail_html
 
-__all__ = ["ENTRIES", "MOST_ENTRIES", "card_html", "detail_html", "where_html"]
+__all__ = ["ENTRIES", "MAX_ENTRIES", "card_html", "detail_html", "where_html"]
 
-MOST_ENTRIES: Final = 200
+MAX_ENTRIES: Final = 200
 """Rows of a table shown for one item; the tables hold the others."""
 
 ENTRIES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -31,36 +31,36 @@ ENTRIES: Final[Mapping[str, tuple[str, ...]]] = {
 _MADE_ID: Final = re.compile(r"[0-9a-f]{16}(#\d+)?")
 
 
-def card_html(card: Card, picture: Picture, *, unveil: bool) -> str:
+def card_html(card: Card, picture: Thumbnail, *, show_blurred: bool) -> str:
     """One card: picture, name, surest tags, palette, NSFW gauge, status."""
     tags = ", ".join(f"{esc(name)} {_percent(score)}".strip() for name, score in card.tags)
     status = status_mark(card.status) + (f" · {esc(card.reason.replace('_', ' '))}" if card.reason else "")
     why = esc(card.error or card.reason or card.status)
     return (
-        f"{_shown(card, picture, unveil=unveil)}"
+        f"{_shown(card, picture, show_blurred=show_blurred)}"
         f'<div class="lm-name" title="{esc(card.url)}">{esc(card.name)}</div>'
-        f'<div class="lm-tags">{tags or "no tags"}</div>{strip(card.colors)}{gauge(card.severity)}'
+        f'<div class="lm-tags">{tags or "no tags"}</div>{palette_strip(card.colors)}{gauge(card.severity)}'
         f'<div class="lm-foot" title="{why}">{status}</div>'
     )
 
 
 def detail_html(
     card: Card,
-    picture: Picture,
+    picture: Thumbnail,
     entries: Mapping[str, Sequence[Mapping[str, Any]]],
     *,
     interval_s: int,
-    unveil: bool,
+    show_blurred: bool,
 ) -> str:
     """Everything the tables say of one item; entries of video frames with their time, frame x `interval_s` seconds."""
     rows = [("status", card.status), ("kind", card.kind), ("address", card.url)]
     if not _MADE_ID.fullmatch(card.item_id):
         rows.insert(0, ("id", card.item_id))
     if card.duration_s is not None:
-        rows.append(("length", seconds(card.duration_s)))
+        rows.append(("length", format_duration(card.duration_s)))
     parts = [
         f"<h3>{esc(card.name)}</h3>",
-        _shown(card, picture, unveil=unveil),
+        _shown(card, picture, show_blurred=show_blurred),
         message(card.error, "error" if card.status in {"failed", "in_doubt"} else "") if card.error else "",
         table("", ("what", "value"), rows),
         *(_entries(name, entries.get(name, ()), interval_s) for name in ENTRIES),
@@ -85,15 +85,15 @@ def where_html(filters: Filters, items: int, of: int) -> str:
     return f'<div role="status">{first:,} to {last:,} of {items:,} items{beyond} · {page}</div>'
 
 
-def _shown(card: Card, picture: Picture, *, unveil: bool) -> str:
-    hidden = card.veiled and not unveil
-    length = "" if card.duration_s is None else f" · {seconds(card.duration_s)}"
+def _shown(card: Card, picture: Thumbnail, *, show_blurred: bool) -> str:
+    hidden = card.blurred and not show_blurred
+    length = "" if card.duration_s is None else f" · {format_duration(card.duration_s)}"
     badge = f"video{length}" if card.kind == "video" else ""
     if hidden:
         badge = "blurred: NSFW"
     jpeg = picture.veil if hidden else picture.jpeg
     alt = f"{card.name}, blurred" if hidden else card.alt
-    return figure(jpeg, alt, reason=picture.reason or "loading …", badge=badge, veiled=hidden)
+    return thumbnail_html(jpeg, alt, reason=picture.reason or "loading …", badge=badge, blurred=hidden)
 
 
 def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
@@ -105,9 +105,9 @@ def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> s
     head = ("frame", *columns) if framed else columns
     body = [
         (*((_moment(row["frame"], interval_s),) if framed else ()), *(row[column] for column in columns))
-        for row in rows[:MOST_ENTRIES]
+        for row in rows[:MAX_ENTRIES]
     ]
-    more = f'<p class="lm-note">The first {MOST_ENTRIES} entries.</p>' if len(rows) > MOST_ENTRIES else ""
+    more = f'<p class="lm-note">The first {MAX_ENTRIES} entries.</p>' if len(rows) > MAX_ENTRIES else ""
     palettes = _palettes(rows, interval_s) if name == "colors" else ""
     unfolded = "" if name == "colors" else " open"
     return f"{palettes}<details{unfolded}><summary>{esc(name)}</summary>{table('', head, body)}{more}</details>"
@@ -121,7 +121,7 @@ def _palettes(rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
         by_frame.setdefault(row["frame"], []).append((str(row["hex"]), share or 0.0))
     return "".join(
         f'<div class="lm-detail-row"><span>{_moment(frame, interval_s)}</span>'
-        f"{strip(sorted(colors, key=lambda color: -color[1]))}</div>"
+        f"{palette_strip(sorted(colors, key=lambda color: -color[1]))}</div>"
         for frame, colors in by_frame.items()
     )
 

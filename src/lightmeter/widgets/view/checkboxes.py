@@ -6,14 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
-from lightmeter.options import ASKED, Options
+from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.pricing.rates import RateTable
 
-__all__ = ["Boxes", "Offer", "asks_otherwise", "offer"]
+__all__ = ["CheckboxGroup", "FormChoices", "form_choices", "needs_new_answers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Boxes:
+class CheckboxGroup:
     """A row of tick boxes.
 
     Attributes:
@@ -44,7 +44,7 @@ class Boxes:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class FormChoices:
     """What can be ticked.
 
     Attributes:
@@ -53,11 +53,11 @@ class Offer:
         embedded: Whether the embedded service is asked: it has no account whose defaults would choose back ends.
     """
 
-    features: Boxes
-    backends: Boxes
+    features: CheckboxGroup
+    backends: CheckboxGroup
     embedded: bool
 
-    def complaint(self, features: Collection[str], backends: Collection[str]) -> str | None:
+    def validation_error(self, features: Collection[str], backends: Collection[str]) -> str | None:
         """Why these ticks cannot be asked for, or None."""
         if not features:
             return "Tick at least one feature."
@@ -66,7 +66,7 @@ class Offer:
         return None
 
 
-def offer(rates: RateTable, options: Options, *, embedded: bool) -> Offer:
+def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormChoices:
     """What the service of a run may be asked, with what `options` ask already.
 
     The embedded service has its own few back ends; another one is taken to have all of the price table, those of the
@@ -76,16 +76,16 @@ def offer(rates: RateTable, options: Options, *, embedded: bool) -> Offer:
     backends = rates.defaults if embedded else hosted_first
     served = {feature for backend in backends for feature in rates.rates[backend]}
     features = tuple(name for name in (*FEATURES, *EXTRA_FEATURES) if name in served)
-    return Offer(
-        Boxes(_with(features, options.features), options.features, none_means_all=True, extra=EXTRA_FEATURES),
-        Boxes(_with(backends, options.backends), options.backends, none_means_all=embedded),
+    return FormChoices(
+        CheckboxGroup(_with(features, options.features), options.features, none_means_all=True, extra=EXTRA_FEATURES),
+        CheckboxGroup(_with(backends, options.backends), options.backends, none_means_all=embedded),
         embedded,
     )
 
 
-def asks_otherwise(planned: Options, wanted: Options) -> bool:
+def needs_new_answers(planned: Options, wanted: Options) -> bool:
     """Whether an answer to one set of options is none to the other."""
-    return any(getattr(planned, name) != getattr(wanted, name) for name in ASKED)
+    return any(getattr(planned, name) != getattr(wanted, name) for name in REQUEST_OPTIONS)
 
 
 def _with(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:

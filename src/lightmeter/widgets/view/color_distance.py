@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import cbrt
 from typing import Final
 
-from lightmeter.html_fragments import is_hex
+from lightmeter.html_fragments import is_hex_color
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS
 
 __all__ = ["DISTANCES_SQL", "distance", "oklab"]
@@ -21,7 +21,7 @@ def oklab(colour: str) -> tuple[float, float, float]:
     Raises:
         ValueError: it is written otherwise.
     """
-    if not is_hex(colour):
+    if not is_hex_color(colour):
         raise ValueError(f"{colour!r} is not written as #rrggbb")
     linear = [_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5)]
     roots = [cbrt(sum(share * value for share, value in zip(row, linear, strict=True))) for row in RGB_TO_LMS]

@@ -20,7 +20,7 @@ __all__ = [
     "Card",
     "Filters",
     "Query",
-    "Similar",
+    "SimilarItems",
     "TagChoice",
     "cards",
     "count_query",
@@ -34,7 +34,7 @@ PAGE_ROWS: Final = 24
 TOP_TAGS: Final = 4
 TOP_COLORS: Final = 6
 VEIL_FROM: Final = 0.5
-"""Severity from which a picture is veiled: more likely unsafe than not."""
+"""Severity from which a picture is blurred: more likely unsafe than not."""
 
 STATUS_COUNTS: Final = "SELECT status, count(*) AS items FROM assets GROUP BY status ORDER BY items DESC, status"
 
@@ -85,7 +85,7 @@ class TagChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Similar:
+class SimilarItems:
     """The items most like one item.
 
     Attributes:
@@ -118,7 +118,7 @@ class Filters:
     distance: float = 0.1
     severity: tuple[float, float] = (0.0, 1.0)
     status: str | None = None
-    similar: Similar | None = None
+    similar: SimilarItems | None = None
     page: int = 0
 
     def on_page(self, page: int, items: int) -> Filters:
@@ -150,7 +150,7 @@ class Card:
     colors: tuple[tuple[str, float], ...] = ()
 
     @property
-    def veiled(self) -> bool:
+    def blurred(self) -> bool:
         """Whether its picture is shown only when asked for."""
         return self.severity is not None and self.severity >= VEIL_FROM
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from lightmeter import html_fragments
-from lightmeter.html_fragments import colors_only, data_uri, esc, figure_of, is_hex, is_number
+from lightmeter.html_fragments import data_uri, esc, format_number, is_hex_color, is_number, valid_colors
 
-__all__ = ["STYLE", "figure", "gauge", "message", "status_mark", "strip", "table"]
+__all__ = ["STYLE", "gauge", "message", "palette_strip", "status_mark", "table", "thumbnail_html"]
 
 STYLE: Final = """<style>
 .lightmeter { --lm-line: color-mix(in srgb, currentColor 22%, transparent);
@@ -49,7 +49,7 @@ STYLE: Final = """<style>
 .lightmeter .lm-shot { height: 140px; border-radius: 6px; background: var(--lm-soft); display: flex;
   align-items: center; justify-content: center; overflow: hidden; position: relative; }
 .lightmeter .lm-shot img { width: 100%; height: 100%; object-fit: contain; margin: 0; max-width: none; }
-.lightmeter .lm-shot.lm-veiled img { object-fit: cover; }
+.lightmeter .lm-shot.lm-blurred img { object-fit: cover; }
 .lightmeter .lm-shot .lm-badge { position: absolute; left: 6px; bottom: 6px; font-size: 11px; line-height: 1;
   padding: 4px 7px; border-radius: 4px; background: rgba(0, 0, 0, .72); color: #fff; }
 .lightmeter .lm-missing { padding: 10px; font-size: 12px; text-align: center; overflow-wrap: anywhere; }
@@ -93,8 +93,8 @@ def _cell(value: Any, _: str, right: str) -> str:
     if value is None:
         return f"<td{right}>-</td>"
     if is_number(value):
-        return f"<td{right}>{figure_of(value)}</td>"
-    if isinstance(value, str) and is_hex(value):
+        return f"<td{right}>{format_number(value)}</td>"
+    if isinstance(value, str) and is_hex_color(value):
         return f'<td{right}><i class="lm-mark" style="background:{value}"></i>{esc(value)}</td>'
     return f"<td{right}>{esc(value)}</td>"
 
@@ -105,9 +105,9 @@ def status_mark(status: str) -> str:
     return f'<i class="lm-mark" style="background:{colour}"></i>{esc(status.replace("_", " "))}'
 
 
-def strip(colors: Sequence[tuple[str, float]]) -> str:
+def palette_strip(colors: Sequence[tuple[str, float]]) -> str:
     """A palette as a strip, as wide as each colour's share; what is not `#rrggbb` is left out."""
-    good = colors_only(colors)
+    good = valid_colors(colors)
     if not good:
         return '<div class="lm-strip" role="img" aria-label="no colours"></div>'
     said = ", ".join(f"{colour} {share:.0%}" for colour, share in good)
@@ -131,7 +131,7 @@ def gauge(severity: float | None) -> str:
     )
 
 
-def figure(jpeg: bytes | None, alt: str, *, reason: str = "", badge: str = "", veiled: bool = False) -> str:
+def thumbnail_html(jpeg: bytes | None, alt: str, *, reason: str = "", badge: str = "", blurred: bool = False) -> str:
     """A picture in its frame, or why there is none; `badge` stands in its corner."""
     inside = (
         f'<div class="lm-missing">{esc(reason)}</div>'
@@ -139,4 +139,4 @@ def figure(jpeg: bytes | None, alt: str, *, reason: str = "", badge: str = "", v
         else f'<img src="{data_uri(jpeg)}" alt="{esc(alt)}">'
     )
     mark = f'<span class="lm-badge">{esc(badge)}</span>' if badge else ""
-    return f'<div class="lm-shot{" lm-veiled" if veiled else ""}">{inside}{mark}</div>'
+    return f'<div class="lm-shot{" lm-blurred" if blurred else ""}">{inside}{mark}</div>'

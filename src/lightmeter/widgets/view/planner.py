@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from lightmeter.api.run_result import Summary
+from lightmeter.api.run_result import RunSummary
 from lightmeter.errors import Interrupted, LightmeterError
-from lightmeter.html_fragments import esc, seconds
-from lightmeter.planning.plan import Plan, Reason
+from lightmeter.html_fragments import esc, format_duration
+from lightmeter.planning.plan import Plan, ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.rates import MILLICREDITS
 from lightmeter.widgets.view.gallery import short_name
 from lightmeter.widgets.view.markup import message, status_mark, table
-from lightmeter.widgets.view.price_quote import Cap, Quote
+from lightmeter.widgets.view.price_quote import BudgetStatus, PriceQuote
 
 __all__ = [
-    "State",
+    "PlannerState",
     "error_html",
     "plan_html",
     "progress_html",
@@ -28,10 +28,10 @@ __all__ = [
     "summary_html",
 ]
 
-MOST_REASONS: Final = 12
+MAX_REASONS: Final = 12
 
 
-class State(StrEnum):
+class PlannerState(StrEnum):
     """What a planner is doing."""
 
     IDLE = "idle"
@@ -40,7 +40,7 @@ class State(StrEnum):
     STOPPING = "stopping"
 
 
-def quote_html(quote: Quote) -> str:
+def quote_html(quote: PriceQuote) -> str:
     """The price: a range, what it is made of, where the budget stands."""
     if quote.credits is None or quote.frames is None:
         big = f"{_credits(quote.charged)} an image or frame"
@@ -85,7 +85,7 @@ def progress_html(look: Progress) -> str:
     if look.rate:
         facts.append(f"{look.rate:.1f}/s")
     if look.eta_s is not None and look.phase == "running":
-        facts.append(f"about {seconds(look.eta_s)} left")
+        facts.append(f"about {format_duration(look.eta_s)} left")
     cap = "" if look.budget is None else f" of {look.budget:,}"
     facts.append(f"{look.paid:,} credits paid{cap}")
     facts.append(f"{look.held:,} held")
@@ -97,7 +97,7 @@ def share_done(look: Progress) -> float:
     return look.finished / look.rows if look.phase != "planning" and look.rows else 0.0
 
 
-def summary_html(summary: Summary, reasons: Sequence[Reason], stopped_by: LightmeterError | None) -> str:
+def summary_html(summary: RunSummary, reasons: Sequence[ReasonCount], stopped_by: LightmeterError | None) -> str:
     """The end of a run: rows, credits, and where the tables are."""
     counts = ", ".join(f"{rows:,} {_words(status)}" for status, rows in summary.counts.items() if rows)
     cap = "" if summary.budget is None else f" of a budget of {summary.budget:,}"
@@ -110,7 +110,7 @@ def summary_html(summary: Summary, reasons: Sequence[Reason], stopped_by: Lightm
         verdict = message(f"{stopped_by} {counts}.", hint=f"Nothing is lost: {first}Run goes on from here.")
     return (
         f"{verdict}<p>{summary.paid:,} credits paid{cap}{held}; {summary.requests:,} "
-        f"{_plural(summary.requests, 'request')} in {seconds(summary.seconds)}.</p>"
+        f"{_plural(summary.requests, 'request')} in {format_duration(summary.seconds)}.</p>"
         f"<p>Tables: <code>{esc(summary.out / 'tables')}</code></p>{_reasons(reasons)}"
     )
 
@@ -122,11 +122,11 @@ def error_html(error: BaseException) -> str:
     return message(f"{name}{error}", mood, getattr(error, "hint", ""))
 
 
-def _reasons(reasons: Sequence[Reason]) -> str:
+def _reasons(reasons: Sequence[ReasonCount]) -> str:
     if not reasons:
         return ""
-    rows = [(_words(why.status), why.rows, _words(why.reason), why.example) for why in reasons[:MOST_REASONS]]
-    more = len(reasons) - MOST_REASONS
+    rows = [(_words(why.status), why.rows, _words(why.reason), why.example) for why in reasons[:MAX_REASONS]]
+    more = len(reasons) - MAX_REASONS
     note = f'<p class="lm-note">… and {more} more reasons; the assets table has all.</p>' if more > 0 else ""
     return table("Why", ("status", "rows", "reason", "for example"), rows) + note
 
@@ -139,21 +139,21 @@ def _advice(sentences: Sequence[str]) -> str:
     return f"<details open><summary>{title}</summary><ul>{items}</ul></details>"
 
 
-def _cap(quote: Quote) -> str:
+def _cap(quote: PriceQuote) -> str:
     budget = quote.budget
     sure = f"It is sure to pay for {quote.fitting:,} images and frames." if quote.fitting is not None else ""
     match quote.cap:
-        case Cap.CLEAR:
+        case BudgetStatus.CLEAR:
             return message(f"The budget of {budget:,} will not be reached.", "good")
-        case Cap.MAYBE:
+        case BudgetStatus.MAYBE:
             return message(f"The budget of {budget:,} may be reached.", hint=sure)
-        case Cap.REACHED:
+        case BudgetStatus.REACHED:
             return message(f"The budget of {budget:,} will be reached before the last row.", "error", hint=sure)
         case _:
             return "" if budget is not None else "<p>No budget: nothing caps what the run may spend.</p>"
 
 
-def _scale(quote: Quote) -> str:
+def _scale(quote: PriceQuote) -> str:
     """The range and the budget on one line; the sentences below say the same."""
     if quote.credits is None or quote.credits.high is None or quote.budget is None:
         return ""
@@ -175,7 +175,7 @@ def _pictures(frames: FrameRange) -> str:
     return f"{frames.low:,} to {frames.high:,} images and frames"
 
 
-def _each(quote: Quote) -> str:
+def _each(quote: PriceQuote) -> str:
     exact = _amount(quote.price_milli)
     return f"{exact} each, charged as up to {quote.charged}" if quote.price_milli % MILLICREDITS else f"{exact} each"
 

@@ -8,15 +8,15 @@ from enum import StrEnum
 
 from lightmeter.media.media_info import MediaKind
 from lightmeter.options import Options
-from lightmeter.pricing.coverage import VideoCoverage, advice_on, video_coverage
-from lightmeter.pricing.estimate import CreditRange, FrameRange, advice, frames_of, price_range
-from lightmeter.pricing.rates import RateTable, pairs, per_image, whole_credits
+from lightmeter.pricing.coverage import VideoCoverage, coverage_advice, video_coverage
+from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range
+from lightmeter.pricing.rates import RateTable, active_pairs, millicredits_per_image, whole_credits
 
-__all__ = ["Cap", "Group", "Part", "Quote", "cap_of", "frames_in", "quote"]
+__all__ = ["BudgetStatus", "PriceComponent", "PriceQuote", "RowGroup", "budget_status", "frames_in", "price_quote"]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """Rows that are charged alike.
 
     Attributes:
@@ -31,7 +31,7 @@ class Group:
     rows: int
 
 
-class Cap(StrEnum):
+class BudgetStatus(StrEnum):
     """Whether a budget will end the run before its last row."""
 
     NONE = "none"
@@ -45,7 +45,7 @@ class Cap(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PriceComponent:
     """One back end's price for one feature, in millicredits for each image or frame."""
 
     backend: str
@@ -54,7 +54,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class PriceQuote:
     """What it would cost.
 
     Attributes:
@@ -69,14 +69,14 @@ class Quote:
         advice: What adding or dropping something would change.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[PriceComponent, ...]
     price_milli: int
     charged: int
     rows: int | None
     frames: FrameRange | None
     credits: CreditRange | None
     budget: int | None
-    cap: Cap
+    cap: BudgetStatus
     advice: tuple[str, ...]
 
     @property
@@ -85,39 +85,39 @@ class Quote:
         return None if self.budget is None or not self.charged else self.budget // self.charged
 
 
-def frames_in(groups: Sequence[Group], capture_interval_s: int, max_frames: int) -> FrameRange:
-    """Images and frames that these rows are charged as; arguments as for `frames_of`."""
+def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: int) -> FrameRange:
+    """Images and frames that these rows are charged as; arguments as for `frame_range`."""
     total = FrameRange(0, 0)
     for group in groups:
-        each = frames_of(group.kind, group.seconds, capture_interval_s, max_frames)
+        each = frame_range(group.kind, group.seconds, capture_interval_s, max_frames)
         high = None if each.high is None else each.high * group.rows
         total += FrameRange(each.low * group.rows, high)
     return total
 
 
-def cap_of(credits_: CreditRange, budget: int | None) -> Cap:
+def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
     """Where a budget stands against a price."""
     if budget is None:
-        return Cap.NONE
+        return BudgetStatus.NONE
     if credits_.low > budget:
-        return Cap.REACHED
-    return Cap.CLEAR if credits_.high is not None and credits_.high <= budget else Cap.MAYBE
+        return BudgetStatus.REACHED
+    return BudgetStatus.CLEAR if credits_.high is not None and credits_.high <= budget else BudgetStatus.MAYBE
 
 
-def quote(rates: RateTable, options: Options, groups: Sequence[Group] | None) -> Quote:
+def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] | None) -> PriceQuote:
     """The price of planned rows, or of a single image while `groups` is None.
 
     Raises:
         SettingsError: a back end or a feature has no price.
     """
     each = [
-        Part(backend, feature, _milli(rates, backend, feature, options))
-        for backend, feature in pairs(rates, options.backends, options.features)
+        PriceComponent(backend, feature, _milli(rates, backend, feature, options))
+        for backend, feature in active_pairs(rates, options.backends, options.features)
     ]
     price = sum(part.price_milli for part in each)
     frames = None if groups is None else frames_in(groups, options.capture_interval, options.max_frames)
     credits_ = None if frames is None else price_range(price, frames)
-    return Quote(
+    return PriceQuote(
         parts=tuple(each),
         price_milli=price,
         charged=whole_credits(price),
@@ -125,15 +125,18 @@ def quote(rates: RateTable, options: Options, groups: Sequence[Group] | None) ->
         frames=frames,
         credits=credits_,
         budget=options.budget,
-        cap=Cap.NONE if credits_ is None else cap_of(credits_, options.budget),
-        advice=(*advice(rates, options.backends, options.features), *advice_on(_coverage(groups or (), options))),
+        cap=BudgetStatus.NONE if credits_ is None else budget_status(credits_, options.budget),
+        advice=(
+            *price_advice(rates, options.backends, options.features),
+            *coverage_advice(_coverage(groups or (), options)),
+        ),
     )
 
 
-def _coverage(groups: Sequence[Group], options: Options) -> VideoCoverage | None:
+def _coverage(groups: Sequence[RowGroup], options: Options) -> VideoCoverage | None:
     lengths = [(group.seconds, group.rows) for group in groups if group.kind == "video"]
     return video_coverage(lengths, options.capture_interval, options.max_frames)
 
 
 def _milli(rates: RateTable, backend: str, feature: str, options: Options) -> int:
-    return per_image(rates, [backend], [feature], len(options.sent_prompt or ""))
+    return millicredits_per_image(rates, [backend], [feature], len(options.sent_prompt or ""))

@@ -15,8 +15,8 @@ from lightmeter.service.backends.providers.vision.retries import (
     BACKOFF_S,
     MAX_BACKOFF_S,
     MAX_MESSAGE_CHARS,
-    CallFailed,
-    Retries,
+    VisionCallFailed,
+    VisionRetrier,
     retry_after_seconds,
 )
 
@@ -25,7 +25,7 @@ SETTINGS = ProviderSettings(
     "provider", "https://127.0.0.1", "model", max_attempts=4, deadline_s=120.0, max_pause_s=60.0
 )
 FAILURES = st.builds(
-    CallFailed,
+    VisionCallFailed,
     st.sampled_from(["throttled", "timeout", "refused", "broken", "malformed"]),
     st.just("because"),
     passing=st.booleans(),
@@ -58,7 +58,7 @@ def run(retries, call, deadline) -> str:
 def test_retries_are_bounded(failures, luck, lasts):
     """Calls stop at the first success, at what does not pass, at the limit or the deadline; waits keep to the hints."""
     clock, left, starts = Clock(), list(failures), []
-    retries = Retries(
+    retries = VisionRetrier(
         SETTINGS, sleep=clock.sleep, monotonic=lambda: clock.now, uniform=lambda low, high: low + luck * (high - low)
     )
     deadline = retries.deadline()
@@ -89,7 +89,7 @@ def test_retries_are_bounded(failures, luck, lasts):
 def test_no_call_starts_after_the_deadline():
     """Where an earlier call used up the time of a picture, the next one is not made."""
     clock = Clock()
-    retries = Retries(SETTINGS, sleep=clock.sleep, monotonic=lambda: clock.now)
+    retries = VisionRetrier(SETTINGS, sleep=clock.sleep, monotonic=lambda: clock.now)
     deadline = retries.deadline()
     clock.now = deadline + 1
     with pytest.raises(BackendError, match="no time was left for DetectLabels"):
@@ -142,9 +142,9 @@ def test_a_message_is_short_printable_and_without_secrets(before, after):
     )
 
     def call():
-        raise CallFailed("refused", before.join(secrets) + after)
+        raise VisionCallFailed("refused", before.join(secrets) + after)
 
-    retries = Retries(settings, secrets[2:])
+    retries = VisionRetrier(settings, secrets[2:])
     with pytest.raises(BackendError) as raised:
         retries.run("model", call, retries.deadline())
     text = str(raised.value)
@@ -169,6 +169,6 @@ def test_a_message_is_short_printable_and_without_secrets(before, after):
 )
 def test_a_status_is_a_failure(status, kind, passing):
     """Throttling, timeouts and errors of servers pass; refusals do not."""
-    failure = CallFailed.of_status(status, "text", 3.0)
+    failure = VisionCallFailed.from_status(status, "text", 3.0)
     assert (failure.kind, failure.passing, str(failure)) == (kind, passing, f"HTTP {status}: text")
     assert failure.retry_after_s == (3.0 if passing else None)

@@ -12,11 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CLASSES", "GRAPH_VERSION", "INPUT", "LITE0", "LITE2", "POOLED", "POOLED_WIDTH", "PROBABILITIES", "Variant"]
+__all__ = [
+    "CLASS_COUNT",
+    "GRAPH_VERSION",
+    "INPUT",
+    "LITE0",
+    "LITE2",
+    "POOLED",
+    "POOLED_WIDTH",
+    "PROBABILITIES",
+    "EfficientNetVariant",
+]
 
 GRAPH_VERSION: Final = 2
 """Raised when the graph that is built changes, so that cached graphs of earlier versions are built anew."""
-CLASSES: Final = 1000
+CLASS_COUNT: Final = 1000
 INPUT: Final = "pictures"
 PROBABILITIES: Final = "probabilities"
 POOLED: Final = "pooled"
@@ -28,7 +38,7 @@ _STAGE_STRIDES: Final = (1, 2, 2, 2, 1, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class EfficientNetVariant:
     """One network of the family; kernel sizes and widths are read from its weights.
 
     Attributes:
@@ -48,5 +58,5 @@ class Variant:
             yield from [1] * (count - 1)
 
 
-LITE0: Final = Variant("EfficientNet-Lite0", 224, (1, 2, 2, 3, 3, 4, 1))
-LITE2: Final = Variant("EfficientNet-Lite2", 260, (1, 3, 3, 4, 4, 5, 1))
+LITE0: Final = EfficientNetVariant("EfficientNet-Lite0", 224, (1, 2, 2, 3, 3, 4, 1))
+LITE2: Final = EfficientNetVariant("EfficientNet-Lite2", 260, (1, 3, 3, 4, 4, 5, 1))

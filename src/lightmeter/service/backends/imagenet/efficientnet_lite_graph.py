@@ -3,7 +3,7 @@
 Source of the architecture: Mingxing Tan and Quoc V. Le, "EfficientNet: Rethinking Model Scaling for
 Convolutional Neural Networks", 2019, in the Lite variant that TensorFlow published in 2020: no
 squeeze-and-excitation, ReLU6, stem and head of fixed width. Kernel sizes and widths are read from the weights;
-the strides are not in them and come from the `Variant`.
+the strides are not in them and come from the `EfficientNetVariant`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lightmeter.errors import BackendError
 from lightmeter.service.backends.imagenet.efficientnet_lite import (
-    CLASSES,
+    CLASS_COUNT,
     INPUT,
     POOLED,
     POOLED_WIDTH,
     PROBABILITIES,
-    Variant,
+    EfficientNetVariant,
 )
 
 __all__ = ["build_graph"]
@@ -108,7 +108,7 @@ class _Graph:
             self.add("Add", start)
 
 
-def _add_layers(graph: _Graph, variant: Variant) -> None:
+def _add_layers(graph: _Graph, variant: EfficientNetVariant) -> None:
     """Add all layers, from pixels to probabilities."""
     graph.constant("zero", np.array(0, np.float32))
     graph.constant("six", np.array(6, np.float32))
@@ -131,7 +131,7 @@ def _add_layers(graph: _Graph, variant: Variant) -> None:
     graph.rename_last(PROBABILITIES)
 
 
-def build_graph(weights: Mapping[str, NDArray[Any]], variant: Variant) -> bytes:
+def build_graph(weights: Mapping[str, NDArray[Any]], variant: EfficientNetVariant) -> bytes:
     """Build the graph: uint8 pictures (n, side, side, 3) in; float32 probabilities (n, 1000), features (n, 1280) out.
 
     A caller that asks for one output does not pay for the other.
@@ -156,7 +156,7 @@ def build_graph(weights: Mapping[str, NDArray[Any]], variant: Variant) -> bytes:
                 variant.name.lower(),
                 [helper.make_tensor_value_info(INPUT, TensorProto.UINT8, pictures)],
                 [
-                    helper.make_tensor_value_info(PROBABILITIES, TensorProto.FLOAT, ["n", CLASSES]),
+                    helper.make_tensor_value_info(PROBABILITIES, TensorProto.FLOAT, ["n", CLASS_COUNT]),
                     helper.make_tensor_value_info(POOLED, TensorProto.FLOAT, ["n", POOLED_WIDTH]),
                 ],
                 graph.constants,

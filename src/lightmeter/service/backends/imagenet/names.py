@@ -12,9 +12,9 @@ from typing import Final
 
 from lightmeter.service.backends.imagenet.groups import GROUPS
 
-__all__ = ["RENAMED", "WORN", "tag_members"]
+__all__ = ["CLASS_NAME_OVERRIDES", "EXCLUDED_CLASSES", "tag_members"]
 
-RENAMED: Final[Mapping[int, str]] = MappingProxyType(
+CLASS_NAME_OVERRIDES: Final[Mapping[int, str]] = MappingProxyType(
     {
         21: "kite bird",
         97: "drake",
@@ -39,7 +39,7 @@ RENAMED: Final[Mapping[int, str]] = MappingProxyType(
 )
 """Names that a reader of tags can do without explanations in; all others come from the class list."""
 
-WORN: Final[frozenset[int]] = frozenset(
+EXCLUDED_CLASSES: Final[frozenset[int]] = frozenset(
     {
         *(399, 400, 411, 419, 433, 439, 443, 445, 451, 452, 457, 459, 461, 465, 474, 501, 515, 524, 529),
         *(552, 568, 578, 584, 601, 610, 614, 617, 629, 638, 639, 643, 652, 655, 667, 678, 679, 689, 691),
@@ -65,13 +65,13 @@ def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
         class_names: A name for each class, in order of the index.
 
     Returns:
-        Tag (lower case, unique) to the indices of its classes: first the single classes, without those of `WORN`, then
-        the groups. Classes of one name are one tag.
+        Tag (lower case, unique) to the indices of its classes: first the single classes, without those of
+        `EXCLUDED_CLASSES`, then the groups. Classes of one name are one tag.
     """
     tags: dict[str, frozenset[int]] = {}
     for index, name in enumerate(class_names):
-        if index not in WORN:
-            tag = RENAMED.get(index, name).lower()
+        if index not in EXCLUDED_CLASSES:
+            tag = CLASS_NAME_OVERRIDES.get(index, name).lower()
             tags[tag] = tags.get(tag, frozenset()) | {index}
     for word, parts in GROUPS.items():
         tags[word] = tags.get(word, frozenset()) | _indices(parts)

@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLACK_AND_WHITE", "FILE", "SceneWords", "is_grey", "scene_words", "unit"]
+__all__ = ["BLACK_AND_WHITE", "WEIGHTS_FILE", "SceneWords", "is_grey", "l2_normalize", "load_scene_words"]
 
-FILE: Final = Path(__file__).with_suffix(".npz")
+WEIGHTS_FILE: Final = Path(__file__).with_suffix(".npz")
 BLACK_AND_WHITE: Final = "black and white"
 
 _GREY_SPREAD: Final = 4
@@ -26,7 +26,7 @@ _GREY_SCORE: Final = 0.99
 """Of a picture without colour; one with colour scores nothing. Measured in pixels, not guessed."""
 
 
-def unit(pooled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def l2_normalize(pooled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Scale features (the last axis) to unit length; features of zero stay zero."""
     vectors = pooled.astype(np.float64)
     scaled: NDArray[np.float64] = vectors / np.maximum(np.sqrt((vectors * vectors).sum(-1, keepdims=True)), 1e-12)
@@ -61,12 +61,12 @@ class SceneWords:
             grey: Whether it has no colour.
         """
         # Not a matrix product: BLAS would wake its own threads for it and take them from the models.
-        odds = (self._weights * unit(pooled)).sum(1) + self._intercepts
+        odds = (self._weights * l2_normalize(pooled)).sum(1) + self._intercepts
         return np.append(1 / (1 + np.exp(-np.clip(odds, -30, 30))), _GREY_SCORE * grey)
 
 
 @cache
-def scene_words() -> SceneWords:
+def load_scene_words() -> SceneWords:
     """Read the weights that are shipped."""
-    with np.load(FILE) as stored:
+    with np.load(WEIGHTS_FILE) as stored:
         return SceneWords(tuple(str(word) for word in stored["words"]), stored["weights"])

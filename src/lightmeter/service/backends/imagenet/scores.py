@@ -19,11 +19,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CLASS_CURVE", "GROUP_CURVE", "STEP", "Curve", "TagTable"]
+__all__ = ["CLASS_CURVE", "GROUP_CURVE", "SPECIFICITY_MARGIN", "CalibrationCurve", "TagScorer"]
 
 Scores: TypeAlias = NDArray[np.float64]
 
-STEP: Final = 1e-4
+SPECIFICITY_MARGIN: Final = 1e-4
 """A general word that would score less than a specific one gets its score less this, the last digit that is answered:
 the best tag of a picture is then the specific one, also for readers who sort by the score alone."""
 
@@ -34,7 +34,7 @@ _SCENE_SIZE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class CalibrationCurve:
     """The parameters of a fitted logistic curve.
 
     Attributes:
@@ -62,9 +62,9 @@ class Curve:
         return scores
 
 
-CLASS_CURVE: Final = Curve(slope=1.103, size=0.0, intercept=-0.021)
+CLASS_CURVE: Final = CalibrationCurve(slope=1.103, size=0.0, intercept=-0.021)
 """For single classes; a probability of .5 is a score of .5."""
-GROUP_CURVE: Final = Curve(slope=1.627, size=-0.513, intercept=3.579)
+GROUP_CURVE: Final = CalibrationCurve(slope=1.627, size=-0.513, intercept=3.579)
 """For general words.
 
 Both were fitted by `tests/bench/quality/fit_tag_scores.py` on the 565 pictures of `labels/tags_fit.csv` beside it (243
@@ -73,7 +73,7 @@ photographs of the Debian package `gcompris-qt-data` 3.1-2, 322 cut-out photogra
 """
 
 
-class TagTable:
+class TagScorer:
     """All tags, their classes, and which of them are more general than others.
 
     Args:
@@ -87,7 +87,7 @@ class TagTable:
         self,
         members: Mapping[str, frozenset[int]],
         groups: frozenset[str],
-        curves: tuple[Curve, Curve] = (CLASS_CURVE, GROUP_CURVE),
+        curves: tuple[CalibrationCurve, CalibrationCurve] = (CLASS_CURVE, GROUP_CURVE),
         scenes: tuple[str, ...] = (),
     ) -> None:
         self.names = (*members, *(word for word in scenes if word not in members))
@@ -114,7 +114,7 @@ class TagTable:
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 
     def scores(self, classes: NDArray[np.floating[Any]], scenes: Scores | None = None) -> Scores:
-        """Score each tag, 0 to 1; a more general tag scores at most `STEP` less than a more specific one.
+        """Score each tag, 0 to 1; a more general tag scores at most `SPECIFICITY_MARGIN` less than a more specific one.
 
         Args:
             classes: Probability of each of the 1000 classes.
@@ -127,10 +127,10 @@ class TagTable:
         if scenes is not None:
             own[self._scenes] = np.maximum(own[self._scenes], scenes)
         scores = own.copy()
-        np.maximum.at(scores, self._general, own[self._specific] - STEP)
+        np.maximum.at(scores, self._general, own[self._specific] - SPECIFICITY_MARGIN)
         return scores
 
-    def generals(self, name: str) -> frozenset[str]:
+    def more_general_tags(self, name: str) -> frozenset[str]:
         """Name the tags that are more general than one."""
         row = self.names.index(name)
         return frozenset(self.names[general] for general in self._general[self._specific == row])

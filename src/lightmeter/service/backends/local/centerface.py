@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 from PIL import Image
 
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
-from lightmeter.media.model_views import Whole, view_of
+from lightmeter.media.model_views import FitWithin, transform_array
 from lightmeter.models.response import Entries, Face, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.local.face_attributes import FaceAttributes
@@ -42,13 +42,13 @@ from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_sessi
 
 __all__ = [
     "FACE_SIDE",
+    "LANDMARK_NAMES",
     "LEAST_SCORE",
     "PERSON",
-    "POINTS",
     "TAG_SIDE",
     "CenterFace",
-    "Detection",
-    "decode",
+    "FaceDetections",
+    "decode_faces",
     "person_score",
 ]
 
@@ -62,16 +62,16 @@ LEAST_SCORE: Final = 0.6
 """Score of the network below which nothing is answered as a face."""
 PERSON: Final = "person"
 """The one tag."""
-POINTS: Final = ("left_eye", "right_eye", "nose", "left_mouth_corner", "right_mouth_corner")
+LANDMARK_NAMES: Final = ("left_eye", "right_eye", "nose", "left_mouth_corner", "right_mouth_corner")
 """What the five landmarks are, in the network's order. Left and right are those of whoever looks at the picture."""
 
-_VIEW: Final = Whole(FACE_SIDE)
+_VIEW: Final = FitWithin(FACE_SIDE)
 _INPUT: Final = "input.1"
 _CANDIDATE: Final = 0.5
 """Score above which the first look names a candidate."""
 _SURE: Final = 0.8
 """Score from which a candidate is a face; one below it gets its score from a second look."""
-_MOST_LOOKS: Final = 32
+_MAX_LOOKS: Final = 32
 """Second looks for one picture, each a sixteenth of the first in time; a crowd with more candidates gets none."""
 _CLOSE_SIDE: Final = 128
 """Pixels of each side of what the second look gets: the candidate, with half its size around it."""
@@ -79,7 +79,7 @@ _STRIDE: Final = 4
 """Pixels of input for each cell of the output."""
 _BLOCK: Final = 32
 """Both sides of the input are multiples of this."""
-_MOST_OVERLAP: Final = 0.3
+_MAX_OVERLAP: Final = 0.3
 """Intersection over union above which two boxes are one face (the value of CenterFace's authors)."""
 
 
@@ -99,12 +99,12 @@ def person_score(score: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Detection:
+class FaceDetections:
     """Faces in one picture, the surest first, in pixels of that picture.
 
     Attributes:
         boxes: `(n, 4)` left, top, right, bottom, inside the picture.
-        points: `(n, 5, 2)` x and y of `POINTS`; those of a face at the edge may lie outside.
+        points: `(n, 5, 2)` x and y of `LANDMARK_NAMES`; those of a face at the edge may lie outside.
         scores: `(n,)` 0 to 1.
     """
 
@@ -113,7 +113,7 @@ class Detection:
     scores: Floats
 
 
-def decode(outputs: Sequence[Floats], width: int, height: int) -> Detection:
+def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDetections:
     """Read the candidates out of the network's four maps, whose cells are 4 x 4 pixels.
 
     Args:
@@ -128,11 +128,11 @@ def decode(outputs: Sequence[Floats], width: int, height: int) -> Detection:
     spans = np.exp(size[:, rows, columns]) * _STRIDE
     middles = (np.stack([rows, columns]) + offset[:, rows, columns] + 0.5) * _STRIDE
     starts = middles - spans / 2
-    points = landmarks[:, rows, columns].reshape(len(POINTS), 2, -1) * spans + starts
+    points = landmarks[:, rows, columns].reshape(len(LANDMARK_NAMES), 2, -1) * spans + starts
     boxes = np.concatenate([starts[::-1], (starts + spans)[::-1]]).T
     boxes = np.clip(boxes, 0, [width, height, width, height]).astype(np.float32)
     kept = _distinct(boxes, scores)
-    return Detection(boxes[kept], points[:, ::-1].transpose(2, 0, 1)[kept], scores[kept])
+    return FaceDetections(boxes[kept], points[:, ::-1].transpose(2, 0, 1)[kept], scores[kept])
 
 
 def _distinct(boxes: Floats, scores: Floats) -> list[int]:
@@ -148,15 +148,15 @@ def _distinct(boxes: Floats, scores: Floats) -> list[int]:
         low = np.maximum(boxes[first, :2], boxes[waiting, :2])
         high = np.minimum(boxes[first, 2:], boxes[waiting, 2:])
         shared = np.maximum(high - low, 0).prod(axis=1)
-        waiting = waiting[shared < _MOST_OVERLAP * (areas[first] + areas[waiting] - shared)]
+        waiting = waiting[shared < _MAX_OVERLAP * (areas[first] + areas[waiting] - shared)]
     return kept
 
 
 class CenterFace:
     """Back end `centerface`: features `faces` and `tags` (the one tag `person`).
 
-    A face has `score`, `bounding_box`, five `landmarks` (`POINTS`), and mostly `age_range` and `gender`. Boxes and
-    landmarks are in pixels of the view: of the picture once neither side is longer than `FACE_SIDE`.
+    A face has `score`, `bounding_box`, five `landmarks` (`LANDMARK_NAMES`), and mostly `age_range` and `gender`. Boxes
+    and landmarks are in pixels of the view: of the picture once neither side is longer than `FACE_SIDE`.
     """
 
     name = "centerface"
@@ -165,7 +165,7 @@ class CenterFace:
     features = frozenset({"faces", "tags"})
 
     def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
+        self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
         self._session: InferenceSession | None = None
         self._attributes: FaceAttributes | None = None
 
@@ -209,7 +209,7 @@ class CenterFace:
             return [Entries() for _ in pictures]
         return [self._seen(picture, features) for picture in pictures]
 
-    def detect(self, picture: RGB, side: int = FACE_SIDE) -> Detection:
+    def detect(self, picture: RGB, side: int = FACE_SIDE) -> FaceDetections:
         """Find the faces of a picture.
 
         Args:
@@ -219,18 +219,18 @@ class CenterFace:
         Returns:
             Faces that score `LEAST_SCORE` or more, in pixels of `picture`.
         """
-        seen = view_of(picture, Whole(side))
+        seen = transform_array(picture, FitWithin(side))
         height, width = picture.shape[:2]
-        found = decode(self._run(seen), seen.shape[1], seen.shape[0])
+        found = decode_faces(self._run(seen), seen.shape[1], seen.shape[0])
         scale = np.array([width / seen.shape[1], height / seen.shape[0]], np.float32)
         boxes, points, scores = found.boxes * np.tile(scale, 2), found.points * scale, found.scores.copy()
         doubtful = np.flatnonzero(scores < _SURE)
-        if 0 < doubtful.size <= _MOST_LOOKS:
+        if 0 < doubtful.size <= _MAX_LOOKS:
             whole = Image.fromarray(np.ascontiguousarray(picture))
             scores[doubtful] = [self._second_look(whole, boxes[index]) for index in doubtful]
         order = np.argsort(-scores, kind="stable")
         order = order[scores[order] >= LEAST_SCORE]
-        return Detection(boxes[order], points[order], scores[order])
+        return FaceDetections(boxes[order], points[order], scores[order])
 
     def _run(self, seen: RGB) -> list[Floats]:
         """The network's four maps of a picture, which is padded with black to the right and below."""
@@ -247,13 +247,13 @@ class CenterFace:
         around = (middle_x - reach, middle_y - reach, middle_x + reach, middle_y + reach)
         square = (_CLOSE_SIDE, _CLOSE_SIDE)
         close = whole.transform(square, Image.Transform.EXTENT, around, Image.Resampling.BILINEAR)
-        found = decode(self._run(np.asarray(close)), *square)
+        found = decode_faces(self._run(np.asarray(close)), *square)
         middle = _CLOSE_SIDE / 2
         hit = (found.boxes[:, :2] < middle).all(axis=1) & (found.boxes[:, 2:] > middle).all(axis=1)
         return float(found.scores[hit].max(initial=0.0))
 
     def _seen(self, picture: RGB, features: frozenset[str]) -> Entries:
-        seen = view_of(picture, _VIEW)
+        seen = transform_array(picture, _VIEW)
         if "faces" not in features:
             return Entries(tags=self._tags(self.detect(seen, TAG_SIDE)))
         found = self.detect(seen)
@@ -261,7 +261,7 @@ class CenterFace:
         faces = [self._face(*parts) for parts in zip(found.boxes, found.points, found.scores, attributes, strict=True)]
         return Entries(faces=faces, tags=self._tags(found) if "tags" in features else {})
 
-    def _tags(self, found: Detection) -> dict[str, list[Tag]]:
+    def _tags(self, found: FaceDetections) -> dict[str, list[Tag]]:
         if not found.scores.size:
             return {}
         return {PERSON: [Tag(name=PERSON, score=person_score(float(found.scores[0])), source=self.name)]}
@@ -278,7 +278,7 @@ class CenterFace:
             },
             "landmarks": [
                 {"type": name, "x": round(float(x), 1), "y": round(float(y), 1)}
-                for name, (x, y) in zip(POINTS, points, strict=True)
+                for name, (x, y) in zip(LANDMARK_NAMES, points, strict=True)
             ],
             **attributes,
         }

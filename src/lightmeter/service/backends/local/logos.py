@@ -18,12 +18,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, MediaError
 from lightmeter.media.image import load_rgb
-from lightmeter.media.model_views import Whole, view_of
+from lightmeter.media.model_views import FitWithin, transform_array
 from lightmeter.models.response import Brand, Entries
-from lightmeter.service.backends.base import MOST_SIDE, RGB, AnalysisOptions, BackendTraits
+from lightmeter.service.backends.base import MAX_SIDE, RGB, AnalysisOptions, BackendTraits
 
 __all__ = ["LEAST_FEATURES", "LEAST_INLIERS", "Logos"]
 
@@ -36,19 +36,19 @@ LEAST_FEATURES: Final = 40
 LEAST_INLIERS: Final = 12
 """Matches that must agree on where a logo lies. Eight parameters are fitted: four matches always agree."""
 
-_VIEW: Final = Whole(MOST_SIDE)
+_VIEW: Final = FitWithin(MAX_SIDE)
 _LOGO_SIDE: Final = 400
 """Longest side of a logo, in pixels, when its features are taken."""
-_MOST_FEATURES: Final = 4000
+_MAX_FEATURES: Final = 4000
 """Of a picture, the strongest first: bounds time and memory."""
-_MOST_LOGO_FEATURES: Final = 800
+_MAX_LOGO_FEATURES: Final = 800
 _RATIO: Final = 0.75
 """A match must be so much nearer than the next best one (Lowe, section 7.1, found 0.8)."""
 _OFF_PX: Final = 4.0
 """Farthest, in pixels, that a match may lie from where the others put it."""
 _LEAST_SIDE: Final = 12.0
 """Shortest side of a found logo in the picture, in pixels."""
-_MOST_STRETCH: Final = 4.0
+_MAX_STRETCH: Final = 4.0
 """A logo's sides may have been shortened by perspective, one against the other, at most so much."""
 
 
@@ -108,7 +108,7 @@ class Logos:
     licence = "Apache-2.0"
 
     def __init__(self, folder: Path) -> None:
-        self.traits = BackendTraits(calls_at_once=cores(), view=_VIEW)
+        self.traits = BackendTraits(calls_at_once=process_cpu_count(), view=_VIEW)
         self._folder = folder
         self._loading = threading.Lock()
         self._logos: tuple[_Logo, ...] | None = None
@@ -179,7 +179,7 @@ def _read_logos(folder: Path) -> list[_Logo]:
         except (MediaError, OSError) as error:
             log.warning("The logo %s cannot be read: %s", path, error)
             continue
-        found = _features(picture, _MOST_LOGO_FEATURES)
+        found = _features(picture, _MAX_LOGO_FEATURES)
         if len(found.points) < LEAST_FEATURES:
             log.warning(
                 "The logo %s has %d features, fewer than %d: simple marks cannot be found. Leave it out, or add a "
@@ -211,9 +211,9 @@ def _features(picture: RGB, most: int) -> _Features:
 
 def _sightings(picture: RGB, logos: Sequence[_Logo]) -> list[_Sighting]:
     """The best sighting of each brand, the clearest first; coordinates are those of the picture."""
-    seen = view_of(picture, _VIEW)
+    seen = transform_array(picture, _VIEW)
     across, down = picture.shape[1] / seen.shape[1], picture.shape[0] / seen.shape[0]
-    features = _features(seen, _MOST_FEATURES)
+    features = _features(seen, _MAX_FEATURES)
     best: dict[str, _Sighting] = {}
     if len(features.points) < LEAST_INLIERS:
         return []
@@ -267,4 +267,4 @@ def _is_plausible(outline: NDArray[np.float64], width: int, height: int) -> bool
     if lengths.min() < _LEAST_SIDE:
         return False
     scales = lengths / np.array([width, height, width, height])
-    return bool(scales.max() <= _MOST_STRETCH * scales.min())
+    return bool(scales.max() <= _MAX_STRETCH * scales.min())

@@ -37,23 +37,23 @@ from typing import Final
 import numpy as np
 from onnxruntime import InferenceSession
 
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
-from lightmeter.media.model_views import Stretched, view_of
+from lightmeter.media.model_views import StretchToSquare, transform_array
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session
 
-__all__ = ["CLASSES", "LABELS", "NsfwJs", "likelihood"]
+__all__ = ["CLASS_NAMES", "LABELS", "NsfwJs", "likelihood"]
 
-CLASSES: Final = ("drawing", "hentai", "neutral", "porn", "sexy")
+CLASS_NAMES: Final = ("drawing", "hentai", "neutral", "porn", "sexy")
 """The model's classes, in its order."""
 LABELS: Final = {"adult": ("hentai", "porn"), "racy": ("sexy",)}
 """What is answered, and the classes whose probabilities add up to it."""
 
 _STEPS: Final = (0.1, 0.5, 0.9, 0.99)
 _WORDS: Final = ("VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY")
-_VIEW: Final = Stretched(224)
+_VIEW: Final = StretchToSquare(224)
 
 
 def likelihood(probability: float) -> str:
@@ -70,7 +70,7 @@ class NsfwJs:
     licence = "MIT"
 
     def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
+        self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
         self._session: InferenceSession | None = None
 
     def warm(self) -> None:
@@ -98,9 +98,9 @@ class NsfwJs:
         Raises:
             BackendError: the model cannot be loaded.
         """
-        seen = np.ascontiguousarray(view_of(picture, _VIEW))
+        seen = np.ascontiguousarray(transform_array(picture, _VIEW))
         (shares,) = self._load().run(None, {"pictures": seen[None]})
-        return dict(zip(CLASSES, map(float, shares[0]), strict=True))
+        return dict(zip(CLASS_NAMES, map(float, shares[0]), strict=True))
 
     def analyze(
         self,

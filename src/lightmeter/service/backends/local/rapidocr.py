@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import cv2
 import numpy as np
 
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
-from lightmeter.media.model_views import Whole, view_of
+from lightmeter.media.model_views import FitWithin, transform_array
 from lightmeter.models.response import Brand, Entries, Text
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.local.brand_names import BrandNames
@@ -36,18 +36,18 @@ _LEAST_ALONE: Final = 0.995
 """The same for a line of one character, which no neighbour bears out. Chosen on 431 pictures that the benchmark does
 not use: lone characters that were no text (windows, fruit, wheels) scored .71 to .990, most real ones .998 and more."""
 
-_VIEW: Final = Whole(2000)
+_VIEW: Final = FitWithin(2000)
 """Longest side, in pixels, of what lines are cut from and read: the default of `rapidocr`."""
 _DETECTOR_SIDE: Final = 736
 """Longest side, in pixels, of the smaller copy that the detector searches."""
 _LOOKED_AT: Final = 4
 """Width, in heights, of what the classifier of turned lines sees: 192 x 48 pixels."""
-_MOST_ENLARGED: Final = 2.0
+_MAX_ENLARGED: Final = 2.0
 """Smaller pictures than the detector's are enlarged so much at most: it misses lines of small print. On 24 drawn pages
 of 300 to 640 pixels, words exact rose from 81.3 to 82.8 in a hundred, for a tenth more time."""
 _BLOCK: Final = 32
 """The detector works on blocks of as many pixels a side; it sees nothing in a picture of less."""
-_MOST_RATIO: Final = 8
+_MAX_RATIO: Final = 8
 """Pictures of a greater ratio of their sides are padded, or the detector would see less than three blocks across."""
 
 _MODELS: Final = {
@@ -107,7 +107,7 @@ class RapidOcr:
     licence = "Apache-2.0; brand names: BSD-3-Clause and CC0-1.0"
 
     def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=cores(), view=_VIEW)
+        self.traits = BackendTraits(calls_at_once=process_cpu_count(), view=_VIEW)
         self._loading = threading.Lock()
         self._engine: RapidOCR | None = None
         self._brands: BrandNames | None = None
@@ -243,7 +243,7 @@ def _loaded(model_paths: dict[str, str]) -> RapidOCR:
 
 def _lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
     """The lines of text in a picture, from top to bottom and from left to right."""
-    seen = _enlarged(view_of(picture, _VIEW))
+    seen = _enlarged(transform_array(picture, _VIEW))
     height, width = seen.shape[:2]
     down, across = picture.shape[0] / height, picture.shape[1] / width
     result: Any = engine(_padded(seen[..., ::-1]))  # it wants blue green red
@@ -259,7 +259,7 @@ def _lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
 def _enlarged(picture: RGB) -> RGB:
     """A small picture, nearer to the size that the detector sees; any other as it is."""
     height, width = picture.shape[:2]
-    factor = min(_DETECTOR_SIDE / max(height, width), _MOST_ENLARGED)
+    factor = min(_DETECTOR_SIDE / max(height, width), _MAX_ENLARGED)
     if factor <= 1:
         return picture
     size = (round(width * factor), round(height * factor))
@@ -269,7 +269,7 @@ def _enlarged(picture: RGB) -> RGB:
 def _padded(picture: RGB) -> RGB:
     """Room for the detector: black below or to the right of a picture that is very small or very long."""
     height, width = picture.shape[:2]
-    least = max(_BLOCK, -(-max(height, width) // _MOST_RATIO))
+    least = max(_BLOCK, -(-max(height, width) // _MAX_RATIO))
     padding = ((0, max(0, least - height)), (0, max(0, least - width)), (0, 0))
     return np.ascontiguousarray(np.pad(picture, padding))
 

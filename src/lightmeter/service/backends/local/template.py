@@ -16,18 +16,18 @@ from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.models.response import Description, Entries
 from lightmeter.service.backends.base import AnalysisOptions
 
-__all__ = ["LEAST_TAG_SCORE", "MOST_TAGS", "Template", "sentence"]
+__all__ = ["LEAST_TAG_SCORE", "MAX_TAGS", "Template", "compose_sentence"]
 
 LEAST_TAG_SCORE: Final = 0.5
 """Tags below this score are more often wrong than right, and are not mentioned."""
 
-MOST_TAGS: Final = 3
+MAX_TAGS: Final = 3
 """Tags in a sentence."""
 
-MOST_COLORS: Final = 2
+MAX_COLORS: Final = 2
 """Colours in a sentence."""
 
-MOST_TEXT_CHARS: Final = 80
+MAX_TEXT_CHARS: Final = 80
 """Characters of read text in a sentence."""
 
 COLOR_WORDS: Final = {
@@ -88,10 +88,10 @@ class Template:
         """
         if not found:
             raise BackendError("has nothing to describe: no other local back end answered")
-        return Entries(descriptions=[Description(description=sentence(list(found.values())), source=self.name)])
+        return Entries(descriptions=[Description(description=compose_sentence(list(found.values())), source=self.name)])
 
 
-def sentence(found: Sequence[Entries]) -> str:
+def compose_sentence(found: Sequence[Entries]) -> str:
     """One sentence that names what was found, and says so where nothing was."""
     subject = _subject(found)
     parts = [subject] if subject else []
@@ -113,7 +113,7 @@ def _subject(found: Sequence[Entries]) -> str:
     """People first, then the tags with the best scores."""
     people = _people(found)
     tags = [name for name in _tags(found) if not (people and name.lower() in {"person", "people"})]
-    things = _listed(tags[:MOST_TAGS])
+    things = _listed(tags[:MAX_TAGS])
     if people and things:
         return f"A picture of {people}, tagged {things}"
     if people:
@@ -144,7 +144,7 @@ def _colors(found: Sequence[Entries]) -> list[str]:
     """Words for the largest colours, each once."""
     entries: list[Any] = [color for each in found for colors in each.colors.values() for color in colors]
     entries.sort(key=lambda color: -(color.pixel_fraction or 0.0))
-    return list(dict.fromkeys(color_word(color.hex) for color in entries))[:MOST_COLORS]
+    return list(dict.fromkeys(color_word(color.hex) for color in entries))[:MAX_COLORS]
 
 
 def _text(found: Sequence[Entries]) -> str:
@@ -152,7 +152,7 @@ def _text(found: Sequence[Entries]) -> str:
     whole = [text for text in texts if getattr(text, "is_full_text", False)]
     words = " ".join(text.text or "" for text in whole or texts)
     shown = " ".join(words.split())
-    return shown if len(shown) <= MOST_TEXT_CHARS else shown[:MOST_TEXT_CHARS].rsplit(" ", 1)[0] + "…"
+    return shown if len(shown) <= MAX_TEXT_CHARS else shown[:MAX_TEXT_CHARS].rsplit(" ", 1)[0] + "…"
 
 
 def _listed(words: Sequence[str]) -> str:

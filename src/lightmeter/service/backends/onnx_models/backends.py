@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from lightmeter.cpu_count import cores
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.model_views import Fitted
+from lightmeter.media.model_views import LetterboxedImage
 from lightmeter.models.response import Embedding, Entries, Nsfw, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, BackendTraits
-from lightmeter.service.backends.onnx_models.boxes import Floats, non_maximum_suppression, on_picture
+from lightmeter.service.backends.onnx_models.boxes import Floats, boxes_to_fractions, non_maximum_suppression
 from lightmeter.service.backends.onnx_models.detections import Candidates, decoder_for, detect_format
 from lightmeter.service.backends.onnx_models.model import OnnxModel
-from lightmeter.service.backends.onnx_models.scores import Activation, activated, are_scores, rescaled
+from lightmeter.service.backends.onnx_models.scores import Activation, apply_activation, are_scores, rescale_score
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL
 
@@ -32,7 +32,7 @@ DIGITS: Final = 4
 VECTOR_DIGITS: Final = 7
 """About what a single float holds."""
 
-MOST_BOXES: Final = 100
+MAX_BOXES: Final = 100
 """Of one label in one picture."""
 
 
@@ -84,7 +84,9 @@ class _OnnxBackend(ABC):
         self._settings = settings
         self._model = OnnxModel(settings, base_dir)
         self.model = self._model.name
-        self.traits = BackendTraits(calls_at_once=cores(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.view)
+        self.traits = BackendTraits(
+            calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.view
+        )
 
     def warm(self) -> None:  # noqa: B027 (all of them are loaded when they are made)
         """Nothing is left to load."""
@@ -105,11 +107,11 @@ class _OnnxBackend(ABC):
         return [self._entries(self._model.input.fitted(picture)) for picture in pictures]
 
     @abstractmethod
-    def _entries(self, fitted: Fitted) -> Entries:
+    def _entries(self, fitted: LetterboxedImage) -> Entries:
         """What the model finds in one picture."""
 
     def _tag(self, label: str, score: float, **more: Any) -> Tag:
-        shown = round(rescaled(score, self._settings.decision_threshold), DIGITS)
+        shown = round(rescale_score(score, self._settings.decision_threshold), DIGITS)
         return Tag(name=label, score=shown, source=self.name, **more)
 
 
@@ -133,8 +135,8 @@ class OnnxClassifier(_OnnxBackend):
         self._activation = settings.activation or _activation_of(outputs)
         self._threshold = CLASSIFIER_THRESHOLD if settings.threshold is None else settings.threshold
 
-    def _entries(self, fitted: Fitted) -> Entries:
-        scores = activated(self._model.vector(self._model.run(fitted.canvas), self._output), self._activation)
+    def _entries(self, fitted: LetterboxedImage) -> Entries:
+        scores = apply_activation(self._model.vector(self._model.run(fitted.canvas), self._output), self._activation)
         if not np.isfinite(scores).all():
             raise BackendError(f"The model {self.model} gives a score that is not a number.")
         best: dict[str, float] = {}
@@ -179,15 +181,15 @@ class OnnxDetector(_OnnxBackend):
         self._activation = settings.activation or ("none" if all(map(are_scores, raw)) else "sigmoid")
         self._threshold = DETECTOR_THRESHOLD if settings.threshold is None else settings.threshold
 
-    def _entries(self, fitted: Fitted) -> Entries:
+    def _entries(self, fitted: LetterboxedImage) -> Entries:
         found = self._decode(self._model.run(fitted.canvas))
-        found = Candidates(found.boxes, activated(found.scores, self._activation), found.classes)
+        found = Candidates(found.boxes, apply_activation(found.scores, self._activation), found.classes)
         by_label: dict[str, tuple[list[list[float]], list[float]]] = {}
         for index, label in self._labels.items():
             boxes, scores = self._of_class(found, index)
             if len(boxes):
                 all_boxes, all_scores = by_label.setdefault(label, ([], []))
-                all_boxes.extend(on_picture(boxes, fitted).tolist())
+                all_boxes.extend(boxes_to_fractions(boxes, fitted).tolist())
                 all_scores.extend(scores.tolist())
         ranked = sorted(((label, *each) for label, each in by_label.items()), key=lambda item: -max(item[2]))
         return Entries(
@@ -200,9 +202,9 @@ class OnnxDetector(_OnnxBackend):
         wanted = (scores >= self._threshold) & np.isfinite(found.boxes).all(axis=1)
         if found.classes is not None:  # the model has dropped the weaker boxes itself
             wanted &= found.classes == index
-            return found.boxes[wanted][:MOST_BOXES], scores[wanted][:MOST_BOXES]
+            return found.boxes[wanted][:MAX_BOXES], scores[wanted][:MAX_BOXES]
         boxes, scores = found.boxes[wanted], scores[wanted]
-        kept = non_maximum_suppression(boxes, scores, self._settings.iou)[:MOST_BOXES]
+        kept = non_maximum_suppression(boxes, scores, self._settings.iou)[:MAX_BOXES]
         return boxes[kept], scores[kept]
 
     def _boxed(self, label: str, boxes: Sequence[Sequence[float]], scores: Sequence[float]) -> Tag:
@@ -213,7 +215,7 @@ class OnnxDetector(_OnnxBackend):
                 "top": round(top, DIGITS),
                 "width": round(right - left, DIGITS),
                 "height": round(bottom - top, DIGITS),
-                "score": round(rescaled(score, self._settings.decision_threshold), DIGITS),
+                "score": round(rescale_score(score, self._settings.decision_threshold), DIGITS),
             }
             for score, (left, top, right, bottom) in best_first
         ]
@@ -229,7 +231,7 @@ class OnnxEmbedding(_OnnxBackend):
         for outputs in self._model.test_outputs():
             self._model.vector(outputs, self._output)
 
-    def _entries(self, fitted: Fitted) -> Entries:
+    def _entries(self, fitted: LetterboxedImage) -> Entries:
         vector = self._model.vector(self._model.run(fitted.canvas), self._output).astype(np.float64)
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:

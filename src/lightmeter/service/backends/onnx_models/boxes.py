@@ -7,9 +7,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.media.model_views import Fitted
+from lightmeter.media.model_views import LetterboxedImage
 
-__all__ = ["Floats", "corners", "intersection_over_union", "non_maximum_suppression", "on_picture"]
+__all__ = ["Floats", "boxes_to_fractions", "corners", "intersection_over_union", "non_maximum_suppression"]
 
 Floats: TypeAlias = NDArray[np.float32]
 
@@ -53,7 +53,7 @@ def non_maximum_suppression(boxes: Floats, scores: Floats, most_overlap: float) 
     return np.array(kept, np.intp)
 
 
-def on_picture(boxes: Floats, fitted: Fitted) -> Floats:
+def boxes_to_fractions(boxes: Floats, fitted: LetterboxedImage) -> Floats:
     """Boxes `(n, 4)` in pixels of a model's input as shares of the picture, 0 to 1, cut off at its edges."""
     start = np.array([fitted.left, fitted.top] * 2, np.float32)
     size = np.array([fitted.width, fitted.height] * 2, np.float32)

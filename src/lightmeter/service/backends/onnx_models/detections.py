@@ -35,7 +35,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.service.backends.onnx_models.boxes import Floats, corners
 from lightmeter.service.backends.onnx_models.settings import DetectorFormat
 
-__all__ = ["Candidates", "Decoder", "decoder_for", "detect_format"]
+__all__ = ["Candidates", "DetectionDecoder", "decoder_for", "detect_format"]
 
 Outputs: TypeAlias = Sequence[NDArray[Any]]
 
@@ -66,7 +66,7 @@ class Candidates:
     classes: NDArray[np.intp] | None = None
 
 
-Decoder: TypeAlias = Callable[[Outputs], Candidates]
+DetectionDecoder: TypeAlias = Callable[[Outputs], Candidates]
 
 
 def detect_format(names: Sequence[str], outputs: Outputs, classes: int) -> DetectorFormat:
@@ -108,7 +108,7 @@ def detect_format(names: Sequence[str], outputs: Outputs, classes: int) -> Detec
 
 def decoder_for(
     format_: DetectorFormat, names: Sequence[str], outputs: Outputs, classes: int, size: tuple[int, int]
-) -> Decoder:
+) -> DetectionDecoder:
     """What turns a detector's outputs into candidates.
 
     Args:
@@ -121,7 +121,7 @@ def decoder_for(
     Raises:
         SettingsError: the outputs do not have that format with so many classes.
     """
-    found: Decoder | None = None
+    found: DetectionDecoder | None = None
     match format_:
         case "yolov8" | "yolov5":
             leading = BOX if format_ == "yolov8" else BOX + 1

@@ -15,12 +15,12 @@ from lightmeter.service.backends.base import RGB
 from lightmeter.service.backends.onnx_models.boxes import Floats
 from lightmeter.service.backends.onnx_models.model_file import check_model_file, digest_of
 from lightmeter.service.backends.onnx_models.model_input import read_input
-from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings, labels_in_file
+from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings, read_labels_file
 from lightmeter.service.backends.onnx_session import open_session
 
-__all__ = ["OnnxModel", "Outputs"]
+__all__ = ["ModelOutputs", "OnnxModel"]
 
-Outputs: TypeAlias = Sequence[NDArray[Any]]
+ModelOutputs: TypeAlias = Sequence[NDArray[Any]]
 
 DIGEST_DIGITS: Final = 12
 
@@ -53,19 +53,19 @@ class OnnxModel:
         self.input = read_input(inputs[0].name, inputs[0].type, inputs[0].shape, settings)
         self.output_names = [each.name for each in self._session.get_outputs()]
 
-    def run(self, canvas: RGB) -> Outputs:
+    def run(self, canvas: RGB) -> ModelOutputs:
         """All outputs for a picture in the size of the input.
 
         Raises:
             BackendError: the model fails on it.
         """
         try:
-            outputs: Outputs = self._session.run(None, {self.input.name: self.input.tensor(canvas)})
+            outputs: ModelOutputs = self._session.run(None, {self.input.name: self.input.tensor(canvas)})
         except Exception as error:  # onnxruntime's exceptions have no common base of their own
             raise BackendError(f"The model fails: {error}") from error
         return outputs
 
-    def test_outputs(self) -> list[Outputs]:
+    def test_outputs(self) -> list[ModelOutputs]:
         """All outputs for a black, a grey and a noisy picture."""
         shape = (self.input.height, self.input.width, 3)
         noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
@@ -85,7 +85,7 @@ class OnnxModel:
             raise SettingsError(f"output: {problem}.", hint=f"Name one of: {', '.join(names)}.")
         return names.index(wanted)
 
-    def vector(self, outputs: Outputs, index: int) -> Floats:
+    def vector(self, outputs: ModelOutputs, index: int) -> Floats:
         """The numbers of an output that has only one axis longer than 1.
 
         Raises:
@@ -107,7 +107,7 @@ class OnnxModel:
             SettingsError: there are none, or one has no name.
         """
         if isinstance(given, Path):
-            named = labels_in_file(base_dir / given)
+            named = read_labels_file(base_dir / given)
         else:
             named = dict(enumerate(given)) if given else self._metadata_labels()
         if not named:

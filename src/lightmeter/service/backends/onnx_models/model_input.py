@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from lightmeter.errors import SettingsError
 from lightmeter.media.model_views import (
-    Fitted,
-    Square,
-    Stretched,
-    View,
-    Whole,
+    CenterCrop,
+    FitWithin,
+    InputTransform,
+    LetterboxedImage,
+    StretchToSquare,
     centre_crop,
     letterbox,
     stretch,
-    view_of,
+    transform_array,
 )
-from lightmeter.service.backends.base import MOST_SIDE, RGB
+from lightmeter.service.backends.base import MAX_SIDE, RGB
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 
 __all__ = ["ModelInput", "read_input"]
@@ -66,18 +66,18 @@ class ModelInput:
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
 
     @property
-    def view(self) -> View:
+    def view(self) -> InputTransform:
         """What is wanted of a picture: as little as `fitted` needs."""
         longer = max(self.width, self.height)
         if self.resize == "letterbox":
-            return Whole(longer)
+            return FitWithin(longer)
         if self.width == self.height:
-            return Square(self.width, self.crop_share) if self.resize == "crop" else Stretched(self.width)
-        return Whole(max(MOST_SIDE, longer))
+            return CenterCrop(self.width, self.crop_share) if self.resize == "crop" else StretchToSquare(self.width)
+        return FitWithin(max(MAX_SIDE, longer))
 
-    def fitted(self, picture: RGB) -> Fitted:
+    def fitted(self, picture: RGB) -> LetterboxedImage:
         """A picture, or its `view`, in the size of the input, with the place that it takes there."""
-        seen = view_of(picture, self.view)
+        seen = transform_array(picture, self.view)
         if self.resize == "letterbox":
             return letterbox(seen, self.width, self.height, self.fill)
         if self.width != self.height:
@@ -85,7 +85,7 @@ class ModelInput:
                 seen = centre_crop(seen, self.width, self.height, self.crop_share)
             else:
                 seen = stretch(seen, self.width, self.height)
-        return Fitted(seen, 0, 0, self.width, self.height)
+        return LetterboxedImage(seen, 0, 0, self.width, self.height)
 
     def tensor(self, canvas: RGB) -> NDArray[np.generic]:
         """The pixels as numbers: one picture, axes in the order of `layout`."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
 from lightmeter.service.backends.onnx_models.boxes import Floats
 
-__all__ = ["Activation", "activated", "are_scores", "rescaled"]
+__all__ = ["Activation", "apply_activation", "are_scores", "rescale_score"]
 
 Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
 
@@ -23,7 +23,7 @@ def are_scores(outputs: NDArray[np.floating]) -> bool:
     return bool(np.all((outputs >= -ROUNDING) & (outputs <= 1 + ROUNDING)))
 
 
-def activated(outputs: Floats, activation: Activation) -> Floats:
+def apply_activation(outputs: Floats, activation: Activation) -> Floats:
     """Turn outputs into scores, 0 to 1; softmax over the last axis. Without an activation they are cut off."""
     match activation:
         case "softmax":
@@ -37,7 +37,7 @@ def activated(outputs: Floats, activation: Activation) -> Floats:
     return scores
 
 
-def rescaled(score: float, decision_threshold: float) -> float:
+def rescale_score(score: float, decision_threshold: float) -> float:
     """Move a score, 0 to 1, so that `decision_threshold` becomes the API's default `tag_score` of 0.9.
 
     The odds score / (1 - score) are multiplied by a constant, which keeps 0, 1 and the order.

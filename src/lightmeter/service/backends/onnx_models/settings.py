@@ -22,12 +22,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["DetectorFormat", "Kind", "OnnxModelSettings", "labels_in_file", "read_onnx_settings"]
+__all__ = ["DetectorFormat", "OnnxModelKind", "OnnxModelSettings", "read_labels_file", "read_onnx_settings"]
 
-Kind = Literal["onnx-classifier", "onnx-detector", "onnx-embedding"]
+OnnxModelKind = Literal["onnx-classifier", "onnx-detector", "onnx-embedding"]
 DetectorFormat = Literal["yolov5", "yolov8", "yolov10", "ssd", "nanodet"]
 
-MOST_SIDE: Final = 4096
+MAX_INPUT_SIDE: Final = 4096
 """Largest input of a model, in pixels a side."""
 
 
@@ -36,7 +36,7 @@ def _three(value: Any) -> Any:
     return (value, value, value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
+Side = Annotated[int, Field(ge=1, le=MAX_INPUT_SIDE)]
 PerChannel = Annotated[tuple[float, float, float], BeforeValidator(_three)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -49,7 +49,7 @@ class OnnxModelSettings(BaseModel):
     Attributes:
         kind: What the model does.
         model: Path of the ONNX file, relative to the folder of the settings file.
-        labels: Names of the classes, by index: a list, or the path of a file (`labels_in_file`). By default the entry
+        labels: Names of the classes, by index: a list, or the path of a file (`read_labels_file`). By default the entry
             `names` of the model's metadata, as Ultralytics exports have it.
         feature: Of a classifier: `tags`, or `nsfw`, whose labels are answered in the numeric form.
         size: Width and height of the input, in pixels; by default those of the model's input.
@@ -79,7 +79,7 @@ class OnnxModelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
-    kind: Kind
+    kind: OnnxModelKind
     model: Path
     labels: tuple[str, ...] | Path | None = None
     feature: Literal["tags", "nsfw"] = "tags"
@@ -167,7 +167,7 @@ def read_onnx_settings(name: str, table: Any) -> OnnxModelSettings:
         raise SettingsError(f"backends.{name}{'.' * bool(place)}{place}: {reason}.") from error
 
 
-def labels_in_file(path: Path) -> dict[int, str]:
+def read_labels_file(path: Path) -> dict[int, str]:
     """Read names of classes by index.
 
     A `.json` file holds a list of names, or an object index → name that may leave indices out, as COCO's 80 classes

@@ -12,19 +12,19 @@ from anthropic import Anthropic
 
 from lightmeter.service.backends.providers.description.descriptions import (
     MAX_TOKENS,
-    DescriptionProvider,
-    count,
+    DescriptionAdapter,
+    clean_description,
     request_fields,
-    written_text,
+    token_count,
 )
 from lightmeter.service.backends.providers.description.failures import (
-    CallFailed,
+    DescriptionCallFailed,
     FailureKind,
     provider_message,
-    scrubbed,
+    redact,
 )
 from lightmeter.service.backends.providers.description.http_client import timeouts
-from lightmeter.service.backends.providers.description.token_prices import Tokens
+from lightmeter.service.backends.providers.description.token_prices import TokenCounts
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 __all__ = ["Claude"]
@@ -33,7 +33,7 @@ _NO_KEY = "none"
 """With no key the SDK would search the environment and the disk for one; this one is not sent."""
 
 
-class Claude(DescriptionProvider):
+class Claude(DescriptionAdapter):
     """Descriptions by a Claude model over the Messages API.
 
     Model: any Claude model that sees pictures. Terms: Anthropic's commercial terms. It cannot identify people by their
@@ -90,23 +90,25 @@ class Claude(DescriptionProvider):
         """
         blocks, stop = body.get("content"), body.get("stop_reason")
         if stop == "refusal":
-            said = scrubbed(_explanation(body.get("stop_details")), self._secrets)
-            raise CallFailed(f"The model refused{': ' + said if said else '.'}", FailureKind.REFUSED)
+            said = redact(_explanation(body.get("stop_details")), self._secrets)
+            raise DescriptionCallFailed(f"The model refused{': ' + said if said else '.'}", FailureKind.REFUSED)
         if not isinstance(blocks, list):
-            said = scrubbed(provider_message(body.get("error")), self._secrets)
-            raise CallFailed(
+            said = redact(provider_message(body.get("error")), self._secrets)
+            raise DescriptionCallFailed(
                 f"The provider's answer holds no content{': ' + said if said else '.'}", FailureKind.MALFORMED
             )
         texts = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
         written = "".join(text for text in texts if isinstance(text, str))
-        return written_text(written, is_cut=stop == "max_tokens")
+        return clean_description(written, is_cut=stop == "max_tokens")
 
-    def tokens_of(self, usage: object) -> Tokens:
+    def tokens_of(self, usage: object) -> TokenCounts:
         """Input tokens are the sum of those read anew, written to the cache and read from it."""
-        fresh = count(usage, "input_tokens")
-        cached = count(usage, "cache_read_input_tokens") or 0
-        kept = count(usage, "cache_creation_input_tokens") or 0
-        return Tokens(None if fresh is None else fresh + cached + kept, count(usage, "output_tokens"), cached)
+        fresh = token_count(usage, "input_tokens")
+        cached = token_count(usage, "cache_read_input_tokens") or 0
+        kept = token_count(usage, "cache_creation_input_tokens") or 0
+        return TokenCounts(
+            None if fresh is None else fresh + cached + kept, token_count(usage, "output_tokens"), cached
+        )
 
 
 def _explanation(details: object) -> str:

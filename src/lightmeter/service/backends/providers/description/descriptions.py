@@ -15,19 +15,24 @@ import orjson
 
 from lightmeter.errors import SettingsError
 from lightmeter.media.image import encode_jpeg
-from lightmeter.media.model_views import Whole, view_of
+from lightmeter.media.model_views import FitWithin, transform_array
 from lightmeter.models.response import Description, Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.providers.description.failures import CallFailed, FailureKind
-from lightmeter.service.backends.providers.description.http_client import open_client, read_json, secrets_of, translated_errors
-from lightmeter.service.backends.providers.description.token_prices import Tokens, load_prices, usd
+from lightmeter.service.backends.providers.description.failures import DescriptionCallFailed, FailureKind
+from lightmeter.service.backends.providers.description.http_client import (
+    open_client,
+    read_json,
+    secrets_of,
+    translate_errors,
+)
 from lightmeter.service.backends.providers.description.prompts import prompt_for
-from lightmeter.service.backends.providers.description.retry import Retries
+from lightmeter.service.backends.providers.description.retry import DescriptionRetrier
+from lightmeter.service.backends.providers.description.token_prices import TokenCounts, cost_usd, load_prices
 from lightmeter.service.backends.providers.provider import ProviderSettings, Usage
 
-__all__ = ["MAX_TOKENS", "DescriptionProvider", "count", "request_fields", "written_text"]
+__all__ = ["MAX_TOKENS", "DescriptionAdapter", "clean_description", "request_fields", "token_count"]
 
-VIEW: Final = Whole(1024)
+VIEW: Final = FitWithin(1024)
 """Providers shrink larger pictures themselves; tokens grow with the pixels."""
 
 JPEG_QUALITY: Final = 90
@@ -39,7 +44,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 """Control characters but tab and newline: some databases take none of them in JSON."""
 
 
-class DescriptionProvider(ABC):
+class DescriptionAdapter(ABC):
     """A back end that asks a language model of a provider for a description of each picture.
 
     `analyze` sends one call for each picture from the caller's thread. Pictures leave this machine.
@@ -72,7 +77,7 @@ class DescriptionProvider(ABC):
         self.settings = settings
         self.client = open_client(settings, credentials)
         self._secrets = secrets_of(settings)
-        self._retries = Retries(settings)
+        self._retries = DescriptionRetrier(settings)
         weakref.finalize(self, self.client.close)
 
     def warm(self) -> None:
@@ -95,12 +100,12 @@ class DescriptionProvider(ABC):
         return [self._described(picture, prompt) for picture in pictures]
 
     def _described(self, picture: RGB, prompt: str) -> Entries:
-        jpeg = encode_jpeg(view_of(picture, VIEW), quality=JPEG_QUALITY)
+        jpeg = encode_jpeg(transform_array(picture, VIEW), quality=JPEG_QUALITY)
         text = self._retries.call(lambda timeout_s: self._ask(jpeg, prompt, timeout_s))
         return Entries(descriptions=[Description(description=text, source=self.name)])
 
     def _ask(self, jpeg: bytes, prompt: str, timeout_s: float) -> str:
-        with translated_errors(self._secrets):
+        with translate_errors(self._secrets):
             until = time.monotonic() + timeout_s
             with self.send(jpeg, prompt, timeout_s) as response:
                 body = read_json(response.iter_bytes(), until)
@@ -111,7 +116,7 @@ class DescriptionProvider(ABC):
         tokens = self.tokens_of(body.get("usage"))
         answered = body.get("model")
         model = answered if isinstance(answered, str) and answered else self.model
-        cost = usd(self.settings.base_url, model, tokens)
+        cost = cost_usd(self.settings.base_url, model, tokens)
         self.settings.metrics.provider_usage(self.name, Usage(model, tokens.input, tokens.output, cost))
 
     @abstractmethod
@@ -128,11 +133,11 @@ class DescriptionProvider(ABC):
         """
 
     @abstractmethod
-    def tokens_of(self, usage: object) -> Tokens:
+    def tokens_of(self, usage: object) -> TokenCounts:
         """The counts in the `usage` of an answer, whatever stands there."""
 
 
-def count(usage: object, *path: str) -> int | None:
+def token_count(usage: object, *path: str) -> int | None:
     """A number of tokens somewhere in a JSON value; None where there is no whole number, 0 or more."""
     for name in path:
         usage = usage.get(name) if isinstance(usage, dict) else None
@@ -151,7 +156,7 @@ def request_fields(options: Mapping[str, str]) -> dict[str, Any]:
     return fields
 
 
-def written_text(text: str, *, is_cut: bool) -> str:
+def clean_description(text: str, *, is_cut: bool) -> str:
     """A description without control characters and outer white space.
 
     Args:
@@ -165,8 +170,8 @@ def written_text(text: str, *, is_cut: bool) -> str:
     if written:
         return written
     if is_cut:
-        raise CallFailed(
+        raise DescriptionCallFailed(
             "The model reached its limit of tokens before it wrote any text. The operator can raise the limit.",
             FailureKind.MALFORMED,
         )
-    raise CallFailed("The model answered with an empty text.", FailureKind.MALFORMED)
+    raise DescriptionCallFailed("The model answered with an empty text.", FailureKind.MALFORMED)

@@ -14,7 +14,7 @@ import orjson
 
 from lightmeter.errors import BackendError
 
-__all__ = ["CallFailed", "FailureKind", "provider_message", "retry_hint_s", "scrubbed", "status_failure"]
+__all__ = ["DescriptionCallFailed", "FailureKind", "provider_message", "redact", "retry_hint_s", "status_failure"]
 
 MAX_MESSAGE_CHARS: Final = 200
 """Of what a provider says; enough for its sentence, too little for a page of HTML."""
@@ -45,7 +45,7 @@ class FailureKind(StrEnum):
     MALFORMED = "malformed"
 
 
-class CallFailed(BackendError):
+class DescriptionCallFailed(BackendError):
     """One call of a provider failed.
 
     Attributes:
@@ -61,7 +61,7 @@ class CallFailed(BackendError):
         self.wait_s = wait_s
 
 
-def scrubbed(text: str, secrets: Iterable[str] = ()) -> str:
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """One line of at most `MAX_MESSAGE_CHARS` characters, without keys, account names and addresses."""
     for secret in filter(None, secrets):
         text = text.replace(secret, "…")
@@ -131,7 +131,7 @@ def _delay(body: object) -> str:
 
 def status_failure(
     status: int, headers: Mapping[str, str], content: bytes, now_s: float, secrets: Iterable[str] = ()
-) -> CallFailed:
+) -> DescriptionCallFailed:
     """What an HTTP status other than 200 means, and whether another call may help.
 
     `x-should-retry: true` or `false` (OpenAI, Anthropic) overrides what the status alone would mean.
@@ -149,12 +149,12 @@ def status_failure(
     retry = kind is not FailureKind.REFUSED and status >= 400  # noqa: PLR2004 (a redirect leads to no other answer)
     ordered = headers.get("x-should-retry", "").strip().lower()
     retry = {"true": True, "false": False}.get(ordered, retry)
-    said = scrubbed(said, secrets)
+    said = redact(said, secrets)
     sentences = [f"The provider answered with HTTP status {status}{': ' + said if said else '.'}"]
     if status in _NEXT_STEPS:
         sentences.append(_NEXT_STEPS[status])
     wait_s = retry_hint_s(headers, body, now_s)
-    return CallFailed(" ".join(sentences), kind, retry=retry, wait_s=wait_s)
+    return DescriptionCallFailed(" ".join(sentences), kind, retry=retry, wait_s=wait_s)
 
 
 _NEXT_STEPS: Final = {

@@ -14,10 +14,14 @@ import httpx2
 import orjson
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.backends.providers.description.failures import CallFailed, FailureKind, status_failure
+from lightmeter.service.backends.providers.description.failures import (
+    DescriptionCallFailed,
+    FailureKind,
+    status_failure,
+)
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
-__all__ = ["open_client", "read_json", "secrets_of", "timeouts", "translated_errors"]
+__all__ = ["open_client", "read_json", "secrets_of", "timeouts", "translate_errors"]
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 """Of one answer; a description takes some thousand."""
@@ -101,20 +105,22 @@ def read_json(chunks: Iterable[bytes], until: float, now: Callable[[], float] = 
     for chunk in chunks:
         content += chunk
         if len(content) > MAX_ANSWER_BYTES:
-            raise CallFailed("The provider's answer is larger than any description.", FailureKind.MALFORMED)
+            raise DescriptionCallFailed("The provider's answer is larger than any description.", FailureKind.MALFORMED)
         if now() > until:
-            raise CallFailed("The provider did not finish its answer in time.", FailureKind.TIMEOUT, retry=True)
+            raise DescriptionCallFailed(
+                "The provider did not finish its answer in time.", FailureKind.TIMEOUT, retry=True
+            )
     try:
         body = orjson.loads(content)
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise CallFailed("The provider's answer is no JSON object.", FailureKind.MALFORMED)
+        raise DescriptionCallFailed("The provider's answer is no JSON object.", FailureKind.MALFORMED)
     return body
 
 
 @contextmanager
-def translated_errors(secrets: Iterable[str]) -> Iterator[None]:
+def translate_errors(secrets: Iterable[str]) -> Iterator[None]:
     """Turn whatever an SDK or its HTTP client raises into `CallFailed`.
 
     Args:
@@ -125,23 +131,23 @@ def translated_errors(secrets: Iterable[str]) -> Iterator[None]:
     """
     try:
         yield
-    except CallFailed:
+    except DescriptionCallFailed:
         raise
     except Exception as error:
         raise _failure(error, secrets) from error
 
 
-def _failure(error: Exception, secrets: Iterable[str]) -> CallFailed:
+def _failure(error: Exception, secrets: Iterable[str]) -> DescriptionCallFailed:
     """SDK errors carry the answer if there was one; else the HTTP client's error is their cause."""
     response = getattr(error, "response", None)
     if isinstance(response, httpx2.Response):
         return status_failure(response.status_code, response.headers, response.content, time.time(), secrets)
     cause = error if isinstance(error, httpx2.HTTPError) else error.__cause__
     if isinstance(cause, httpx2.TimeoutException):
-        return CallFailed("The provider did not answer in time.", FailureKind.TIMEOUT, retry=True)
+        return DescriptionCallFailed("The provider did not answer in time.", FailureKind.TIMEOUT, retry=True)
     if isinstance(cause, httpx2.TransportError):
         why = type(cause).__name__
-        return CallFailed(f"The connection to the provider failed ({why}).", FailureKind.BROKEN, retry=True)
+        return DescriptionCallFailed(f"The connection to the provider failed ({why}).", FailureKind.BROKEN, retry=True)
     if isinstance(cause, httpx2.DecodingError):
-        return CallFailed("The provider's answer cannot be decompressed.", FailureKind.MALFORMED)
-    return CallFailed(f"The call of the provider failed ({type(error).__name__}).", FailureKind.BROKEN)
+        return DescriptionCallFailed("The provider's answer cannot be decompressed.", FailureKind.MALFORMED)
+    return DescriptionCallFailed(f"The call of the provider failed ({type(error).__name__}).", FailureKind.BROKEN)

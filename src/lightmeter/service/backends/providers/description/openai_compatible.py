@@ -14,19 +14,19 @@ from openai import OpenAI
 
 from lightmeter.service.backends.providers.description.descriptions import (
     MAX_TOKENS,
-    DescriptionProvider,
-    count,
+    DescriptionAdapter,
+    clean_description,
     request_fields,
-    written_text,
+    token_count,
 )
 from lightmeter.service.backends.providers.description.failures import (
-    CallFailed,
+    DescriptionCallFailed,
     FailureKind,
     provider_message,
-    scrubbed,
+    redact,
 )
 from lightmeter.service.backends.providers.description.http_client import timeouts
-from lightmeter.service.backends.providers.description.token_prices import Tokens
+from lightmeter.service.backends.providers.description.token_prices import TokenCounts
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 __all__ = ["Ollama", "OpenAICompatible", "ollama_base_url"]
@@ -40,7 +40,7 @@ _NO_KEY: Final = "none"
 """The SDK wants a key; it is not sent."""
 
 
-class OpenAICompatible(DescriptionProvider):
+class OpenAICompatible(DescriptionAdapter):
     """Descriptions by a chat model that sees pictures: OpenAI, xAI, Gemini, Jina, vLLM, llama.cpp and others.
 
     Model: any that the endpoint serves under `settings.model`. Terms: those of the provider. It cannot tell whether a
@@ -85,36 +85,36 @@ class OpenAICompatible(DescriptionProvider):
         choices = body.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
-            said = scrubbed(provider_message(body.get("error")), self._secrets)
-            raise CallFailed(
+            said = redact(provider_message(body.get("error")), self._secrets)
+            raise DescriptionCallFailed(
                 f"The provider's answer holds no choice{': ' + said if said else '.'}", FailureKind.MALFORMED
             )
         finish, message = choice.get("finish_reason"), choice.get("message")
         if isinstance(finish, str) and finish.startswith("content_filter"):
-            raise CallFailed("The provider's content filter withheld the description.", FailureKind.REFUSED)
+            raise DescriptionCallFailed("The provider's content filter withheld the description.", FailureKind.REFUSED)
         if not isinstance(message, dict):
-            raise CallFailed("The provider's answer holds no message.", FailureKind.MALFORMED)
+            raise DescriptionCallFailed("The provider's answer holds no message.", FailureKind.MALFORMED)
         self._raise_refusal(message.get("refusal"))
         content = message.get("content")
         is_cut = finish == "length"
         if not isinstance(content, str) and not (content is None and is_cut):
-            raise CallFailed("The provider's answer holds no text.", FailureKind.MALFORMED)
-        return written_text(content or "", is_cut=is_cut)
+            raise DescriptionCallFailed("The provider's answer holds no text.", FailureKind.MALFORMED)
+        return clean_description(content or "", is_cut=is_cut)
 
     def _raise_refusal(self, refusal: object) -> None:
         if isinstance(refusal, str) and refusal.strip():
-            raise CallFailed(f"The model refused: {scrubbed(refusal, self._secrets)}", FailureKind.REFUSED)
+            raise DescriptionCallFailed(f"The model refused: {redact(refusal, self._secrets)}", FailureKind.REFUSED)
 
-    def tokens_of(self, usage: object) -> Tokens:
+    def tokens_of(self, usage: object) -> TokenCounts:
         """Prompt and completion tokens.
 
         xAI and Gemini leave reasoning out of `completion_tokens` but not out of `total_tokens`, and charge for it.
         """
-        prompt, written = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
-        total = count(usage, "total_tokens")
+        prompt, written = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
+        total = token_count(usage, "total_tokens")
         if prompt is not None and total is not None:
             written = max(written or 0, total - prompt)
-        return Tokens(prompt, written, count(usage, "prompt_tokens_details", "cached_tokens") or 0)
+        return TokenCounts(prompt, written, token_count(usage, "prompt_tokens_details", "cached_tokens") or 0)
 
 
 class Ollama(OpenAICompatible):

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from lightmeter.service.backends.providers.description.failures import CallFailed, FailureKind
+from lightmeter.service.backends.providers.description.failures import DescriptionCallFailed, FailureKind
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
-__all__ = ["Retries"]
+__all__ = ["DescriptionRetrier"]
 
 FIRST_PAUSE_S: Final = 0.5
 """Pause after the first failure where the provider names none; doubled after each further one."""
@@ -26,7 +26,7 @@ _SPREAD: Final = 0.25
 T = TypeVar("T")
 
 
-class Retries:
+class DescriptionRetrier:
     """Calls one provider; used by several threads at once.
 
     Throttling holds back all threads: after "too many requests" no call is sent before the time that the provider
@@ -70,7 +70,7 @@ class Retries:
             left_s = self._await_turn(deadline)
             try:
                 return once(min(self._settings.timeout_s, left_s))
-            except CallFailed as failed:
+            except DescriptionCallFailed as failed:
                 self._settings.metrics.provider_error(self._settings.name, failed.kind)
                 self._pause(attempt, failed, deadline)
 
@@ -79,18 +79,20 @@ class Retries:
         while (held_back_s := self._held_back_s()) > 0:
             pause = self._spread(held_back_s)
             if self._now() + pause >= deadline:
-                raise CallFailed("The provider is throttling; too many calls wait for it.", FailureKind.THROTTLED)
+                raise DescriptionCallFailed(
+                    "The provider is throttling; too many calls wait for it.", FailureKind.THROTTLED
+                )
             self._sleep(pause)
         left_s = deadline - self._now()
         if left_s <= 0:  # a sleep lasted longer than it should
-            raise CallFailed("The provider did not answer in time.", FailureKind.TIMEOUT)
+            raise DescriptionCallFailed("The provider did not answer in time.", FailureKind.TIMEOUT)
         return left_s
 
     def _held_back_s(self) -> float:
         with self._lock:
             return self._not_before - self._now()
 
-    def _pause(self, attempt: int, failed: CallFailed, deadline: float) -> None:
+    def _pause(self, attempt: int, failed: DescriptionCallFailed, deadline: float) -> None:
         """Wait before another call, or raise where there is to be none."""
         longest = self._settings.max_pause_s
         own = min(longest, FIRST_PAUSE_S * 2 ** (attempt - 1))

@@ -3,7 +3,7 @@
 Default models are the providers' small, current models that see pictures, as their documentation had them in
 November 2026, with reasoning switched off or low where the provider has it on: a description needs none, and it is
 paid as output. The operator can name any other model. An endpoint that is not here needs no row of its own: any name,
-`COMPATIBLE`, a base URL and a model make one.
+`OPENAI_COMPATIBLE_ADAPTER`, a base URL and a model make one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 
 from lightmeter.service.backends.providers.provider import Provider
 
-__all__ = ["COMPATIBLE", "PROVIDERS"]
+__all__ = ["DESCRIPTION_PROVIDERS", "OPENAI_COMPATIBLE_ADAPTER"]
 
 _PACKAGE: Final = "lightmeter.service.backends.providers.description"
 
-COMPATIBLE: Final = f"{_PACKAGE}.openai_compatible:OpenAICompatible"
+OPENAI_COMPATIBLE_ADAPTER: Final = f"{_PACKAGE}.openai_compatible:OpenAICompatible"
 """Adapter of every endpoint that speaks OpenAI's chat completions: vLLM, llama.cpp, LM Studio, OpenRouter, …"""
 
 _OLLAMA: Final = f"{_PACKAGE}.openai_compatible:Ollama"
@@ -28,7 +28,7 @@ _DESCRIPTIONS: Final = frozenset({"descriptions"})
 _ROWS: Final = (
     Provider(
         "openai",
-        COMPATIBLE,
+        OPENAI_COMPATIBLE_ADAPTER,
         _DESCRIPTIONS,
         model="gpt-6-luna",
         base_url="https://api.openai.com/v1",
@@ -38,7 +38,7 @@ _ROWS: Final = (
     ),
     Provider(
         "grok",
-        COMPATIBLE,
+        OPENAI_COMPATIBLE_ADAPTER,
         _DESCRIPTIONS,
         model="grok-4.3",
         base_url="https://api.x.ai/v1",
@@ -48,7 +48,7 @@ _ROWS: Final = (
     ),
     Provider(
         "gemini",
-        COMPATIBLE,
+        OPENAI_COMPATIBLE_ADAPTER,
         _DESCRIPTIONS,
         model="gemini-3.5-flash-lite",
         base_url="https://generativelanguage.googleapis.com/v1beta/openai",
@@ -68,7 +68,7 @@ _ROWS: Final = (
     ),
     Provider(
         "jinaai",
-        COMPATIBLE,
+        OPENAI_COMPATIBLE_ADAPTER,
         _DESCRIPTIONS,
         model="jina-vlm",
         base_url="https://api-beta-vlm.jina.ai/v1",
@@ -96,5 +96,5 @@ _ROWS: Final = (
     ),
 )
 
-PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType({row.name: row for row in _ROWS})
+DESCRIPTION_PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType({row.name: row for row in _ROWS})
 """Name → row."""

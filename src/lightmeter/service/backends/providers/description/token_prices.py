@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-__all__ = ["Tokens", "load_prices", "usd"]
+__all__ = ["TokenCounts", "cost_usd", "load_prices"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenCounts:
     """Tokens of one call.
 
     Attributes:
@@ -31,7 +31,7 @@ def load_prices() -> None:
     import genai_prices.data  # noqa: F401, PLC0415 (whoever calls no provider does not pay for it)
 
 
-def usd(base_url: str, model: str, tokens: Tokens) -> Decimal | None:
+def cost_usd(base_url: str, model: str, tokens: TokenCounts) -> Decimal | None:
     """US dollars for a call.
 
     Args:

@@ -16,9 +16,18 @@ from lightmeter.errors import SettingsError
 from lightmeter.models.response import Entries, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.vision.retries import Retries
+from lightmeter.service.backends.providers.vision.retries import VisionRetrier
 
-__all__ = ["JPEG_QUALITY", "MAX_TAGS", "Picture", "PictureAdapter", "import_extra", "key_pair", "score_of", "tags_of"]
+__all__ = [
+    "JPEG_QUALITY",
+    "MAX_TAGS",
+    "EncodedPicture",
+    "PictureAdapter",
+    "import_extra",
+    "key_pair",
+    "score_of",
+    "tags_of",
+]
 
 JPEG_QUALITY: Final = 90
 """Of the pictures that are sent: at 1024 pixels a side, 90 to 250 kB and 4 ms of CPU each (the sample data)."""
@@ -28,7 +37,7 @@ MAX_TAGS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class EncodedPicture:
     """A picture as it is sent.
 
     Attributes:
@@ -81,7 +90,7 @@ class PictureAdapter(ABC):
         self.name = settings.name
         self.features = settings.features
         self.traits = BackendTraits(calls_at_once=settings.concurrency)
-        self._retries = Retries(settings, secrets)
+        self._retries = VisionRetrier(settings, secrets)
 
     @property
     @abstractmethod
@@ -112,14 +121,14 @@ class PictureAdapter(ABC):
             return [Entries() for _ in pictures]
         return [self._entries(self._encoded(picture), wanted) for picture in pictures]
 
-    def _encoded(self, picture: RGB) -> Picture:
+    def _encoded(self, picture: RGB) -> EncodedPicture:
         buffer = BytesIO()
         Image.fromarray(picture).save(buffer, "JPEG", quality=JPEG_QUALITY)
         height, width = picture.shape[:2]
-        return Picture(buffer.getvalue(), width, height, self._retries.deadline())
+        return EncodedPicture(buffer.getvalue(), width, height, self._retries.deadline())
 
     @abstractmethod
-    def _entries(self, picture: Picture, features: frozenset[str]) -> Entries:
+    def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         """What the provider finds in one picture; raises `BackendError`."""
 
 

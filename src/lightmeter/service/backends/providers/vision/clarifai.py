@@ -15,13 +15,13 @@ from lightmeter.errors import SettingsError
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
-    Picture,
+    EncodedPicture,
     PictureAdapter,
     import_extra,
     score_of,
     tags_of,
 )
-from lightmeter.service.backends.providers.vision.retries import CallFailed, retry_after_seconds
+from lightmeter.service.backends.providers.vision.retries import VisionCallFailed, retry_after_seconds
 
 __all__ = ["DEFAULT_NSFW_MODEL", "DEFAULT_TAG_MODEL", "NSFW_MODEL_OPTION", "Clarifai"]
 
@@ -113,7 +113,7 @@ class Clarifai(PictureAdapter):
         """Close the connections."""
         self._channel.close()
 
-    def _entries(self, picture: Picture, features: frozenset[str]) -> Entries:
+    def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         entries = Entries()
         if "nsfw" in features:
             named = self._concepts(self._nsfw_model, picture)
@@ -122,10 +122,10 @@ class Clarifai(PictureAdapter):
             entries.tags = tags_of(self._concepts(self._tag_model, picture), self.name)
         return entries
 
-    def _concepts(self, model: str, picture: Picture) -> list[tuple[str, float]]:
+    def _concepts(self, model: str, picture: EncodedPicture) -> list[tuple[str, float]]:
         return self._retries.run(model, lambda: self._called(model, picture), picture.deadline)
 
-    def _called(self, model: str, picture: Picture) -> list[tuple[str, float]]:
+    def _called(self, model: str, picture: EncodedPicture) -> list[tuple[str, float]]:
         data = self._resources.Data(image=self._resources.Image(base64=picture.jpeg))
         request = self._messages.PostModelOutputsRequest(
             user_app_id=self._resources.UserAppIDSet(user_id=_USER, app_id=_APP),
@@ -138,25 +138,25 @@ class Clarifai(PictureAdapter):
             raise self._failure_of_rpc(error) from None
         _check(answer.status)
         if len(answer.outputs) != 1:
-            raise CallFailed("malformed", f"it has {len(answer.outputs)} outputs for one picture")
+            raise VisionCallFailed("malformed", f"it has {len(answer.outputs)} outputs for one picture")
         _check(answer.outputs[0].status)
         concepts = answer.outputs[0].data.concepts
         if not concepts or not all(concept.name and math.isfinite(concept.value) for concept in concepts):
-            raise CallFailed("malformed", "its concepts have no name, no value or are missing")
+            raise VisionCallFailed("malformed", "its concepts have no name, no value or are missing")
         return [(concept.name, score_of(concept.value)) for concept in concepts]
 
-    def _failure_of_rpc(self, error: Any) -> CallFailed:
+    def _failure_of_rpc(self, error: Any) -> VisionCallFailed:
         code, details = error.code().name, str(error.details())
         message = f"{code}: {details}"
         if code == "RESOURCE_EXHAUSTED":
-            return CallFailed("throttled", message, passing=True, retry_after_s=_hint_s(error))
+            return VisionCallFailed("throttled", message, passing=True, retry_after_s=_hint_s(error))
         if code == "DEADLINE_EXCEEDED":
-            return CallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True)
+            return VisionCallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True)
         if code == "INTERNAL" and _UNREADABLE in details:
-            return CallFailed("malformed", message)
+            return VisionCallFailed("malformed", message)
         if code in _BROKEN_CODES:
-            return CallFailed("broken", message, passing=True)
-        return CallFailed("refused", message)
+            return VisionCallFailed("broken", message, passing=True)
+        return VisionCallFailed("refused", message)
 
 
 def _hint_s(error: Any) -> float | None:
@@ -199,11 +199,11 @@ def _check(status: Any) -> None:
         return
     message = ": ".join(filter(None, (str(status.code), status.description, status.details)))
     if status.code in _THROTTLED:
-        raise CallFailed("throttled", message, passing=True)
+        raise VisionCallFailed("throttled", message, passing=True)
     if status.code in _QUOTA_USED_UP:
-        raise CallFailed("throttled", message)
+        raise VisionCallFailed("throttled", message)
     if status.code in _PASSING or status.code in _INTERNAL:
-        raise CallFailed("broken", message, passing=True)
+        raise VisionCallFailed("broken", message, passing=True)
     if status.code == 0:
-        raise CallFailed("malformed", "it has no status")
-    raise CallFailed("refused", message)
+        raise VisionCallFailed("malformed", "it has no status")
+    raise VisionCallFailed("refused", message)

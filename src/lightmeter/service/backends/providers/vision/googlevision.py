@@ -12,17 +12,17 @@ from typing import Any, Final
 from lightmeter.errors import SettingsError
 from lightmeter.models.response import Brand, Color, Entries, Face, Nsfw, Text
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.vision.adapter import Picture, PictureAdapter, score_of, tags_of
+from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, PictureAdapter, score_of, tags_of
 from lightmeter.service.backends.providers.vision.googlevision_answer import (
-    Answer,
+    AnnotateResult,
+    BatchAnnotateResponse,
+    BoundingPolygon,
     ErrorAnswer,
     FaceAnnotation,
-    Outline,
-    Result,
-    Status,
+    RpcStatus,
 )
 from lightmeter.service.backends.providers.vision.rest import HttpAnswer, RestClient
-from lightmeter.service.backends.providers.vision.retries import CallFailed
+from lightmeter.service.backends.providers.vision.retries import VisionCallFailed
 from lightmeter.service.backends.providers.vision.service_account import ServiceAccount
 
 __all__ = ["CREDENTIALS_OPTION", "DEFAULT_MODEL", "MAX_RESULTS", "GoogleVision", "read_result"]
@@ -100,7 +100,7 @@ class GoogleVision(PictureAdapter):
         if self._account is not None:
             self._account.close()
 
-    def _entries(self, picture: Picture, features: frozenset[str]) -> Entries:
+    def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         content = base64.b64encode(picture.jpeg).decode("ascii")
         wanted = [self._feature(feature) for feature in sorted(features)]
         body = {"requests": [{"image": {"content": content}, "features": wanted}]}
@@ -115,16 +115,16 @@ class GoogleVision(PictureAdapter):
         answer = self._rest.post("/v1/images:annotate", json=body, headers=headers)
         if not answer.ok:
             raise _failure(answer)
-        results = answer.decoded(Answer).responses
+        results = answer.decoded(BatchAnnotateResponse).responses
         if len(results) != 1:
-            raise CallFailed("malformed", f"it has {len(results)} results for one picture")
+            raise VisionCallFailed("malformed", f"it has {len(results)} results for one picture")
         result = results[0]
         if result.error is not None and result.error.code:
             raise _failure_of_result(result.error)
         return read_result(result, features, self.name)
 
 
-def read_result(result: Result, features: frozenset[str], source: str) -> Entries:
+def read_result(result: AnnotateResult, features: frozenset[str], source: str) -> Entries:
     """Entries of one picture.
 
     Args:
@@ -139,13 +139,13 @@ def read_result(result: Result, features: frozenset[str], source: str) -> Entrie
     return Entries(**filled)
 
 
-def _failure(answer: HttpAnswer) -> CallFailed:
-    error = answer.decoded_or(ErrorAnswer, ErrorAnswer()).error
+def _failure(answer: HttpAnswer) -> VisionCallFailed:
+    error = answer.decode_or_default(ErrorAnswer, ErrorAnswer()).error
     wait_s = answer.retry_after_s if answer.retry_after_s is not None else _retry_delay_s(error)
-    return CallFailed.of_status(answer.status, error.message, wait_s)
+    return VisionCallFailed.from_status(answer.status, error.message, wait_s)
 
 
-def _retry_delay_s(error: Status) -> float | None:
+def _retry_delay_s(error: RpcStatus) -> float | None:
     """The wait of `google.rpc.RetryInfo` among the details, written as `3.5s`."""
     for detail in error.details:
         delay = detail.get("retryDelay")
@@ -157,31 +157,31 @@ def _retry_delay_s(error: Status) -> float | None:
     return None
 
 
-def _failure_of_result(error: Status) -> CallFailed:
+def _failure_of_result(error: RpcStatus) -> VisionCallFailed:
     """The failure of a picture in an answer that came with HTTP 200."""
     message = error.message or f"error {error.code}"
     if error.code == _RESOURCE_EXHAUSTED:
-        return CallFailed("throttled", message, passing=True, retry_after_s=_retry_delay_s(error))
+        return VisionCallFailed("throttled", message, passing=True, retry_after_s=_retry_delay_s(error))
     if error.code == _DEADLINE_EXCEEDED:
-        return CallFailed("timeout", message, passing=True)
+        return VisionCallFailed("timeout", message, passing=True)
     if error.code in _PASSING_CODES:
-        return CallFailed("broken", message, passing=True)
-    return CallFailed("refused", message)
+        return VisionCallFailed("broken", message, passing=True)
+    return VisionCallFailed("refused", message)
 
 
-def _tags(result: Result, source: str) -> Any:
+def _tags(result: AnnotateResult, source: str) -> Any:
     return tags_of(((label.description, score_of(label.score)) for label in result.label_annotations), source)
 
 
-def _nsfw(result: Result, source: str) -> Any:
+def _nsfw(result: AnnotateResult, source: str) -> Any:
     found = result.safe_search_annotation
     if found is None:
-        raise CallFailed("malformed", "it has no safeSearchAnnotation")
+        raise VisionCallFailed("malformed", "it has no safeSearchAnnotation")
     labels = ("adult", "violence", "racy", "medical", "spoof")
     return [Nsfw(label=label, likelihood=getattr(found, label), source=source) for label in labels]
 
 
-def _colors(result: Result, source: str) -> Any:
+def _colors(result: AnnotateResult, source: str) -> Any:
     colors: dict[str, list[Color]] = {}
     for found in result.image_properties_annotation.dominant_colors.colors:
         channels = (found.color.red, found.color.green, found.color.blue)
@@ -199,11 +199,11 @@ def _colors(result: Result, source: str) -> Any:
     return colors
 
 
-def _polygon(outline: Outline) -> dict[str, Any]:
+def _polygon(outline: BoundingPolygon) -> dict[str, Any]:
     return {"vertices": [{"x": vertex.x, "y": vertex.y} for vertex in outline.vertices]}
 
 
-def _faces(result: Result, source: str) -> Any:
+def _faces(result: AnnotateResult, source: str) -> Any:
     return [Face.model_validate(_face(face) | {"source": source}) for face in result.face_annotations]
 
 
@@ -213,7 +213,7 @@ def _face(face: FaceAnnotation) -> dict[str, Any]:
     }
 
 
-def _texts(result: Result, source: str) -> Any:
+def _texts(result: AnnotateResult, source: str) -> Any:
     texts = []
     for found in result.text_annotations:
         entry = {"text": found.description, "bounding_poly": _polygon(found.bounding_poly), "source": source}
@@ -223,7 +223,7 @@ def _texts(result: Result, source: str) -> Any:
     return texts
 
 
-def _brands(result: Result, source: str) -> Any:
+def _brands(result: AnnotateResult, source: str) -> Any:
     return [
         Brand.model_validate(
             {
@@ -237,7 +237,7 @@ def _brands(result: Result, source: str) -> Any:
     ]
 
 
-_READERS: Final[dict[str, Callable[[Result, str], Any]]] = {
+_READERS: Final[dict[str, Callable[[AnnotateResult, str], Any]]] = {
     "brands": _brands,
     "colors": _colors,
     "faces": _faces,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Answer", "ErrorAnswer", "FaceAnnotation", "Outline", "Result", "Status"]
+__all__ = ["AnnotateResult", "BatchAnnotateResponse", "BoundingPolygon", "ErrorAnswer", "FaceAnnotation", "RpcStatus"]
 
 
 class _Camel(msgspec.Struct, rename="camel", frozen=True):
@@ -22,7 +22,7 @@ class Vertex(_Camel, frozen=True):
     y: float = 0.0
 
 
-class Outline(_Camel, frozen=True):
+class BoundingPolygon(_Camel, frozen=True):
     """Corners around something (`BoundingPoly`)."""
 
     vertices: tuple[Vertex, ...] = ()
@@ -34,13 +34,13 @@ class Annotation(_Camel, frozen=True):
     description: str = ""
     locale: str | None = None
     score: float = 0.0
-    bounding_poly: Outline = Outline()
+    bounding_poly: BoundingPolygon = BoundingPolygon()
 
 
 class FaceAnnotation(_Camel, frozen=True):
     """A face; angles in degrees, confidences 0 to 1."""
 
-    bounding_poly: Outline = Outline()
+    bounding_poly: BoundingPolygon = BoundingPolygon()
     roll_angle: float = 0.0
     pan_angle: float = 0.0
     tilt_angle: float = 0.0
@@ -93,7 +93,7 @@ class ImageProperties(_Camel, frozen=True):
     dominant_colors: DominantColors = DominantColors()
 
 
-class Status(_Camel, frozen=True):
+class RpcStatus(_Camel, frozen=True):
     """An error (`google.rpc.Status`): `code` is one of gRPC's in a result, an HTTP status in the answer of an error."""
 
     code: int = 0
@@ -101,7 +101,7 @@ class Status(_Camel, frozen=True):
     details: tuple[dict[str, object], ...] = ()
 
 
-class Result(_Camel, frozen=True):
+class AnnotateResult(_Camel, frozen=True):
     """What was found in one picture."""
 
     label_annotations: tuple[Annotation, ...] = ()
@@ -110,16 +110,16 @@ class Result(_Camel, frozen=True):
     face_annotations: tuple[FaceAnnotation, ...] = ()
     safe_search_annotation: SafeSearch | None = None
     image_properties_annotation: ImageProperties = ImageProperties()
-    error: Status | None = None
+    error: RpcStatus | None = None
 
 
-class Answer(_Camel, frozen=True):
+class BatchAnnotateResponse(_Camel, frozen=True):
     """The answer: a result for each picture that was sent."""
 
-    responses: tuple[Result, ...]
+    responses: tuple[AnnotateResult, ...]
 
 
 class ErrorAnswer(_Camel, frozen=True):
     """The body of an HTTP error."""
 
-    error: Status = Status()
+    error: RpcStatus = RpcStatus()

@@ -12,9 +12,15 @@ import msgspec
 
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.vision.adapter import Picture, PictureAdapter, key_pair, score_of, tags_of
+from lightmeter.service.backends.providers.vision.adapter import (
+    EncodedPicture,
+    PictureAdapter,
+    key_pair,
+    score_of,
+    tags_of,
+)
 from lightmeter.service.backends.providers.vision.rest import HttpAnswer, RestClient
-from lightmeter.service.backends.providers.vision.retries import CallFailed
+from lightmeter.service.backends.providers.vision.retries import VisionCallFailed
 
 __all__ = ["SFW_NAMES", "Imagga"]
 
@@ -96,7 +102,7 @@ class Imagga(PictureAdapter):
         """Close the connections."""
         self._rest.close()
 
-    def _entries(self, picture: Picture, features: frozenset[str]) -> Entries:
+    def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         entries = Entries()
         if "nsfw" in features:
             entries.nsfw = self._retries.run(_CATEGORIZER, lambda: self._nsfw(picture), picture.deadline)
@@ -104,12 +110,12 @@ class Imagga(PictureAdapter):
             entries.tags = self._retries.run(_TAGS, lambda: self._tags(picture), picture.deadline)
         return entries
 
-    def _tags(self, picture: Picture) -> Any:
+    def _tags(self, picture: EncodedPicture) -> Any:
         found = self._post("/v2/tags", picture).decoded(_TagAnswer).result.tags
         named = ((tag.tag.get(_LANGUAGE, ""), score_of(tag.confidence, _PER_CENT)) for tag in found)
         return tags_of(named, self.name)
 
-    def _nsfw(self, picture: Picture) -> list[Nsfw]:
+    def _nsfw(self, picture: EncodedPicture) -> list[Nsfw]:
         answer = self._post(f"/v2/categories/{_CATEGORIZER}", picture).decoded(_CategoryAnswer)
         found = []
         for category in answer.result.categories:
@@ -117,14 +123,14 @@ class Imagga(PictureAdapter):
             score = score_of(category.confidence, _PER_CENT)
             found.append(Nsfw(label=SFW_NAMES.get(label, label), score=score, source=self.name))
         if not found:
-            raise CallFailed("malformed", "it has no categories")
+            raise VisionCallFailed("malformed", "it has no categories")
         return found
 
-    def _post(self, path: str, picture: Picture) -> HttpAnswer:
+    def _post(self, path: str, picture: EncodedPicture) -> HttpAnswer:
         answer = self._rest.post(path, files={"image": ("picture.jpg", picture.jpeg, "image/jpeg")})
-        status = answer.decoded_or(_StatusAnswer, _StatusAnswer()).status
+        status = answer.decode_or_default(_StatusAnswer, _StatusAnswer()).status
         if not answer.ok:
-            raise CallFailed.of_status(answer.status, status.text, answer.retry_after_s)
+            raise VisionCallFailed.from_status(answer.status, status.text, answer.retry_after_s)
         if status.type not in ("", _SUCCESS):
-            raise CallFailed("refused", status.text or status.type)
+            raise VisionCallFailed("refused", status.text or status.type)
         return answer

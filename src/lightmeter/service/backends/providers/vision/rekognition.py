@@ -15,13 +15,13 @@ from lightmeter.models.response import Entries
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     MAX_TAGS,
-    Picture,
+    EncodedPicture,
     PictureAdapter,
     import_extra,
     key_pair,
 )
 from lightmeter.service.backends.providers.vision.rekognition_answer import faces_of, labels_of, moderation_labels_of
-from lightmeter.service.backends.providers.vision.retries import CallFailed, retry_after_seconds
+from lightmeter.service.backends.providers.vision.retries import VisionCallFailed, retry_after_seconds
 
 __all__ = ["DEFAULT_REGION", "REGION_OPTION", "SESSION_TOKEN_OPTION", "Rekognition"]
 
@@ -58,7 +58,7 @@ class _Operation(NamedTuple):
     name: str
     method: str
     arguments: Mapping[str, Any]
-    read: Callable[[dict[str, Any], Picture, str], Any]
+    read: Callable[[dict[str, Any], EncodedPicture, str], Any]
 
 
 _OPERATIONS: Final = {
@@ -144,19 +144,19 @@ class Rekognition(PictureAdapter):
         """Close the connections."""
         self._client.close()
 
-    def _entries(self, picture: Picture, features: frozenset[str]) -> Entries:
+    def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         filled: dict[str, Any] = {}
         for feature in sorted(features):
             filled[feature] = self._found(_OPERATIONS[feature], picture)
         return Entries(**filled)
 
-    def _found(self, operation: _Operation, picture: Picture) -> Any:
+    def _found(self, operation: _Operation, picture: EncodedPicture) -> Any:
         def call() -> Any:
             return operation.read(self._answer(operation, picture), picture, self.name)
 
         return self._retries.run(operation.name, call, picture.deadline)
 
-    def _answer(self, operation: _Operation, picture: Picture) -> dict[str, Any]:
+    def _answer(self, operation: _Operation, picture: EncodedPicture) -> dict[str, Any]:
         errors = self._errors
         try:
             answer: dict[str, Any] = getattr(self._client, operation.method)(
@@ -165,25 +165,27 @@ class Rekognition(PictureAdapter):
         except errors.ClientError as error:
             raise _failure(error.response) from None
         except (errors.ReadTimeoutError, errors.ConnectTimeoutError):
-            raise CallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True) from None
+            raise VisionCallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True) from None
         except errors.HTTPClientError as error:
-            raise CallFailed("broken", f"{type(error).__name__}: {error}", passing=True) from None
+            raise VisionCallFailed("broken", f"{type(error).__name__}: {error}", passing=True) from None
         except self._parsers.ResponseParserError as error:
-            raise CallFailed("malformed", str(error)) from None
+            raise VisionCallFailed("malformed", str(error)) from None
         except errors.BotoCoreError as error:
-            raise CallFailed("broken", f"{type(error).__name__}: {error}") from None
+            raise VisionCallFailed("broken", f"{type(error).__name__}: {error}") from None
         except _UNREADABLE as error:  # what its parser raises for an object where it expects a list, and the like
-            raise CallFailed("malformed", f"{type(error).__name__}: {error}") from None
+            raise VisionCallFailed("malformed", f"{type(error).__name__}: {error}") from None
         return answer
 
 
-def _failure(response: dict[str, Any]) -> CallFailed:
+def _failure(response: dict[str, Any]) -> VisionCallFailed:
     error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
     code, status = str(error.get("Code", "")), metadata.get("HTTPStatusCode", 0)
     message = f"{code}: {error.get('Message', '')}"
     if code in _THROTTLED:
         hint = metadata.get("HTTPHeaders", {}).get("retry-after")
-        return CallFailed("throttled", message, passing=True, retry_after_s=retry_after_seconds(hint, time.time()))
+        return VisionCallFailed(
+            "throttled", message, passing=True, retry_after_s=retry_after_seconds(hint, time.time())
+        )
     if status >= _SERVER_ERROR:
-        return CallFailed("broken", message, passing=True)
-    return CallFailed("refused", message)
+        return VisionCallFailed("broken", message, passing=True)
+    return VisionCallFailed("refused", message)

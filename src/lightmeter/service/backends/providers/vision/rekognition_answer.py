@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lightmeter.models.response import Face, Nsfw, Tag
-from lightmeter.service.backends.providers.vision.adapter import Picture, score_of, tags_of
-from lightmeter.service.backends.providers.vision.retries import CallFailed
+from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, score_of, tags_of
+from lightmeter.service.backends.providers.vision.retries import VisionCallFailed
 
 __all__ = ["faces_of", "labels_of", "moderation_labels_of"]
 
@@ -102,16 +102,16 @@ def _typed(answer: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(answer, type=kind)
     except msgspec.ValidationError as error:
-        raise CallFailed("malformed", str(error)) from None
+        raise VisionCallFailed("malformed", str(error)) from None
 
 
-def labels_of(answer: dict[str, Any], picture: Picture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
+def labels_of(answer: dict[str, Any], picture: EncodedPicture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
     """Tags from an answer of DetectLabels; `CallFailed` where it is none (`malformed`), here and below."""
     labels = _typed(answer, _Labels).labels
     return tags_of(((label.name, score_of(label.confidence, _PER_CENT)) for label in labels), source)
 
 
-def moderation_labels_of(answer: dict[str, Any], picture: Picture, source: str) -> list[Nsfw]:  # noqa: ARG001
+def moderation_labels_of(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
     """Moderation labels from an answer of DetectModerationLabels; below the top level, `parent` names the one above."""
     found = []
     for label in _typed(answer, _ModerationLabels).moderation_labels:
@@ -122,13 +122,13 @@ def moderation_labels_of(answer: dict[str, Any], picture: Picture, source: str) 
     return found
 
 
-def faces_of(answer: dict[str, Any], picture: Picture, source: str) -> list[Face]:
+def faces_of(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Face]:
     """Faces from an answer of DetectFaces, boxes in pixels of the picture."""
     details = _typed(answer, _FaceDetails).face_details
     return [Face.model_validate(_face(detail, picture) | {"source": source}) for detail in details]
 
 
-def _face(detail: _FaceDetail, picture: Picture) -> dict[str, Any]:
+def _face(detail: _FaceDetail, picture: EncodedPicture) -> dict[str, Any]:
     box = detail.bounding_box
     face: dict[str, Any] = {
         "bounding_box": {
@@ -157,5 +157,5 @@ def _face(detail: _FaceDetail, picture: Picture) -> dict[str, Any]:
 def _pixels(share: float, side: int) -> float:
     pixels = share * side
     if not math.isfinite(pixels):
-        raise CallFailed("malformed", "a box has no finite coordinates")
+        raise VisionCallFailed("malformed", "a box has no finite coordinates")
     return round(pixels, 2)

@@ -12,7 +12,7 @@ import msgspec
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.vision.retries import CallFailed, retry_after_seconds
+from lightmeter.service.backends.providers.vision.retries import VisionCallFailed, retry_after_seconds
 
 __all__ = ["MAX_ANSWER_BYTES", "HttpAnswer", "RestClient"]
 
@@ -52,13 +52,13 @@ class HttpAnswer:
         try:
             return msgspec.json.decode(self.body, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise CallFailed("malformed", str(error)) from None
+            raise VisionCallFailed("malformed", str(error)) from None
 
-    def decoded_or(self, kind: type[T], default: T) -> T:
+    def decode_or_default(self, kind: type[T], default: T) -> T:
         """The body as a typed value, or `default`: for the bodies of errors, which a proxy may have written."""
         try:
             return self.decoded(kind)
-        except CallFailed:
+        except VisionCallFailed:
             return default
 
 
@@ -137,19 +137,19 @@ class RestClient:
         except httpx2.TimeoutException:
             raise self._timed_out() from None
         except httpx2.TransportError as error:
-            raise CallFailed("broken", f"{type(error).__name__}: {error}", passing=True) from None
+            raise VisionCallFailed("broken", f"{type(error).__name__}: {error}", passing=True) from None
         except httpx2.RequestError as error:
-            raise CallFailed("malformed", f"{type(error).__name__}: {error}") from None
+            raise VisionCallFailed("malformed", f"{type(error).__name__}: {error}") from None
 
     def _read(self, answer: httpx2.Response, deadline: float) -> bytes:
         body = bytearray()
         for chunk in answer.iter_bytes():
             body += chunk
             if len(body) > MAX_ANSWER_BYTES:
-                raise CallFailed("malformed", f"it is longer than {MAX_ANSWER_BYTES} bytes")
+                raise VisionCallFailed("malformed", f"it is longer than {MAX_ANSWER_BYTES} bytes")
             if time.monotonic() > deadline:  # the timeout of the client is for each read, not for all of them
                 raise self._timed_out()
         return bytes(body)
 
-    def _timed_out(self) -> CallFailed:
-        return CallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True)
+    def _timed_out(self) -> VisionCallFailed:
+        return VisionCallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True)

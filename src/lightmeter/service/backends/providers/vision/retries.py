@@ -16,9 +16,9 @@ from lightmeter.service.backends.providers.provider import ProviderSettings, Usa
 __all__ = [
     "BACKOFF_S",
     "MAX_BACKOFF_S",
-    "CallFailed",
     "FailureKind",
-    "Retries",
+    "VisionCallFailed",
+    "VisionRetrier",
     "retry_after_seconds",
 ]
 
@@ -51,7 +51,7 @@ _SENTENCES: Final[dict[FailureKind, str]] = {
 }
 
 
-class CallFailed(Exception):
+class VisionCallFailed(Exception):
     """One call of a provider failed. Raised by the code that makes the call, caught by `Retries.run`.
 
     Args:
@@ -70,7 +70,7 @@ class CallFailed(Exception):
         self.retry_after_s = retry_after_s
 
     @classmethod
-    def of_status(cls, status: int, message: str, retry_after_s: float | None = None) -> CallFailed:
+    def from_status(cls, status: int, message: str, retry_after_s: float | None = None) -> VisionCallFailed:
         """The failure that an HTTP status other than 2xx stands for.
 
         Args:
@@ -112,7 +112,7 @@ def retry_after_seconds(value: str | None, now: float) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-class Retries:
+class VisionRetrier:
     """Makes calls of one provider until one succeeds, with bounded waits between them.
 
     Before call n + 1 it waits for as long as the provider asks, plus a random time between 0 and
@@ -169,7 +169,7 @@ class Retries:
         while True:
             try:
                 answer = call()
-            except CallFailed as failure:
+            except VisionCallFailed as failure:
                 self._metrics.provider_error(self._name, failure.kind)
                 wait = (failure.retry_after_s or 0.0) + self._backoff(attempt)
                 last = not failure.passing or attempt >= self._max_attempts or wait > self._max_pause_s
@@ -184,7 +184,7 @@ class Retries:
     def _backoff(self, attempt: int) -> float:
         return self._uniform(0.0, min(MAX_BACKOFF_S, BACKOFF_S * 2 ** min(attempt - 1, 10)))
 
-    def _sentence(self, failure: CallFailed, attempts: int) -> str:
+    def _sentence(self, failure: VisionCallFailed, attempts: int) -> str:
         calls = f" ({attempts} calls)" if attempts > 1 else ""
         return f"{_SENTENCES[failure.kind]}{calls}: {self._shortened(str(failure))}"
 

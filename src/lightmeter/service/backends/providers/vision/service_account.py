@@ -10,7 +10,7 @@ import httpx2
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.backends.providers.vision.adapter import import_extra
-from lightmeter.service.backends.providers.vision.retries import CallFailed
+from lightmeter.service.backends.providers.vision.retries import VisionCallFailed
 
 __all__ = ["ServiceAccount"]
 
@@ -69,10 +69,10 @@ class ServiceAccount:
         try:
             self._credentials.refresh(self._send)
         except self._errors.TransportError as error:
-            raise CallFailed("broken", f"no access token: {error}", passing=True) from None
+            raise VisionCallFailed("broken", f"no access token: {error}", passing=True) from None
         except self._errors.GoogleAuthError as error:
             message = str(error.args[0]) if error.args else type(error).__name__
-            raise CallFailed("refused", f"no access token: {message}", passing=error.retryable) from None
+            raise VisionCallFailed("refused", f"no access token: {message}", passing=error.retryable) from None
 
     def _send(
         self,
