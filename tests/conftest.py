@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.catalog import ALL_PROVIDERS
+from tests.engine.hostile import Hostile, listening
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data"
@@ -119,3 +121,29 @@ def data_server():
     """The sample data over loopback HTTP: its base address."""
     with serve_folder(DATA) as base:
         yield base
+
+
+@pytest.fixture
+def charges_at_once(tmp_path, monkeypatch):
+    """A key, no settings of the user's own, and a service that charges at once what it charges."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def try_out(tmp_path, charges_at_once):
+    """Run a list of URLs against a script; returns (the run, the scripted service)."""
+
+    async def run(script, rows=6, **options):
+        hostile = script if isinstance(script, Hostile) else Hostile(script)
+        urls = [f"http://pictures.example/{number}.jpg" for number in range(rows)]
+        async with listening(hostile) as base_url:
+            plan = await lm.plan(
+                urls,
+                **{"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url, **options},
+            )
+            return await lm.run(plan, tmp_path / "out"), hostile
+
+    return run

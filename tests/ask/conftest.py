@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share a module
-
-from describer import QUESTION, Describer, serving
-
 import lightmeter as lm
+from tests.ask.describer import QUESTION, Describer, serving
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import sys
 from collections import Counter
 
 import pytest
-from describer import QUESTION, Describer, good, serving
 
 import lightmeter as lm
+from tests.ask.describer import QUESTION, Describer, good, serving
 
 ROWS = 4
 BAD = '{"what": "x"}'

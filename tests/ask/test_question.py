@@ -8,7 +8,6 @@ from typing import Literal
 import pyarrow as pa
 import pydantic
 import pytest
-from describer import QUESTION, SCHEMA
 
 import lightmeter as lm
 from lightmeter.ask.question import MAX_ERROR_CHARS, RESERVED, coerce_ask
@@ -16,6 +15,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.facts.columns import KEY_COLUMNS
 from lightmeter.options import make_options
 from lightmeter.tables.answer_schema import ANSWER_COLUMNS, answers_schema, table_name
+from tests.ask.describer import QUESTION, SCHEMA
 
 TOML = """
 prompt = "What is it?"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from describer import AGAIN, QUESTION, good
 
 import lightmeter as lm
 from lightmeter.testing import odd_service, openai_stub
+from tests.ask.describer import AGAIN, QUESTION, good
 
 
 def answered(request):

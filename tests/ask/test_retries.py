@@ -7,7 +7,6 @@ from collections import Counter
 
 import apsw
 import pytest
-from describer import AGAIN, QUESTION, Describer, good, serving
 
 import lightmeter as lm
 from lightmeter.api.runs import prepare_run, stream_resume
@@ -18,6 +17,7 @@ from lightmeter.journal.commands import hold_and_send
 from lightmeter.journal.items import AnswerRetry
 from lightmeter.journal.schema import VERSION
 from lightmeter.journal.store import Journal, open_read_only
+from tests.ask.describer import AGAIN, QUESTION, Describer, good, serving
 
 BAD = '{"what": "x"}'
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from describer import QUESTION, Describer, good, serving
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
@@ -14,6 +13,7 @@ from lightmeter.tables import Dataset
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.remote_write import publish
 from lightmeter.testing import tiny_jpeg
+from tests.ask.describer import QUESTION, Describer, good, serving
 
 BASE = "http://pictures.example/"
 TYPES = {

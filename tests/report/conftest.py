@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
 import lightmeter as lm
-
-_spec = importlib.util.spec_from_file_location("lightmeter_test_teller", Path(__file__).with_name("teller.py"))
-teller = importlib.util.module_from_spec(_spec)
-sys.modules[_spec.name] = teller  # what is named in it is looked up there
-_spec.loader.exec_module(teller)
+from tests.report import teller
 
 
 @pytest.fixture(scope="session")

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import re
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 from lightmeter.media.image import is_blank, load_rgb
-
-_home = Path(__file__).parents[1] / "service" / "browser.py"
-_spec = importlib.util.spec_from_file_location("lightmeter_report_browser", _home)
-browser = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(browser)
+from tests.service import browser
 
 pytestmark = [
     pytest.mark.browser,

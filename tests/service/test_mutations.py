@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.service import mutations
 
 COUNT = 200
 SEED = 20261121
 GROWTH = 0.15
 """Resident memory may differ by so much between the first and the last third: pictures of very different size come in
 any order, and the allocator keeps what it had. A leak of one file's content in ten would be many times that."""
-
-_spec = importlib.util.spec_from_file_location("lightmeter_test_mutations", Path(__file__).with_name("mutations.py"))
-mutations = importlib.util.module_from_spec(_spec)
-sys.modules[_spec.name] = mutations
-_spec.loader.exec_module(mutations)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 

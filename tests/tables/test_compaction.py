@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,16 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))  # tests are no package; this is how they share a module
-
-from hostile import Hostile, listening
-
 import lightmeter as lm
 from lightmeter.errors import UsageError
 from lightmeter.export.export_tables import export_tables
 from lightmeter.tables import Dataset, schema
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.swap_dirs import swap_dirs
+from tests.engine.hostile import Hostile, listening
 
 TAGS = schema("tags")
 ROWS = 10

@@ -18,13 +18,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))  # tests are no package; this is how they share a module
-
-from hostile import Hostile, listening
-
 import lightmeter as lm
 from lightmeter.export.export_tables import export_tables
 from lightmeter.tables import TABLES
+from tests.engine.hostile import Hostile, listening
 
 SCRIPT = Path(__file__).with_name("killed.py")
 EVERY = os.environ.get("LIGHTMETER_TABLE_KILLS") == "all"

@@ -10,14 +10,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-
-from pace_draws import Draw, Result, draw, judge, opening_of, service_of
-from pace_world import MAX_IN_FLIGHT, Report
 
 from lightmeter.client.classify import ResponseVerdict
 from lightmeter.client.client import Client
 from lightmeter.client.rate_limit import AdaptiveLimiter, quota_of
+
+ROOT = Path(__file__).resolve().parents[3]
+from tests.bench.pace.pace_draws import Draw, Result, draw, judge, opening_of, service_of
+from tests.bench.pace.pace_world import MAX_IN_FLIGHT, Report
 
 __all__ = ["measure_real_time"]
 
@@ -28,8 +28,8 @@ _MAX_PER_S = 400.0
 
 @contextmanager
 def _server(pairs: Sequence[tuple[str, int]], began: float) -> Iterator[int]:
-    command = [sys.executable, str(Path(__file__).with_name("pace_server.py")), json.dumps(pairs), str(began)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "tests.bench.pace.pace_server", json.dumps(pairs), str(began)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield int(process.stdout.readline())

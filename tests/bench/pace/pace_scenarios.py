@@ -11,11 +11,21 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from pace_peers import AIMD, Cubic, Gradient2, Vegas
-from pace_world import Bucket, Cap, Controller, Queue, Report, Service, Unlimited, Window, recent_rate, simulate
-
 from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
 from lightmeter.client.rate_limit.pacer import RequestPacer
+from tests.bench.pace.pace_peers import AIMD, Cubic, Gradient2, Vegas
+from tests.bench.pace.pace_world import (
+    Bucket,
+    Cap,
+    Controller,
+    Queue,
+    Report,
+    Service,
+    Unlimited,
+    Window,
+    recent_rate,
+    simulate,
+)
 
 __all__ = ["CONTROLLERS", "NO_BURST", "ORACLES", "SCENARIOS", "SEEDS", "Figures", "measure"]
 

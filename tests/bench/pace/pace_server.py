@@ -10,12 +10,10 @@ import asyncio
 import json
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))  # run as a script, of no package
 
 from aiohttp import web
-from pace_draws import draw, service_of
+
+from tests.bench.pace.pace_draws import draw, service_of
 
 
 async def serve(pairs: list[tuple[str, int]], began: float) -> None:

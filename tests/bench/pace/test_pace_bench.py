@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import sys
 from itertools import product
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share modules
-
-from pace_scenarios import CONTROLLERS, NO_BURST, ORACLES, SCENARIOS, SEEDS, measure
+from tests.bench.pace.pace_scenarios import CONTROLLERS, NO_BURST, ORACLES, SCENARIOS, SEEDS, measure
 
 GOALS = {
     "bucket 3 rps": (95, 1),

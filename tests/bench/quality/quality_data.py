@@ -58,7 +58,7 @@ def labelled(name: str) -> list[Picture]:
     if missing:
         pytest.skip(
             f"Pictures of {', '.join(missing)} are not in {folder()}. "
-            f"Get them with: python tests/bench/quality/fetch.py {' '.join(missing)}"
+            f"Get them with: python -m tests.bench.quality.fetch {' '.join(missing)}"
         )
     return rows
 

@@ -11,7 +11,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from quality_data import Picture, labelled, open_rgb
 
 from lightmeter.media.model_views import transform_array
 from lightmeter.service.backends.imagenet.efficientnet_lite import INPUT, POOLED, PROBABILITIES
@@ -19,6 +18,7 @@ from lightmeter.service.backends.imagenet.scene_words import is_grey
 from lightmeter.service.backends.imagenet.scores import TagScorer
 from lightmeter.service.backends.imagenet.tagger import ImageNet
 from lightmeter.service.backends.onnx_session import open_session
+from tests.bench.quality.quality_data import Picture, labelled, open_rgb
 
 
 @cache

@@ -6,19 +6,16 @@ k-means in CIELAB (k-means++, 20 rounds, eight clusters) and Pillow's median cut
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).parent))
-from face_pictures import labelled, report
-
 from lightmeter.media.model_views import FitWithin, transform_array
 from lightmeter.media.oklab import srgb_to_linear
 from lightmeter.service.backends.local.palette import dominant_colors
+from tests.bench.quality.face_pictures import labelled, report
 
 MEDIA = Path(__file__).parents[3] / "data" / "media"
 EVERY = 5

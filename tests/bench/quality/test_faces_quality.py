@@ -6,18 +6,14 @@ they were seen. A face counts as found when the picture has as many: the places 
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from face_pictures import labelled, report
 
 from lightmeter.media.model_views import FitWithin, transform_array
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.centerface import FACE_SIDE, CenterFace
+from tests.bench.quality.face_pictures import labelled, report
 
 LEAST_RECALL = 130 / 136
 MAX_FALSE = 1 / 189

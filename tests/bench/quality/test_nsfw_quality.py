@@ -5,15 +5,10 @@ How much of what is unsafe they find cannot be measured with pictures that a pac
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-from face_pictures import labelled, report
-
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.nsfwjs import LABELS, NsfwJs
 from lightmeter.service.backends.local.opennsfw import OpenNsfw
+from tests.bench.quality.face_pictures import labelled, report
 
 
 def test_false_alarms():

@@ -1,6 +1,6 @@
 """What the tags of the back end `imagenet` are worth, on pictures that nothing was fitted on.
 
-Run as `make bench BENCH=tests/bench/quality`, after `python tests/bench/quality/fetch.py`. Prints, for 126 photographs
+Run as `make bench BENCH=tests/bench/quality`, after `python -m tests.bench.quality.fetch`. Prints, for 126 photographs
 of nine packages (`labels/tags_test.csv`, judged by eye) and for the 565 that the scores were fitted on:
 
 - how many pictures get no tag at the default `tag_score` of 0.9;
@@ -24,14 +24,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from quality_data import labelled, reliability, show, table
-from tag_truth import add_scenes, outputs, right_tags
 
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
 from lightmeter.service.backends.imagenet.groups import GROUPS
 from lightmeter.service.backends.imagenet.scene_words import load_scene_words
 from lightmeter.service.backends.imagenet.scores import CLASS_CURVE, GROUP_CURVE
 from lightmeter.service.backends.imagenet.tagger import LEAST_SCORE, build_tag_scorer
+from tests.bench.quality.quality_data import labelled, reliability, show, table
+from tests.bench.quality.tag_truth import add_scenes, outputs, right_tags
 
 BANDS = (LEAST_SCORE, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0)
 BEFORE = """
@@ -128,7 +128,7 @@ def test_scores_are_the_share_of_right_tags(measured):
 
 def test_the_curves_are_those_of_the_fit():
     """The parameters in the code are what the fit prints."""
-    from fit_tag_scores import fitted  # noqa: PLC0415 (it runs the model; only this test needs it)
+    from tests.bench.quality.fit_tag_scores import fitted  # noqa: PLC0415 (it runs the model; only this test needs it)
 
     single, group = fitted()
     assert (single.slope, single.intercept) == pytest.approx((CLASS_CURVE.slope, CLASS_CURVE.intercept), abs=0.02)

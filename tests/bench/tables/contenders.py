@@ -172,7 +172,8 @@ def polars(source: Path, folder: Path) -> Callable[[], int]:
 
 def duckdb(source: Path, folder: Path) -> Callable[[], int]:
     import duckdb as db
-    from duckdb_tables import css_colors, write_tables
+
+    from tests.bench.tables.duckdb_tables import css_colors, write_tables
 
     colors = css_colors()
 
@@ -187,7 +188,7 @@ def parse_alone(source: Path, _: Path) -> Callable[[], int]:
     import orjson
 
     def work() -> int:
-        from answers import ROWS_EACH
+        from tests.bench.tables.answers import ROWS_EACH
 
         return sum(ROWS_EACH for line in lines(source) if orjson.loads(line))
 

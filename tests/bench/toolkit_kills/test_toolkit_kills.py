@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "e2e" / "kills"))  # tests are no package; this is how they share
-
-from harness import Counterpart, Fault, Nursery, strace_works
-from story import AT_ONCE, AT_RISK, POLLED, STEPS, World, calls_of, killed_again_and_again, killed_at
+from tests.e2e.kills.harness import Counterpart, Fault, Nursery, strace_works
+from tests.e2e.kills.story import AT_ONCE, AT_RISK, POLLED, STEPS, World, calls_of, killed_again_and_again, killed_at
 
 KILLS = int(os.environ.get("LIGHTMETER_KILLS", "500"))
 WORKERS = 2

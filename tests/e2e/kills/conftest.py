@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are no package; this is how they share modules
-
-from harness import Counterpart, Nursery, strace_works
-from story import World
+from tests.e2e.kills.harness import Counterpart, Nursery, strace_works
+from tests.e2e.kills.story import World
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import judge
-from harness import KILLED, Counterpart, Ended, Fault, Nursery, Running
+from tests.e2e.kills import judge
+from tests.e2e.kills.harness import KILLED, Counterpart, Ended, Fault, Nursery, Running
 
 ROWS = 12
 AT_RISK = 3

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import judge
 import pytest
-from story import AT_ONCE
+
+from tests.e2e.kills import judge
+from tests.e2e.kills.story import AT_ONCE
 
 pytestmark = pytest.mark.slow
 

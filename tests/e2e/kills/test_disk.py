@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import judge
 import pytest
-from harness import Fault
-from story import AT_ONCE, AT_RISK, POLLED, calls_of
 
 from lightmeter.journal.store import open_read_only
+from tests.e2e.kills import judge
+from tests.e2e.kills.harness import Fault
+from tests.e2e.kills.story import AT_ONCE, AT_RISK, POLLED, calls_of
 
 pytestmark = pytest.mark.slow
 

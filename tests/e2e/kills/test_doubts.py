@@ -6,9 +6,10 @@ import random
 import time
 from collections import Counter
 
-import judge
 import pytest
-from story import AT_ONCE, POLLED, killed_again_and_again
+
+from tests.e2e.kills import judge
+from tests.e2e.kills.story import AT_ONCE, POLLED, killed_again_and_again
 
 pytestmark = pytest.mark.slow
 

@@ -7,17 +7,17 @@ import signal
 import time
 from dataclasses import dataclass
 
-import judge
 import pytest
-from harness import Fault, Nursery
 from pydantic import SecretStr
-from story import AT_ONCE, POLLED, calls_of, seconds_of
 
 import lightmeter as lm
 from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import open_engine
 from lightmeter.engine.session import open_session, prepare_run_journal
 from lightmeter.settings import Settings
+from tests.e2e.kills import judge
+from tests.e2e.kills.harness import Fault, Nursery
+from tests.e2e.kills.story import AT_ONCE, POLLED, calls_of, seconds_of
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from harness import Fault
-from story import AT_ONCE, POLLED, STEPS, calls_of, killed_again_and_again, killed_at, seconds_of
+
+from tests.e2e.kills.harness import Fault
+from tests.e2e.kills.story import AT_ONCE, POLLED, STEPS, calls_of, killed_again_and_again, killed_at, seconds_of
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import time
 
-import judge
 import pytest
-from harness import KILLED, Fault, Nursery
+
+from tests.e2e.kills import judge
+from tests.e2e.kills.harness import KILLED, Fault, Nursery
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from lightmeter.models.response import Entries
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.onnx_models.backends import make_onnx_backend
 from lightmeter.service.backends.onnx_models.settings import read_onnx_settings
+from tests.service.backends import onnx_graphs
 
 MEDIA = Path(__file__).parents[3] / "data" / "media"
 
@@ -64,11 +64,7 @@ def odd_pictures():
 @pytest.fixture(scope="session")
 def graphs():
     """The module that writes small ONNX models."""
-    path = Path(__file__).with_name("onnx_graphs.py")
-    spec = importlib.util.spec_from_file_location("lightmeter_test_onnx_graphs", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return onnx_graphs
 
 
 @pytest.fixture

@@ -1,0 +1,101 @@
+"""What is read out of an answer's text: the object wherever it stands, held against the schema; never an exception."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightmeter.ask.answer_parser import parse_answer_text
+from lightmeter.ask.question import MAX_ERROR_CHARS, coerce_ask
+from lightmeter.tables.answer_schema import arrow_type
+from tests.ask.describer import QUESTION, good
+
+ASK = coerce_ask(QUESTION)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+VALUES = st.fixed_dictionaries(
+    {"what": TEXT, "count": st.none() | st.integers(0, 2**63 - 1)},
+    optional={
+        "share": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53),
+        "safe": st.booleans(),
+        "kind": st.sampled_from(["image", "drawing"]),
+        "words": st.lists(TEXT, max_size=3),
+        "parts": st.lists(st.fixed_dictionaries({"name": TEXT}), max_size=3),
+        "beside": st.integers(),
+    },
+)
+AROUND = st.sampled_from(
+    [("", ""), ("```json\n", "\n```"), ("```\n", "\n```"), ("Sure {as asked}:\n", "\nHope {that} helps."), ("[", "]")]
+)
+
+
+@settings(max_examples=60)
+@given(VALUES, AROUND)
+def test_a_valid_object_is_read_wherever_it_stands(value, around):
+    """Fences and sentences around the object change nothing; what the schema does not name has no column."""
+    values, error = parse_answer_text(ASK, around[0] + json.dumps(value) + around[1])
+    assert error is None
+    assert values == {one.name: value.get(one.name) for one in ASK.properties}
+    for one in ASK.properties:  # and every value fits its column
+        assert pa.array([values[one.name]], arrow_type(one.type)).to_pylist() == [values[one.name]]
+
+
+@settings(max_examples=60)
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_nothing_raises(text):
+    """Whatever was answered, there are values or there is an error, and it has a bounded length."""
+    values, error = parse_answer_text(ASK, text)
+    assert (values is None) != (error is None)
+    assert error is None or len(error) <= MAX_ERROR_CHARS
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "is empty"),
+        ("  ", "is empty"),
+        ("I cannot help with that.", "no JSON object"),
+        ("[1, 2]", "no JSON object"),
+        (good()[:-1] + ",}", "It is no JSON"),
+        (good()[:20], "It is no JSON"),
+        ('{"what": {"what": "inner", "count": 1},}', "It is no JSON"),
+        ("{'what': 1}", "It is no JSON"),
+        (good(share=float("nan")), "NaN is no JSON"),
+        (good(count=-1), "count: -1 is less than"),
+        (good(count=1.5), "count: 1.5 is not of type"),
+        (good(count=2**63), "no integer of 64 bits"),
+        ('{"what": "x", "count": 1, "share": 1e999}', "share: "),
+        (good(kind="photo"), 'kind: "photo" is not one of'),
+        (good(parts=[{}]), r'parts\[0\]: "name" is a required property'),
+        ('{"what": 1}', 'the answer: "count" is a required property; what: 1 is not of type "string"'),
+        ('{"a":' * 100_000, "It is no JSON"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text, why):
+    """The sentence is what a model is told, so it names the place and the reason."""
+    values, error = parse_answer_text(ASK, text)
+    assert values is None
+    assert re.search(why, error), error
+
+
+def test_a_whole_number_with_a_point_is_an_integer():
+    """JSON knows one sort of number: 2.0 is an integer of the schema, and 3 is a number."""
+    values, _ = parse_answer_text(ASK, good(count=2.0, share=3))
+    assert (values["count"], values["share"]) == (2, 3.0)
+    assert (type(values["count"]), type(values["share"])) == (int, float)
+
+
+def test_half_a_surrogate_pair_fits_a_column():
+    """What UTF-8 cannot hold is a question mark, as everywhere in the tables."""
+    values, error = parse_answer_text(ASK, '{"what": "\\ud800", "count": 1}')
+    assert (values["what"], error) == ("?", None)
+
+
+def test_of_several_objects_the_first_valid_one_is_the_answer():
+    """A model that thinks aloud in JSON before it answers is understood."""
+    values, error = parse_answer_text(ASK, f'{{"thought": 1}} so: {good()} or {good(what="another")}')
+    assert (values["what"], error) == ("a cup", None)

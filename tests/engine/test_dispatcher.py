@@ -1,0 +1,120 @@
+"""Requests leave as large as they may be: cut to what a budget and a risk allow, halved where one row spoils them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.journal.commands import get_meta
+from lightmeter.journal.store import open_read_only
+from tests.engine.hostile import Hostile, listening
+
+
+def spoilt_by(*numbers, word="refuse"):
+    """A script that turns away every request with one of these pictures in it."""
+    bad = {f"http://pictures.example/{number}.jpg" for number in numbers}
+
+    def script(_, body):
+        urls = [body["url"]] if isinstance(body["url"], str) else body["url"]
+        return word if bad.intersection(urls) else "well"
+
+    return script
+
+
+async def test_a_bad_row_is_found_by_halving(try_out):
+    """All its neighbours are paid for once, it fails alone, and that costs 2 log2 n requests more, not n."""
+    refused = []
+    spoil = spoilt_by(11)
+
+    def script(number, body):
+        word = spoil(number, body)
+        refused.extend([body["url"]] if word == "refuse" else [])
+        return word
+
+    run, service = await try_out(script, rows=20, batch_size=16, max_concurrency=4)
+    counts = run.summary().counts
+    assert (counts["ok"], counts["failed"]) == (19, 1)
+    assert run.assets.set_index("status")["url"]["failed"].endswith("/11.jpg")
+    assert Counter(service.charged).most_common(1)[0][1] == 1
+    assert 1 < len(refused) <= 1 + 4, "a batch of at most 16, and then one of each two halves"
+    assert run.summary().paid == len(service.charged) == 19
+
+
+async def test_a_batch_that_failed_and_cost_nothing_is_halved_too(try_out):
+    """The answer came by polling, says `failed` and that nothing was charged: its rows are sent again, in halves."""
+    run, service = await try_out(spoilt_by(2, word="ack and fail for free"), rows=4, batch_size=4)
+    counts = run.summary().counts
+    assert (counts["ok"], counts["failed"], run.summary().held) == (3, 1, 0)
+    assert sorted(service.charged) == sorted(set(service.charged))
+
+
+async def test_a_batch_that_failed_without_a_word_on_money_is_not_sent_again(try_out):
+    """Silence is no proof: it may have been charged, so its rows fail with it."""
+    run, service = await try_out(spoilt_by(2, word="ack and fail"), rows=3, batch_size=4)
+    assert (run.summary().counts["failed"], service.posts) == (2, 2)
+
+
+async def test_a_batch_is_cut_to_what_may_be_at_risk(try_out):
+    """No request ever holds more than the cap, however large batches were asked for."""
+    seen = []
+
+    def script(_, body):
+        seen.append(1 if isinstance(body["url"], str) else len(body["url"]))
+        return "well"
+
+    run, _ = await try_out(script, rows=10, batch_size=10, max_at_risk=3)
+    assert run.summary().counts["ok"] == 10
+    assert max(seen) <= 3
+
+
+async def test_what_is_left_of_a_budget_is_spent_on_a_smaller_batch(try_out):
+    """Seven credits, batches of five: five rows and two more, not five and none."""
+    run, service = await try_out(lambda *_: "well", rows=20, batch_size=5, budget=7)
+    assert (len(service.charged), run.summary().paid) == (7, 7)
+    assert run.summary().counts["over_budget"] == 13
+
+
+async def test_a_row_above_the_cap_is_left_with_its_reason(try_out, monkeypatch):
+    """A price of 3 with a cap of 2 at risk: nothing is sent, and the row says why."""
+    run, service = await try_out(
+        lambda *_: "well", rows=3, backends=["claude"], features=["descriptions"], max_at_risk=2
+    )
+    assert (service.posts, run.summary().counts["over_budget"]) == (0, 3)
+    assert {reason.reason for reason in run.reasons()} == {"at_risk"}
+    assert "max-at-risk" in str(run.stopped_by)
+
+
+async def test_what_the_pace_has_learned_is_kept_for_the_next_start(tmp_path, monkeypatch):
+    """A limit that was met once is in the journal and in the state of the key, without the key."""
+    turns = Counter()
+
+    def script(_, body):
+        turns["posts"] += 1
+        return "throttle" if turns["posts"] % 3 == 0 else "well"
+
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "very-secret-key")
+    monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
+    async with listening(Hostile(script)) as base_url:
+        urls = [f"http://pictures.example/{number}.jpg" for number in range(12)]
+        plan = await lm.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=base_url)
+        run = await lm.run(plan, tmp_path / "out")
+    assert run.summary().counts["ok"] == 12
+    with open_read_only(run.folder) as db:
+        kept = json.loads(get_meta(db)["pace"])
+    assert kept["base_url"] == base_url
+    assert kept["state"].get("rate", 0) > 0 or kept["state"].get("cap", 0) >= 1
+    (last,) = (tmp_path / "state").rglob("last.json")
+    assert json.loads(last.read_bytes())["state"] == kept["state"]
+    assert "very-secret-key" not in last.read_text() + str(last)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+async def test_a_whole_run_leaves_no_hold_behind(try_out, size):
+    """Whatever the size: every row is paid for once, and nothing stays set aside."""
+    run, service = await try_out(lambda n, _: "throttle" if n % 4 == 0 else "well", rows=12, batch_size=size)
+    summary = run.summary()
+    assert (summary.counts["ok"], summary.paid, summary.held) == (12, 12, 0)
+    assert sorted(service.charged) == sorted(set(service.charged))

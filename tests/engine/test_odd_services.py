@@ -1,0 +1,241 @@
+"""A service that is dearer, odder and less tidy than ours: nothing that was paid is lost, and no row gets another's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.errors import SettingsError
+from lightmeter.journal.commands import get_meta
+from lightmeter.journal.compression import compress
+from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.journal.submissions import answer_of
+from lightmeter.money.statement import read_statement
+from tests.engine.hostile import Hostile, listening
+
+
+def once(*words: str):
+    """The first POSTs as listed, all others well."""
+    return lambda number, _: words[number - 1] if number <= len(words) else "well"
+
+
+async def options_at(base_url, **more):
+    """A plan's options at a service."""
+    return {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url, **more}
+
+
+class TestFailedJobs:
+    """A job that ends `failed` after it was charged, with no word on money."""
+
+    async def test_what_failed_after_the_charge_stays_counted(self, try_out):
+        """Each job is charged when it is acknowledged and then fails in silence: the cap holds all the same."""
+        service = Hostile(lambda *_: "charge ack and fail")
+        run, _ = await try_out(service, rows=20, budget=6, max_concurrency=2)
+        summary = run.summary()
+        assert len(service.charged) <= 6
+        assert (summary.paid, summary.held) == (0, 6)
+        assert (summary.counts["failed"], summary.counts["over_budget"]) == (6, 14)
+        assert any("failed" in line and "6 credits" in line for line in read_statement(run.folder).lines())
+
+    async def test_a_balance_that_misses_nothing_lets_the_hold_go(self, try_out):
+        """The job failed and was not charged: the balance proves it, and the rows stay failed."""
+        run, service = await try_out(once("well", "ack and fail"), rows=3, max_concurrency=1)
+        summary = run.summary()
+        assert (summary.paid, summary.held, len(service.charged)) == (2, 0, 2)
+        assert (summary.counts["ok"], summary.counts["failed"]) == (2, 1)
+
+    async def test_alone_on_the_account_its_charge_is_counted(self, try_out):
+        """Nobody else spends: what is missing is what the failed job cost."""
+        run, service = await try_out(once("well", "charge ack and fail"), rows=3, max_concurrency=1, sole_spender=True)
+        summary = run.summary()
+        assert (summary.paid, summary.held, len(service.charged)) == (3, 0, 3)
+        assert (summary.counts["ok"], summary.counts["failed"]) == (2, 1)
+        assert list(run.assets.query("status == 'failed'")["error"]) == ["Request failed: no frames."]
+
+    async def test_what_is_not_final_yet_is_told_by_the_next_start(self, tmp_path, monkeypatch, charges_at_once):
+        """A charge may still come: the run ends without waiting for it, and the next start asks the balance."""
+        monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "600")
+        service = Hostile(once("well", "ack and fail"))
+        urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
+        async with listening(service) as base_url:
+            plan = await lm.plan(urls, **await options_at(base_url, max_concurrency=1))
+            run = await lm.run(plan, tmp_path / "out")
+            assert (run.summary().paid, run.summary().held) == (2, 1)
+            monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
+            run = await lm.resume(run.folder)
+        assert (run.summary().paid, run.summary().held) == (2, 0)
+
+    @pytest.mark.parametrize("text", ["Insufficient credits.", "Invalid URLs detected.", "No credits."])
+    async def test_a_job_that_fails_with_the_text_of_a_refusal_has_ended(self, try_out, text):
+        """It is the end of this job alone: nothing is asked for a day, and nothing else stops."""
+        says = json.dumps({"status": "failed", "error": text, "credits_paid": 0})
+        run, _ = await try_out(once("well", f"ack says {says}"), rows=3, max_concurrency=1)
+        assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (2, 1)
+
+
+class TestPrices:
+    """Real prices above the table."""
+
+    @pytest.mark.parametrize(("price", "budget"), [(2, 10), (5, 30), (3, 3), (7, 100)])
+    @pytest.mark.parametrize("size", ["auto", 10])
+    async def test_a_cap_holds_whatever_an_image_costs(self, try_out, price, budget, size):
+        """The price table says 1: the first image tells what is true before more is exposed."""
+        service = Hostile(lambda *_: "well", price=price, balance=10_000)
+        await try_out(service, rows=120, budget=budget, batch_size=size)
+        assert 10_000 - service.balance <= budget
+        assert 10_000 - service.balance > budget - price
+        assert service.images[0] == 1
+
+    async def test_jobs_that_are_charged_later_hold_no_more(self, try_out):
+        """Everything is acknowledged first: not one more leaves before the first charge is known."""
+        service = Hostile(lambda *_: "ack", price=5, balance=10_000)
+        run, _ = await try_out(service, rows=60, budget=30, batch_size=10)
+        assert 10_000 - service.balance == 30
+        assert run.summary().paid == 30
+
+    async def test_a_price_that_no_answer_names_is_learned_from_the_balance(self, try_out):
+        """Answers name no charge and an image costs five: the balance tells, before more is exposed."""
+        answer = '{"all": {"assets": [{"name": "x", "tags": {"a": [{"name": "a"}]}}]}}'
+        service = Hostile(lambda *_: f"raw {answer}", price=5, balance=10_000)
+        await try_out(service, rows=40, budget=30)
+        assert 10_000 - service.balance <= 30 + 4, "the first image counted as one credit; nothing after it did"
+
+    async def test_a_video_is_held_at_what_images_cost(self, tmp_path, charges_at_once):
+        """An image goes first, and its price is what each frame of a video is held at."""
+        service = Hostile(lambda *_: "well", price=5, balance=10_000)
+        urls = [f"http://pictures.example/{number}.mp4" for number in range(4)] + ["http://pictures.example/a.jpg"]
+        async with listening(service) as base_url:
+            run = await lm.run(await lm.plan(urls, **await options_at(base_url, budget=25)), tmp_path / "out")
+        assert service.charged[0].endswith("a.jpg")
+        with open_read_only(run.folder) as db:
+            holds = [hold for (hold,) in db.execute("SELECT hold FROM submissions ORDER BY submission_id")]
+        assert holds[1] == 15
+        assert 10_000 - service.balance <= 25
+
+    async def test_exposure_grows_with_what_was_charged(self, try_out):
+        """At most four times what was charged is in flight: a price that changes costs little."""
+        service = Hostile(lambda *_: "well", answer_s=0.3)
+        await try_out(service, rows=60, budget=60, batch_size=1, max_concurrency=64)
+        assert service.images[:4] == [1, 1, 1, 1]
+        assert 2 <= service.most_at_once <= 48
+
+
+def of_tag(entry: str) -> str:
+    """A paid answer with one tag."""
+    return f'{{"credits_paid": 1, "all": {{"assets": [{{"name": "x", "tags": {{"a": [{entry}]}}}}]}}}}'
+
+
+ODD = {
+    "nan": of_tag('{"name": "a", "score": NaN}'),
+    "half a surrogate": of_tag(r'{"name": "\ud800"}'),
+    "no utf-8": of_tag('{"name": "\xff"}'),
+    "more after it": of_tag('{"name": "a"}') + "\n<!-- -->",
+    "a text for money": '{"credits_paid": "1", "all": {"assets": {"x": {"tags": {"a": [{"name": "a"}]}}}}}',
+}
+
+
+class TestOddValues:
+    """A paid answer with one value that is not JSON."""
+
+    @pytest.mark.parametrize("polled", [False, True], ids=["at once", "polled"])
+    @pytest.mark.parametrize("body", ODD.values(), ids=ODD)
+    async def test_the_answer_is_kept_and_read(self, try_out, body, polled):
+        """The row is ok, its tag is there, and the bytes are in the journal as they came."""
+        word = f"charge ack says {body}" if polled else f"raw {body}"
+        run, service = await try_out(once("well", word), rows=3, max_concurrency=1)
+        assert (run.summary().counts["ok"], run.summary().paid, run.summary().held) == (3, 3, 0)
+        assert len(run.tags) == 3
+        with open_read_only(run.folder) as db:
+            assert answer_of(db, 2) == body.encode("latin-1")
+        assert service.posts == 3
+
+    async def test_bytes_that_nobody_can_read_are_kept_too(self, try_out):
+        """What is no answer at all leaves its row in doubt, with its bytes in the journal."""
+        run, _ = await try_out(once("well", "raw <html>\xff"), rows=3, max_concurrency=1)
+        assert run.summary().counts["in_doubt"] == 1
+        with open_read_only(run.folder) as db:
+            assert answer_of(db, 2) == b"<html>\xff"
+
+    async def test_a_whole_answer_in_a_broken_transfer_is_read(self, try_out):
+        """An object that is closed is whole, whatever length was announced."""
+        run, service = await try_out(once("well", "cut"), rows=3, max_concurrency=1)
+        assert (run.summary().counts["ok"], run.summary().paid) == (3, 3)
+        assert service.posts == 3
+
+    async def test_what_a_newer_version_can_read_is_read_by_it(self, try_out, tmp_path):
+        """Bytes that an earlier version gave up are read again at the next start, with no request."""
+        run, service = await try_out(once("well", "raw <html>"), rows=3, max_concurrency=1)
+        good = json.dumps({"credits_paid": 1, "all": {"assets": [{"name": "x", "tags": {}}]}}).encode()
+        with Journal(run.folder) as journal:
+            journal.submit(
+                lambda db: db.execute("UPDATE answers SET raw = ? WHERE submission_id = 2", (compress(good),))
+            ).result()
+        run, service = await try_out(once(), rows=3, max_concurrency=1)
+        assert service.posts == 0
+        assert (run.summary().counts["ok"], run.summary().paid, run.summary().held) == (3, 3, 0)
+
+
+def right_rows(run):
+    """Rows that are `ok` with the tag of another row."""
+    merged = run.sql(
+        "SELECT a.url AS url, t.source AS source FROM assets a JOIN tags t USING (item_id) WHERE a.status = 'ok'"
+    )
+    return [row for row in merged.itertuples() if row.url != row.source]
+
+
+class TestNames:
+    """Names that do not tell which asset is whose."""
+
+    @pytest.mark.parametrize("word", ["redirect", "nameless", "rename"])
+    async def test_images_travel_alone_where_names_tell_nothing(self, try_out, word):
+        """Redirected or missing names in any order: every row has its own facts, because none shares a request."""
+        run, service = await try_out(lambda *_: word, rows=24, batch_size=10)
+        assert run.summary().counts["ok"] == 24
+        assert right_rows(run) == []
+        assert set(service.images) == {1}
+
+    async def test_names_are_tried_with_two_before_more_travel_together(self, try_out):
+        """Single images are named well and batches are not: two rows are lost to find that out, and no more."""
+
+        def script(_, body):
+            return "well" if isinstance(body["url"], str) or len(body["url"]) == 1 else "nameless"
+
+        run, service = await try_out(script, rows=24, batch_size=10)
+        summary = run.summary()
+        assert (summary.counts["ok"], summary.counts["failed"], summary.paid) == (22, 2, 24)
+        assert [(one.reason, one.rows) for one in run.reasons()] == [("unmatched", 2)]
+        assert right_rows(run) == []
+        assert sorted(service.images)[-2:] == [1, 2]
+        with open_read_only(run.folder) as db:
+            assert "one by one" in get_meta(db)["notes"]
+        _, service = await try_out(lambda *_: "well", rows=24, batch_size=10)
+        assert service.posts == 0
+
+    async def test_one_extra_and_one_missing_gives_no_row_anothers(self, try_out):
+        """An asset that was never asked for stands where one is missing: that row is unmatched, its share is paid."""
+
+        def script(_, body):
+            return "one for another" if isinstance(body["url"], list) and len(body["url"]) > 2 else "well"
+
+        run, _ = await try_out(script, rows=33, batch_size=10)
+        assert right_rows(run) == []
+        assert {one.reason for one in run.reasons()} == {"unmatched"}
+        assert run.summary().paid == 33
+        assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 33
+
+    async def test_batches_are_sent_where_names_are_good(self, try_out):
+        """One single image and one batch of two prove it: then batches are as large as was asked for."""
+        run, service = await try_out(lambda *_: "well", rows=60, batch_size=10, max_concurrency=2)
+        assert run.summary().counts["ok"] == 60
+        assert max(service.images) == 10
+
+
+async def test_another_question_is_refused_on_resume(try_out):
+    """Half of the rows have answers to the first question: resuming with other features would mix two."""
+    run, _ = await try_out(once(), budget=2)
+    with pytest.raises(SettingsError, match="features"):
+        await lm.resume(run.folder, features=["nsfw"])
+    with pytest.raises(SettingsError, match="tag-score"):
+        await lm.resume(run.folder, tag_score=0.1)

@@ -1,0 +1,78 @@
+"""Two processes that use one key before one hidden limit: each row is paid for once, and each gets its part."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import textwrap
+import time
+
+from aiohttp import web
+
+from lightmeter.journal.commands import get_meta
+from lightmeter.journal.store import open_read_only
+from tests.engine.hostile import Hostile, listening
+
+LIMIT_RPS = 40.0
+ROWS = 240
+
+RUN = textwrap.dedent(f"""
+    import sys
+    import lightmeter as lm
+    urls = [f"http://{{sys.argv[2]}}.example/{{number}}.jpg" for number in range({ROWS})]
+    plan = lm.sync(lm.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=sys.argv[1]))
+    run = lm.sync(lm.run(plan, sys.argv[3]))
+    assert run.summary().counts["ok"] == {ROWS}, run.summary()
+""")
+
+
+class Limited(Hostile):
+    """Turns away what a bucket of one second's worth does not hold; remembers whose requests it took."""
+
+    tokens = LIMIT_RPS
+    seen = 0.0
+    refused = 0
+
+    async def fetch(self, request: web.Request) -> web.StreamResponse:
+        now = time.monotonic()
+        self.tokens = min(LIMIT_RPS, self.tokens + (now - (self.seen or now)) * LIMIT_RPS)
+        self.seen = now
+        if self.tokens < 1:
+            self.refused += 1
+            return web.json_response({"error": "Too many requests."}, status=429)
+        self.tokens -= 1
+        await asyncio.sleep(0.05)
+        return await super().fetch(request)
+
+
+async def test_two_runs_share_what_a_key_may_do(tmp_path):
+    """Both end, nothing is paid for twice, both knew of each other, and few requests were turned away."""
+    service = Limited(lambda *_: "well")
+    async with listening(service) as base_url:
+        environment = {
+            **os.environ,
+            "LIGHTMETER_API_KEY": "key",
+            "LIGHTMETER_STATE_DIR": str(tmp_path / "state"),
+            "LIGHTMETER_SETTINGS": str(tmp_path / "none.toml"),
+        }
+        processes = [
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", RUN, base_url, name, str(tmp_path / name)), env=environment
+            )
+            for name in ("one", "two")
+        ]
+        ended = await asyncio.gather(*(process.wait() for process in processes))
+    assert ended == [0, 0]
+    assert len(service.charged) == len(set(service.charged)) == 2 * ROWS
+    half = service.charged[: len(service.charged) // 2]
+    parts = [sum(name in url for url in half) for name in ("one", "two")]
+    assert min(parts) >= len(half) / 5, parts
+    assert service.refused <= 0.2 * len(service.charged)
+    states = []
+    for name in ("one", "two"):
+        with open_read_only(tmp_path / name) as db:
+            states.append(json.loads(get_meta(db)["pace"])["state"])
+    assert max(state.get("sharers", 1) for state in states) == 2
+    assert not list((tmp_path / "state").rglob("*.member"))

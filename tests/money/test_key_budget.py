@@ -1,0 +1,191 @@
+"""A key's budget against a real service: one budget for all spellings of its address, all processes, any clock."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import sys
+import textwrap
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+from pydantic import SecretStr
+
+import lightmeter as lm
+from lightmeter.clock import SystemClock
+from lightmeter.embedded_service import Endpoint
+from lightmeter.journal.commands import put_meta
+from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of
+from lightmeter.journal.store import Journal
+from lightmeter.money.key_budget import FILE_NAME, open_key_budget
+from lightmeter.settings import read_settings
+from tests.engine.hostile import Hostile, listening
+
+OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
+MARCH, APRIL = 1_772_700_000.0, 1_775_400_000.0  # 2026-03-05 and 2026-04-05, UTC
+
+RUN = textwrap.dedent("""
+    import sys
+    import lightmeter as lm
+    base_url, name, out = sys.argv[1:]
+    urls = [f"http://{name}.example/{number}.jpg" for number in range(30)]
+    plan = lm.sync(lm.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=base_url))
+    lm.sync(lm.run(plan, out))
+""")
+
+
+def spellings(base_url: str) -> list[str]:
+    """Addresses that all lead to a service on 127.0.0.1."""
+    port = base_url.rpartition(":")[2]
+    return [base_url, f"{base_url}/", f"http://localhost:{port}", f"HTTP://LocalHost:{port}/"]
+
+
+class Fixed(SystemClock):
+    """A clock whose time of day can be set."""
+
+    at = MARCH
+
+    def now(self) -> float:
+        return self.at
+
+
+def journal_in(folder: Path, **meta: str) -> Path:
+    """An empty journal that says these things of its run."""
+    with Journal(folder) as journal:
+        journal.submit(put_meta(meta)).result()
+    return folder
+
+
+def write_down(path: Path, account: str, run_id: str, folder: Path, **paid: int) -> None:
+    """Let a run have paid so many credits in each of these periods."""
+    with closing(KeyLedger(path, account, run_id, folder)) as ledger:
+        before = 0
+        for period, credits_ in paid.items():
+            name = period.removeprefix("in_").replace("_", "-")
+            ledger.put(name, RunTotals(before, 0))
+            before += credits_
+            ledger.put(name, RunTotals(before, 0))
+
+
+def former_account(base_url: str, key: str) -> str:
+    """How accounts were named when a budget was one of a key at an address."""
+    return hashlib.sha256(f"{base_url}\0{key}".encode()).hexdigest()
+
+
+async def test_the_budget_of_a_key_holds_for_every_spelling_of_the_address(tmp_path, charges_at_once, monkeypatch):
+    """Another host name, a slash or capitals open no second budget."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "8")
+    service = Hostile(lambda *_: "well")
+    async with listening(service) as base_url:
+        for number, spelling in enumerate(spellings(base_url)):
+            urls = [f"http://pictures.example/{number}-{picture}.jpg" for picture in range(5)]
+            await lm.run(await lm.plan(urls, base_url=spelling, **OPTIONS), tmp_path / f"out{number}")
+    assert len(service.charged) == 8
+
+
+async def test_two_processes_with_two_spellings_share_one_budget(tmp_path, charges_at_once):
+    """At the same time, too: together they spend no more than the key may."""
+    service = Hostile(lambda *_: "well")
+    environment = {**os.environ, "LIGHTMETER_KEY_BUDGET": "20"}
+    async with listening(service) as base_url:
+        processes = [
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", RUN, spelling, name, str(tmp_path / name)), env=environment
+            )
+            for name, spelling in zip("ab", spellings(base_url)[1:3], strict=True)
+        ]
+        assert [await process.wait() for process in processes] == [0, 0]
+    assert len(service.charged) == 20
+
+
+@pytest.mark.parametrize("known_from", ["its journal", "this address", "its run id"])
+def test_what_an_older_version_wrote_down_still_counts(tmp_path, charges_at_once, monkeypatch, known_from):
+    """Rows named after an address and a key are taken over where the address is known, or the run is this one."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
+    settings = read_settings()
+    address = "http://elsewhere.example" if known_from != "this address" else "http://localhost:8080"
+    run_id = "mine" if known_from == "its run id" else "older"
+    older = tmp_path / "older"
+    if known_from == "its journal":
+        journal_in(older, run_id="older", options=f'{{"base_url": "{address}/"}}')
+    write_down(settings.state_dir / FILE_NAME, former_account(address, "key"), run_id, older, in_2026_03=30)
+    mine = journal_in(tmp_path / "mine", run_id="mine", options="{}")
+    if known_from == "its run id":
+        with Journal(mine) as journal:
+            journal.submit(lambda db: db.execute("UPDATE money SET paid = 30")).result()
+    where = Endpoint("http://127.0.0.1:8080/", SecretStr("key"), embedded=False)
+    with open_key_budget(settings, where, "mine", mine, Fixed()) as budget:
+        assert not asyncio.run(budget.hold(11))
+        assert asyncio.run(budget.hold(10))
+
+
+def test_another_key_is_not_charged_for_what_an_older_version_wrote_down(tmp_path, charges_at_once, monkeypatch):
+    """A row is taken over by the key that it belongs to, and by no other."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
+    settings = read_settings()
+    former = former_account("http://a.example", "other")
+    write_down(settings.state_dir / FILE_NAME, former, "older", tmp_path, in_2026_03=30)
+    where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
+    with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), Fixed()) as budget:
+        assert asyncio.run(budget.hold(40))
+
+
+def test_a_clock_that_is_set_back_opens_no_new_budget(tmp_path, charges_at_once, monkeypatch, caplog):
+    """The latest period that anything was counted in goes on; the log says so, and which file to remove."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
+    settings, clock = read_settings(), Fixed()
+    where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
+    mine = journal_in(tmp_path / "mine")
+    clock.at = APRIL
+    with open_key_budget(settings, where, "mine", mine, clock) as budget:
+        assert asyncio.run(budget.hold(30))
+        clock.at = MARCH
+        assert not asyncio.run(budget.hold(11))
+        clock.at = APRIL
+        asyncio.run(budget.settle(30, 30))
+    with Journal(mine) as journal:
+        journal.submit(lambda db: db.execute("UPDATE money SET paid = 30")).result()
+    clock.at = MARCH
+    with open_key_budget(settings, where, "mine", mine, clock) as budget:
+        assert not asyncio.run(budget.hold(11))
+        assert asyncio.run(budget.hold(10))
+    assert "2026-04" in caplog.text
+    assert FILE_NAME in caplog.text
+    ((periods,),) = apsw.Connection(str(settings.state_dir / FILE_NAME)).execute("SELECT count(*) FROM runs")
+    assert periods == 1
+
+
+def test_a_new_period_is_a_new_budget(tmp_path, charges_at_once, monkeypatch):
+    """What was counted in a period of another length says nothing of this one."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
+    settings, clock = read_settings(), Fixed()
+    used = {"in_2026_03": 35, "in_2026_W40": 30}
+    write_down(settings.state_dir / FILE_NAME, account_of("key"), "older", tmp_path, **used)
+    where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
+    with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), clock) as budget:
+        assert not asyncio.run(budget.hold(6))
+        clock.at = APRIL
+        assert asyncio.run(budget.hold(40))
+
+
+async def test_a_run_that_goes_on_with_an_older_journal_counts_once(tmp_path, charges_at_once, monkeypatch):
+    """Under its new id it takes the place of the former one: what was spent is neither forgotten nor counted twice."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
+    service = Hostile(lambda *_: "well")
+    out = tmp_path / "out"
+    options = {**OPTIONS, "batch_size": 1}
+    async with listening(service) as base_url:
+        urls = [f"http://pictures.example/{number}.jpg" for number in range(60)]
+        await lm.run(await lm.plan(urls, base_url=base_url, budget=10, **options), out)
+        shutil.copytree(out, tmp_path / "backup")
+        await lm.resume(out, budget=30)
+        shutil.rmtree(out)
+        (tmp_path / "backup").rename(out)
+        run = await lm.resume(out, budget=100, accept_journal=True)
+    assert len(service.charged) == 40
+    assert (run.summary().paid, run.summary().held) == (20, 20)
+    assert [reason.reason for reason in run.reasons()] == ["key_budget"]

@@ -1,0 +1,374 @@
+"""A journal that went back in time, or that is a copy, pays for nothing until somebody says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import apsw
+import pytest
+
+import lightmeter as lm
+from lightmeter.errors import JournalConflict
+from lightmeter.journal.commands import get_meta
+from lightmeter.journal.files import journal_path
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.items import count_by_status
+from lightmeter.journal.store import open_read_only
+from lightmeter.journal.watermark import watermark_path
+from lightmeter.settings import read_settings
+from tests.engine.hostile import Hostile, listening
+
+ROWS = 60
+OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
+
+RUN = textwrap.dedent(f"""
+    import sys
+    import lightmeter as lm
+    urls = [f"http://pictures.example/{{number}}.jpg" for number in range({ROWS})]
+    base_url, out, crowd = sys.argv[1:]
+    options = {{"features": ["tags"], "backends": ["clarifai"], "precheck": False, "max_concurrency": int(crowd)}}
+    lm.sync(lm.run(lm.sync(lm.plan(urls, base_url=base_url, **options)), out))
+""")
+
+
+@pytest.fixture(autouse=True)
+def _with_a_key(charges_at_once):
+    """A key, and a folder of the test's own for what the machine remembers."""
+
+
+def well(*_) -> str:
+    """Everything is answered."""
+    return "well"
+
+
+async def plan_of(base_url: str, rows: int = ROWS, **options):
+    urls = [f"http://pictures.example/{number}.jpg" for number in range(rows)]
+    return await lm.plan(urls, base_url=base_url, **OPTIONS, **options)
+
+
+async def part_of_a_run(base_url: str, out: Path, budget: int, **options):
+    """A run whose budget ended it."""
+    return await lm.run(await plan_of(base_url, budget=budget, **options), out)
+
+
+async def killed_run(base_url: str, out: Path, at_least: int, service: Slow) -> None:
+    """A run in a process of its own, killed with -9 once so many requests came."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", RUN, base_url, str(out), "2")
+    service.comes(at_least)
+    await service.came.wait()
+    os.kill(process.pid, signal.SIGKILL)
+    await process.wait()
+    assert len(service.charged) < ROWS
+
+
+def lose_log(out: Path) -> None:
+    """Take away the write-ahead log that a killed process left beside its journal."""
+    Path(f"{journal_path(out)}-wal").unlink()
+
+
+def twice(service: Hostile) -> dict[str, int]:
+    return {url: times for url, times in Counter(service.charged).items() if times > 1}
+
+
+def state_folder() -> Path:
+    return read_settings().state_dir / "journals"
+
+
+class Slow(Hostile):
+    """Takes its time, remembers idempotency keys, and says when so many requests came."""
+
+    def __init__(self) -> None:
+        super().__init__(well)
+        self.keys: list[str] = []
+        self.comes(0)
+
+    def comes(self, awaited: int) -> None:
+        self.awaited, self.came = awaited, asyncio.Event()
+
+    async def fetch(self, request):
+        self.keys.append(request.headers.get("Idempotency-Key", ""))
+        if len(self.keys) > self.awaited:
+            self.came.set()
+        await asyncio.sleep(0.01)
+        return await super().fetch(request)
+
+
+async def test_a_killed_run_goes_on_without_a_question(tmp_path):
+    """Kill -9 loses nothing of the journal: it is where it was, and nobody is asked anything."""
+    service = Slow()
+    async with listening(service) as base_url:
+        await killed_run(base_url, tmp_path / "out", 20, service)
+        run = await lm.resume(tmp_path / "out")
+    assert run.summary().counts["pending"] == 0
+    assert not twice(service)
+
+
+async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(tmp_path):
+    """Without its log the journal of a killed run knows less than was paid: nothing is sent, and the error says why."""
+    service = Slow()
+    async with listening(service) as base_url:
+        await killed_run(base_url, tmp_path / "out", 20, service)
+        lose_log(tmp_path / "out")
+        posts, run_id = service.posts, read_run_header(tmp_path / "out").run_id
+        for _ in range(2):
+            with pytest.raises(JournalConflict, match="older than its run") as caught:
+                await lm.resume(tmp_path / "out")
+            assert caught.value.exit_code == 2
+            assert "--accept-journal" in caught.value.hint
+        assert service.posts == posts
+        assert read_run_header(tmp_path / "out").run_id == run_id
+        run = await lm.resume(tmp_path / "out", accept_journal=True)
+        assert run.summary().counts["ok"] == ROWS
+        assert read_run_header(tmp_path / "out").run_id != run_id
+        posts = service.posts
+        assert (await lm.resume(tmp_path / "out")).summary().counts["ok"] == ROWS
+    assert service.posts == posts
+    assert len(service.keys) == len(set(service.keys)), "no key stands for two requests"
+
+
+async def test_what_was_lost_still_counts_against_the_budget(tmp_path):
+    """Who goes on with an older journal cannot spend beyond the cap by it: what it does not know is held."""
+    service = Hostile(well)
+    out = tmp_path / "out"
+    async with listening(service) as base_url:
+        await part_of_a_run(base_url, out, budget=10)
+        shutil.copytree(out, tmp_path / "backup")
+        await lm.resume(out, budget=30)
+        shutil.rmtree(out)
+        (tmp_path / "backup").rename(out)
+        with pytest.raises(JournalConflict, match="10 of 30 requests"):
+            await lm.resume(out, budget=40)
+        assert read_run_header(out).options.budget == 10, "who was refused has changed nothing"
+        run = await lm.resume(out, budget=40, accept_journal=True)
+    summary = run.summary()
+    assert len(service.charged) == 40
+    assert (summary.paid, summary.held, summary.requests) == (20, 20, 40)
+    assert summary.counts["ok"] == 20
+    assert run.table("assets").column("run_id").unique().to_pylist() == [read_run_header(out).run_id]
+
+
+async def test_of_two_copies_only_one_goes_on_as_the_run(tmp_path):
+    """The folder that was run last keeps the run's id; the other one asks, and gets an id of its own."""
+    service = Slow()
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with listening(service) as base_url:
+        await part_of_a_run(base_url, one, budget=10)
+        shutil.copytree(one, two)
+        with pytest.raises(JournalConflict, match=r"copy of the run in .*one"):
+            await lm.resume(two, budget=20)
+        await lm.resume(one, budget=20)
+        assert len(service.charged) == 20
+        await lm.resume(two, budget=20, accept_journal=True)
+        assert read_run_header(one).run_id != read_run_header(two).run_id
+        for folder in (one, two):
+            assert (await lm.resume(folder)).summary().paid == 20
+    assert len(service.charged) == 30
+    assert len(service.keys) == len(set(service.keys))
+
+
+async def test_two_processes_with_two_copies_do_not_share_a_run(tmp_path):
+    """At the same time, and with nothing remembered of the run: one goes on, the other one asks."""
+    service = Slow()
+    async with listening(service) as base_url:
+        await part_of_a_run(base_url, tmp_path / "one", budget=10)
+        shutil.copytree(tmp_path / "one", tmp_path / "two")
+        shutil.rmtree(state_folder())
+        processes = [
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "lightmeter", "resume", str(tmp_path / name), "--budget", str(ROWS)),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            for name in ("one", "two")
+        ]
+        said = [(await process.communicate())[1].decode() for process in processes]
+    assert sorted(process.returncode for process in processes) == [0, 2], said
+    assert sum("copy of the run" in one for one in said) == 1
+    assert not twice(service)
+
+
+async def test_a_folder_that_was_moved_goes_on_without_a_question(tmp_path):
+    """A run is where its folder is; another name of the same folder is no copy either."""
+    service = Hostile(well)
+    async with listening(service) as base_url:
+        await part_of_a_run(base_url, tmp_path / "one", budget=10)
+        (tmp_path / "one").rename(tmp_path / "two")
+        await lm.resume(tmp_path / "two", budget=20)
+        (tmp_path / "link").symlink_to(tmp_path / "two")
+        await lm.resume(tmp_path / "link", budget=30)
+        await part_of_a_run(base_url, tmp_path / "one", budget=10)
+        await lm.resume(tmp_path / "two", budget=40)
+    assert len(service.charged) == 50
+
+
+async def test_a_machine_that_remembers_nothing_is_no_reason_to_stop(tmp_path, caplog):
+    """Another machine, or a folder that was cleaned: the balance agrees, and the run goes on."""
+    service = Hostile(well)
+    async with listening(service) as base_url:
+        await part_of_a_run(base_url, tmp_path / "out", budget=10)
+        shutil.rmtree(state_folder())
+        run = await lm.resume(tmp_path / "out", budget=ROWS, sole_spender=True)
+    assert run.summary().counts["ok"] == ROWS
+    assert not caplog.records
+    assert watermark_path(read_settings().state_dir, read_run_header(run.folder).run_id).exists()
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+async def test_where_nobody_else_spends_the_balance_is_the_second_witness(tmp_path, accepted):
+    """With nothing remembered, a balance lower than an older journal explains stops the run, as often as it starts."""
+    service = Hostile(well)
+    out = tmp_path / "out"
+    async with listening(service) as base_url:
+        await part_of_a_run(base_url, out, budget=10)
+        shutil.copytree(out, tmp_path / "backup")
+        await lm.resume(out, budget=30)
+        shutil.rmtree(out)
+        shutil.rmtree(state_folder())
+        (tmp_path / "backup").rename(out)
+        for _ in range(2):
+            with pytest.raises(JournalConflict, match="20 credits lower"):
+                await lm.resume(out, sole_spender=True, budget=40)
+        assert len(service.charged) == 30
+        if accepted:
+            run = await lm.resume(out, sole_spender=True, budget=40, accept_journal=True)
+            assert (run.summary().paid, run.summary().held) == (20, 20)
+    assert len(service.charged) == (40 if accepted else 30)
+
+
+async def test_where_others_may_spend_a_lower_balance_is_said_and_no_more(tmp_path, caplog):
+    """A nightly run on an account that others use must not stop for them."""
+    service = Hostile(well)
+    async with listening(service) as base_url:
+        await part_of_a_run(base_url, tmp_path / "out", budget=10)
+        shutil.rmtree(state_folder())
+        service.balance -= 7
+        await lm.resume(tmp_path / "out", budget=20)
+        assert [record.message for record in caplog.records if "7 credits lower" in record.message]
+        caplog.clear()
+        service.balance -= 7
+        await lm.resume(tmp_path / "out", budget=30)
+    assert not caplog.records, "the journal is known again, so others have spent"
+    assert len(service.charged) == 30
+
+
+async def test_a_place_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path, monkeypatch, caplog):
+    """What a machine remembers is a help, and no condition."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "file" / "state"))
+    service = Hostile(well)
+    async with listening(service) as base_url:
+        run = await part_of_a_run(base_url, tmp_path / "out", budget=10)
+        assert run.summary().paid == 10
+        (said,) = caplog.records
+        assert "cannot be written" in said.message
+        await lm.resume(tmp_path / "out", budget=20)
+    assert len(service.charged) == 20
+
+
+async def test_a_mark_that_cannot_be_read_is_as_if_there_were_none(tmp_path):
+    """Whatever a power cut left of it, it is written anew."""
+    service = Hostile(well)
+    async with listening(service) as base_url:
+        run = await part_of_a_run(base_url, tmp_path / "out", budget=10)
+        (mark,) = state_folder().iterdir()
+        for content in (b"", b"\0" * 300, b"{}\n{}\n", b'{"steps": 1}\n[]\n'):
+            mark.write_bytes(content)
+            await lm.resume(tmp_path / "out")
+            assert b'"checked": true' in mark.read_bytes()
+        await lm.resume(tmp_path / "out", budget=20)
+    assert len(service.charged) == 20
+    assert str(run.folder) in mark.read_text()
+
+
+async def test_a_lost_request_is_asked_for_again_under_the_id_it_was_sent_with(tmp_path):
+    """A new id is for new requests: under it, a lost one would be paid twice where keys are honoured."""
+    service = Hostile(lambda number, _: "charge and drop" if number == 3 else "well")
+    out = tmp_path / "out"
+    async with listening(service) as base_url:
+        await part_of_a_run(base_url, out, budget=5, max_concurrency=1)
+        before = read_run_header(out)
+        shutil.copytree(out, tmp_path / "copy")
+        await lm.resume(tmp_path / "copy", accept_journal=True)
+    after = read_run_header(tmp_path / "copy")
+    assert after.idempotency_key(3) == before.idempotency_key(3) == f"{before.run_id}-3"
+    assert after.idempotency_key(99) == f"{after.run_id}-99"
+
+
+@pytest.mark.slow
+def test_the_command_line_asks_and_takes_the_answer(command, tmp_path):
+    """Exit 2 with what to do next, from `resume` and from `run`; the rows of the embedded service are not mixed up."""
+    from lightmeter.testing import tiny_jpeg  # noqa: PLC0415 (only here)
+
+    for number in range(6):
+        (tmp_path / f"{number}.jpg").write_bytes(tiny_jpeg(number))
+    (tmp_path / "manifest.csv").write_text("path\n" + "".join(f"{number}.jpg\n" for number in range(6)))
+    out = tmp_path / "out"
+    arguments = ("run", tmp_path / "manifest.csv", "--out", out, "--features", "colors", "--no-precheck")
+    assert command(*arguments, "--budget", 2).code == 3
+    content = journal_path(out).read_bytes()
+    assert command(*arguments, "--budget", 4).code == 3
+    journal_path(out).write_bytes(content)
+    for verb in (("resume", out, "--budget", 6), (*arguments, "--budget", 6)):
+        asked = command(*verb)
+        assert asked.code == 2
+        assert "older than its run" in asked.err
+        assert f"lightmeter resume {out} --accept-journal" in asked.err
+    went_on = command(*arguments, "--budget", 8, "--accept-journal", "--json")
+    assert (went_on.code, went_on.json["ok"]) == (0, 6), went_on.err
+    with open_read_only(out) as db:
+        assert count_by_status(db)["ok"] == 6
+        assert get_meta(db)["former_runs"]
+
+
+async def test_the_mark_costs_no_flush_for_each_request(tmp_path, monkeypatch):
+    """It is flushed when a run starts and ends, and once in a few hundred requests."""
+    flushed: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        real = getattr(os, name)
+
+        def noted(file: int, real=real) -> None:
+            if "/journals/" in str(Path(f"/proc/self/fd/{file}").readlink()):
+                flushed.append(str(file))
+            real(file)
+
+        monkeypatch.setattr(os, name, noted)
+    service = Hostile(well, balance=10_000)
+    async with listening(service) as base_url:
+        await lm.run(await plan_of(base_url, rows=600, max_concurrency=16), tmp_path / "out")
+    assert service.posts == 600
+    assert len(flushed) == 2 + 600 // 256
+
+
+def test_a_mark_is_never_ahead_of_its_journal(tmp_path):
+    """What is written outside was committed before, so that no crash alone makes a run look older than it is."""
+    from lightmeter.journal.commands import hold_and_send, put_meta  # noqa: PLC0415 (only here)
+    from lightmeter.journal.store import Journal  # noqa: PLC0415 (likewise)
+    from lightmeter.journal.watermark import JournalPosition, Watermark, position_of  # noqa: PLC0415 (likewise)
+
+    path = watermark_path(tmp_path / "state", "run")
+    seen: list[tuple[JournalPosition, JournalPosition]] = []
+    with Journal(tmp_path / "out") as journal:
+        journal.submit(put_meta({"run_id": "run"})).result()
+        mark = Watermark(path)
+        mark.begin("run", tmp_path / "out", JournalPosition(0, 0, 0), checked=True)
+
+        def follow(db: apsw.Connection) -> None:
+            mark.advance(db)
+            other = Watermark(path)
+            other.close()
+            with open_read_only(tmp_path / "out") as journal_now:
+                seen.append((other.known.position, position_of(journal_now)))
+
+        journal.after_commit = follow
+        for number in range(5):
+            journal.submit(hold_and_send([], number, None, 1.0)).result()
+        mark.close()
+    assert seen == [(JournalPosition(2 * n + 2, n + 1, n * (n + 1) // 2),) * 2 for n in range(5)]

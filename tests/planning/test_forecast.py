@@ -1,0 +1,99 @@
+"""What a plan says it will cost is what it costs, whichever way the service rounds, and what is learned is exact."""
+
+from __future__ import annotations
+
+import pytest
+
+from lightmeter.journal.store import open_read_only
+from lightmeter.money.request_prices import MAX_PROBES
+from lightmeter.money.statement import read_statement
+from lightmeter.pricing.rates import Rounding
+from tests.engine.hostile import Hostile
+
+
+def priced(milli: int, rounding: Rounding) -> Hostile:
+    """A service that charges so many millicredits a picture and rounds this way."""
+    service = Hostile(lambda *_: "well")
+
+    def answer(urls, names=None):
+        each = -(-milli // 1000) * len(urls)
+        paid = each if rounding is Rounding.IMAGE else -(-milli * len(urls) // 1000)
+        service.charged += urls
+        service.balance -= paid
+        assets = [{"name": url, "tags": {"thing": [{"name": "thing", "score": 0.95}]}} for url in urls]
+        return {"credits_paid": paid, "credits": service.balance, "all": {"assets": assets, "errors": []}}
+
+    service.answer = answer
+    return service
+
+
+RULES = {
+    "each picture rounded up": (300, Rounding.IMAGE, {"features": ["tags", "nsfw"]}),
+    "each request rounded up": (300, Rounding.REQUEST, {"features": ["tags", "nsfw"]}),
+    "whole credits": (3000, Rounding.IMAGE, {"features": ["descriptions"], "backends": ["claude"]}),
+}
+"""What the table says of the options is what the service takes; where it rounds is for the run to find out."""
+
+
+@pytest.mark.parametrize("rule", RULES)
+async def test_the_sum_lies_in_the_range_and_is_exact_once_learned(try_out, rule):
+    """The paid sum is in the predicted range; after the run the range for the same pictures has no width left."""
+    milli, rounding, options = RULES[rule]
+    service = priced(milli, rounding)
+    run, _ = await try_out(service, rows=40, batch_size=5, **options)
+    stated = read_statement(run.folder)
+    assert stated.paid == 1000 - service.balance
+    assert stated.paid in stated.predicted
+    assert stated.predicted.high is not None
+    assert run.summary().counts["ok"] == 40
+    width = stated.picture.high - stated.picture.low
+    assert width == 0
+    assert stated.drifts == ()
+    if milli % 1000:
+        assert stated.predicted.high > stated.predicted.low
+        assert stated.rounding is rounding
+
+
+async def test_a_price_that_moves_is_seen_and_held_for(try_out):
+    """Prices double in the middle: the charge is named as drift, and nothing after it is held too low."""
+    service = priced(1000, Rounding.IMAGE)
+    cheap, dear = service.answer, priced(2000, Rounding.IMAGE)
+
+    def answer(urls, names=None):
+        if len(service.charged) < 10:
+            return cheap(urls, names)
+        service.charged += urls
+        service.balance -= 2 * len(urls)
+        return dear.answer(urls) | {"credits": service.balance}
+
+    service.answer = answer
+    run, _ = await try_out(service, rows=30, max_concurrency=4, features=["descriptions"], backends=["gemini"])
+    assert run.summary().paid == 1000 - service.balance == 10 + 2 * 20
+    stated = read_statement(run.folder)
+    assert [drift.charge.paid for drift in stated.drifts] == [2]
+    with open_read_only(run.folder) as db:
+        held = list(db.execute("SELECT hold, paid FROM submissions ORDER BY submission_id"))
+    assert [hold for hold, _ in held[-10:]] == [2] * 10
+    assert sum(paid > hold for hold, paid in held) <= 4  # those that were in flight when it moved
+
+
+async def test_answers_that_tell_no_price_do_not_keep_a_run_at_one_request_for_ever(try_out):
+    """Where neither answers nor the balance tell a charge, a few answers are enough to believe the price table."""
+    service = Hostile(lambda *_: "well", price=0, answer_s=0.15)  # with answers at once no two would be in flight
+    full = service.answer
+
+    def answer(urls, names=None):
+        return {name: value for name, value in full(urls, names).items() if name != "credits_paid"}
+
+    service.answer = answer
+    run, _ = await try_out(service, rows=12, max_concurrency=4)
+    assert run.summary().counts["ok"] == 12
+    with open_read_only(run.folder) as db:
+        events = [event for (event,) in db.execute("SELECT event FROM transitions ORDER BY rowid")]
+    in_flight, most = 0, []
+    for event in events:
+        in_flight += (event == "send") - (event == "answer")
+        most.append(in_flight)
+    probing = [place for place, event in enumerate(events) if event == "answer"][MAX_PROBES - 1]
+    assert max(most[:probing]) == 1
+    assert max(most) > 1

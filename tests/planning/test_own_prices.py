@@ -1,0 +1,111 @@
+"""Prices of the user's own: in the price, in the hold, in the plan file, and in a run that goes on without them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.api.runs import prepare_run
+from lightmeter.errors import PlanChanged, SettingsError
+from tests.engine.hostile import Hostile, listening
+
+MINE = 'unit = "credits"\n[backends.mine]\nprices = { tags = 1.0 }\n'
+ASKED = {"features": ["tags"], "backends": ["mine"], "precheck": False}
+URLS = ["https://example.org/a.jpg", "https://example.org/b.jpg"]
+
+
+@pytest.fixture
+def prices(tmp_path, charges_at_once, monkeypatch):
+    """A file that prices a back end which the shipped table does not know."""
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
+    monkeypatch.delenv("LIGHTMETER_PRICES", raising=False)
+    path = tmp_path / "prices.toml"
+    path.write_text(MINE)
+    return path
+
+
+async def test_a_back_end_of_the_users_is_priced_and_capped(try_out, prices):
+    """With its price known, a back end that nobody listed is asked, held for and kept within the budget."""
+    with pytest.raises(SettingsError, match="No price is known for back end 'mine'") as raised:
+        await try_out(lambda *_: "answer", backends=["mine"], budget=4)
+    assert "--prices" in raised.value.hint
+    run, service = await try_out(lambda *_: "answer", backends=["mine"], budget=4, prices=prices)
+    summary = run.summary()
+    assert (summary.paid, len(service.charged), summary.counts["over_budget"]) == (4, 4, 2)
+    assert run.statement().predicted.low == 6
+
+
+async def test_a_run_goes_on_without_the_file(try_out, prices, tmp_path, monkeypatch):
+    """What was planned with stands in the journal: the file may be gone, and the settings may name one that is not."""
+    run, service = await try_out(lambda *_: "answer", backends=["mine"], budget=2, prices=prices)
+    assert (run.summary().paid, run.exit_code) == (2, 3)
+    prices.unlink()
+    monkeypatch.setenv("LIGHTMETER_PRICES", str(tmp_path / "none.toml"))
+    async with listening(service) as base_url:
+        run = await lm.resume(run.folder, budget=6, base_url=base_url)
+    assert (run.summary().paid, run.exit_code) == (6, 0)
+    kept = json.loads((run.folder / "plan.json").read_text())
+    assert kept["options"]["prices"]["rates"] == {"mine": {"tags": 1000}}
+
+
+def manifest_of(tmp_path):
+    """A manifest of one row."""
+    path = tmp_path / "one.txt"
+    path.write_text(URLS[0] + "\n")
+    return path
+
+
+async def test_the_prices_are_a_part_of_the_plan(prices, tmp_path):
+    """A saved plan holds them: it needs the file no more, and is refused where the file is there and has changed."""
+    plan = await lm.plan(URLS, base_url="https://api.example.com", prices=prices, **ASKED)
+    assert (plan.price_per_image_milli, plan.credits.low) == (1000, 2)
+    assert str(prices) in str(plan)
+    path = plan.save(tmp_path / "plan.json")
+    assert lm.load_plan(path) == plan
+    prices.write_text(MINE.replace("1.0", "1.5"))
+    with pytest.raises(PlanChanged, match=r"prices\.toml changed since it was planned"):
+        lm.load_plan(path)
+    prices.unlink()
+    assert lm.load_plan(path) == plan
+    assert plan.with_options(features=["tags", "nsfw"]).price_per_image_milli == 1000
+    dearer = {"backends": {"mine": {"prices": {"tags": 3000}}}}
+    assert plan.with_options(prices=dearer).credits.low == 6
+
+
+async def test_the_settings_may_name_the_file(prices, tmp_path, monkeypatch):
+    """LIGHTMETER_PRICES is as good as the option, which wins over it; a plan made so keeps what was in the file."""
+    monkeypatch.setenv("LIGHTMETER_PRICES", str(prices))
+    plan = await lm.plan(URLS, base_url="https://api.example.com", **ASKED)
+    assert plan.price_per_image_milli == 1000
+    other = {"backends": {"mine": {"prices": {"tags": 5}}}}
+    assert (await lm.plan(URLS, base_url="https://api.example.com", prices=other, **ASKED)).price_per_image_milli == 5
+    path = plan.save(tmp_path / "plan.json")
+    monkeypatch.delenv("LIGHTMETER_PRICES")
+    assert lm.load_plan(path) == plan
+    monkeypatch.setenv("LIGHTMETER_PRICES", str(tmp_path / "none.toml"))
+    with pytest.raises(SettingsError, match=r"none\.toml"):
+        await lm.plan(URLS, base_url="https://api.example.com", **ASKED)
+
+
+async def test_other_prices_do_not_slip_into_a_run(prices, tmp_path, charges_at_once):
+    """A folder keeps the prices it was planned with: others are refused, and naming none means those."""
+    manifest = manifest_of(tmp_path)
+    async with listening(Hostile(lambda *_: "well")) as base_url:
+        given = {"base_url": base_url, **ASKED}
+        await prepare_run(manifest, tmp_path / "out", prices=prices, **given)
+        assert (await prepare_run(manifest, tmp_path / "out", prices=str(prices), **given)).rows == 1
+        assert (await prepare_run(manifest, tmp_path / "out", **given)).rows == 1
+        with pytest.raises(SettingsError, match="other options: prices"):
+            await prepare_run(
+                manifest, tmp_path / "out", prices={"backends": {"mine": {"prices": {"tags": 1}}}}, **given
+            )
+
+
+async def test_the_embedded_service_is_never_priced_below_what_it_charges(prices):
+    """Its own back ends cost at least what the shipped table says; others cost what the user says."""
+    asked = {"features": ["tags"], "precheck": False}
+    cheap = {"backends": {"imagenet": {"prices": {"tags": 1}}}}
+    dear = {"backends": {"imagenet": {"prices": {"tags": 900}}}}
+    assert [(await lm.plan(URLS, prices=own, **asked)).price_per_image_milli for own in (cheap, dear)] == [250, 1000]
