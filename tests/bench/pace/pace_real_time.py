@@ -10,14 +10,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from lightmeter.client.classify import ResponseVerdict
 from lightmeter.client.client import Client
 from lightmeter.client.rate_limit import AdaptiveLimiter, quota_of
-
-ROOT = Path(__file__).resolve().parents[3]
 from tests.bench.pace.pace_draws import Draw, Result, draw, judge, opening_of, service_of
 from tests.bench.pace.pace_world import MAX_IN_FLIGHT, Report
+
+ROOT = Path(__file__).resolve().parents[3]
 
 __all__ = ["measure_real_time"]
 
