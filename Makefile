@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Compiled bytecode is worth ten seconds at each start of the flow's server.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test lint format bench clean
+.PHONY: install demo test test-all test-sweeps docs lint format bench clean
 
 install: $(STAMP)
 
@@ -20,9 +20,25 @@ $(STAMP): pyproject.toml
 demo: install
 	$(BIN)/lightmeter demo
 
-# Test files run beside each other, a process for each core, four at most.
+# Test files run in parallel: one process for each core, at most four.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 test: install
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
+
+# Also the sweeps: kills at every system call, mutations of every file. About 20 minutes on two cores.
+test-all: install
+	$(PYTEST) --sweeps all
+
+# A share of the sweeps alone, such as 1/10.
+SWEEPS ?= 1/10
+test-sweeps: install
+	$(PYTEST) -m sweep --sweeps $(SWEEPS)
+
+# API reference as HTML.
+docs: install
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m pdoc --output-directory out/docs lightmeter
 
 lint: install
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -21,6 +22,26 @@ from tests.engine.hostile import Hostile, listening
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--sweeps`."""
+    parser.addoption("--sweeps", default="none", help="run tests marked `sweep`: none, all, or a share such as 1/10")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the sweeps that `--sweeps` leaves out; a share always holds the same tests."""
+    wanted = config.getoption("--sweeps")
+    parts = {"none": 0, "all": 1}.get(wanted) if "/" not in wanted else int(wanted.removeprefix("1/"))
+    dropped = [
+        item
+        for item in items
+        if item.get_closest_marker("sweep") and (not parts or crc32(item.nodeid.encode()) % parts != 0)
+    ]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        left = set(map(id, dropped))
+        items[:] = [item for item in items if id(item) not in left]
 
 
 @dataclass(frozen=True)

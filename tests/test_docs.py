@@ -15,6 +15,7 @@ from lightmeter.journal.items import STATUSES
 from lightmeter.settings import Settings
 from lightmeter.tables import dictionary
 from lightmeter.tables.schema import TABLES
+from tests.architecture import PAGE, update_diagrams
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -65,6 +66,32 @@ def test_the_picture_of_the_layers_is_the_contract():
     """The diagram is what import-linter checks, line by line."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     assert between("layers").splitlines() == contracts[0]["layers"]
+
+
+def test_the_diagrams_of_the_architecture_page_are_the_contracts():
+    """Each diagram is drawn from its import contract; `python -m tests.architecture` writes them anew."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert "flowchart TB" in page
+    assert update_diagrams(page) == page
+
+
+@pytest.mark.parametrize(
+    "package", sorted(path.parent.name for path in (ROOT / "src/lightmeter").glob("*/__init__.py"))
+)
+def test_every_package_is_on_the_architecture_page(package):
+    """The page describes every package of the source."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"| `{package}` |" in page or package == "service"
+
+
+@pytest.mark.parametrize(
+    "command", ["make install", "make demo", "make test", "make test-all", "make lint", "make bench", "make docs"]
+)
+def test_every_command_for_contributors_exists(command):
+    """CONTRIBUTING names only targets that the Makefile has."""
+    target = command.removeprefix("make ")
+    assert command in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_the_picture_of_a_submission_is_the_module_s_own():

@@ -96,7 +96,7 @@ def test_the_top_level_is_fixed():
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     top = {entry.split("/")[0] for entry in tracked} or {entry.name for entry in ROOT.iterdir()}
     places = {"pyproject.toml", "README.md", "src", "flows", "notebooks", "tests", "data"}
-    beside = {"LICENSE", "Makefile", "prefect.yaml"}
+    beside = {"LICENSE", "Makefile", "prefect.yaml", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
     assert {entry for entry in top if not entry.startswith(".")} <= places | beside
     assert places <= {entry.name for entry in ROOT.iterdir()}
 
