@@ -1,0 +1,30 @@
+"""Optional dependencies: imported when a feature needs them, with one sentence that says how to install them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from lightmeter.errors import SettingsError
+
+__all__ = ["import_extra"]
+
+
+def import_extra(module: str, extra: str, feature: str) -> Any:
+    """Import a module of an optional dependency.
+
+    Args:
+        module: Dotted name of the module.
+        extra: The extra of the package `lightmeter` that installs it, such as `report`.
+        feature: What needs it, as the subject of a sentence, such as `The report`.
+
+    Raises:
+        SettingsError: the dependency is not installed; the message names the command that installs it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise SettingsError(
+            f"{feature} needs the package {(error.name or module).partition('.')[0]}, which is not installed. "
+            f"Install it: pip install 'lightmeter[{extra}]'"
+        ) from error
