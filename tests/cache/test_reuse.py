@@ -252,17 +252,17 @@ WRITER = """
 import sys
 from pathlib import Path
 from hashlib import sha256
-from lightmeter.journal.plan_rows import EarlierAnswer
-from lightmeter.journal.compression import pack
-from lightmeter.cache.answer_cache import Answers, Asset, KeptAsset
+from lightmeter.journal.plan_rows import CachedAnswer
+from lightmeter.journal.compression import compress
+from lightmeter.cache.answer_cache import AnswerCache, AssetFingerprint, CachedAsset
 me = int(sys.argv[2])
 for n in range(40):
-    with Answers.opened(Path(sys.argv[1])) as answers:
+    with AnswerCache.opened(Path(sys.argv[1])) as answers:
         raw = f"answer {n}".encode()
-        one = EarlierAnswer(sha256(raw).hexdigest(), None, 1.0 + me, pack(raw))
-        answers.keep("q", [(one, [KeptAsset(Asset(f"http://x/{n}"), me, None)])], f"run {me}", n)
+        one = CachedAnswer(sha256(raw).hexdigest(), None, 1.0 + me, compress(raw))
+        answers.keep("q", [(one, [CachedAsset(AssetFingerprint(f"http://x/{n}"), me, None)])], f"run {me}", n)
         answers.forget(0.0)
-        assert answers.find("q", Asset(f"http://x/{n}"), since=0.0) is not None
+        assert answers.find("q", AssetFingerprint(f"http://x/{n}"), since=0.0) is not None
 """
 
 
@@ -282,13 +282,13 @@ BEGINNER = """
 import multiprocessing
 import sys
 from pathlib import Path
-from lightmeter.cache.answer_cache import Answers
+from lightmeter.cache.answer_cache import AnswerCache
 
 def begin(folder, together):
     try:
         for n in range(300):
             together.wait(60)
-            with Answers.opened(folder / str(n)):
+            with AnswerCache.opened(folder / str(n)):
                 pass
     except BaseException:
         together.abort()

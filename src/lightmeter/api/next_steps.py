@@ -11,7 +11,7 @@ import apsw
 
 from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.answer_retries import retry_totals
-from lightmeter.journal.files import LOCK_NAME
+from lightmeter.journal.files import is_run_locked
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.items import count_by_status, totals
 from lightmeter.journal.store import open_read_only
@@ -40,7 +40,7 @@ def next_steps(folder: Path) -> list[str]:
         JournalError: there is no run there.
     """
     header = read_run_header(folder)
-    if _is_running(folder):
+    if is_run_locked(folder):
         return [f"a process is running it now; to see how far it is: lightmeter status {_quoted(folder)}"]
     with open_read_only(folder) as db:
         counts = count_by_status(db)
@@ -49,24 +49,6 @@ def next_steps(folder: Path) -> list[str]:
     if not Dataset(folder).parts("assets") and not counts["pending"]:
         steps.append(f"the tables are not written: lightmeter rebuild {_quoted(folder)}")
     return steps or [NOTHING]
-
-
-def _is_running(folder: Path) -> bool:
-    """Whether a process holds the run's lock; looking does not take it."""
-    path = folder / LOCK_NAME
-    if not path.exists():
-        return False
-    try:
-        lock = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            lock.execute("SELECT count(*) FROM sqlite_master").fetchall()
-        finally:
-            lock.close()
-    except apsw.BusyError:
-        return True
-    except apsw.Error:
-        return False
-    return False
 
 
 def _trust(db: apsw.Connection, header: RunHeader) -> str:

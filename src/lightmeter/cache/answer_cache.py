@@ -6,7 +6,6 @@ its canonical URL, or the hash of its content. What is kept too long, and what n
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.errors import SettingsError
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.plan_rows import CachedAnswer
@@ -25,9 +23,7 @@ __all__ = ["FILE_NAME", "AnswerCache", "AssetFingerprint", "CacheHit", "CachedAs
 FILE_NAME: Final = "answers-1.sqlite"
 """Its number is that of the tables' form: another form is another file, and old answers are merely not found."""
 
-BUSY_MS: Final = 30_000
-
-_LOCK: Final = ".answers.lock"
+BUSY_TIMEOUT_MS: Final = 30_000
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -118,7 +114,7 @@ def is_same_asset(kept: AssetFingerprint, seen: AssetFingerprint) -> bool:
 class AnswerCache:
     """The answers kept in a folder; made by `opened`."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: sqlite.Connection) -> None:
         self._db = connection
 
     @classmethod
@@ -132,15 +128,12 @@ class AnswerCache:
         connection = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _alone(folder):
-                connection = apsw.Connection(str(folder / FILE_NAME))
-                connection.set_busy_timeout(BUSY_MS)
-                connection.pragma("journal_mode", "wal")
+            # A power cut may lose the last commits. That costs a saving, never an answer: the journals have them all.
+            connection = sqlite.open_wal(folder / FILE_NAME, synchronous="normal", busy_timeout_ms=BUSY_TIMEOUT_MS)
+            with sqlite.write_transaction(connection):
                 connection.execute(_SCHEMA)
-            # Losing the last of it in a power cut loses a saving, never an answer: the journals have them all.
-            connection.pragma("synchronous", "normal")
             yield cls(connection)
-        except (apsw.Error, OSError) as error:
+        except (sqlite.Error, OSError) as error:
             raise _unusable(folder / FILE_NAME, error) from error
         finally:
             if connection is not None:
@@ -220,7 +213,7 @@ class AnswerCache:
         # Said here: further out it would pass for an error of the journal that is being read meanwhile.
         try:
             yield
-        except apsw.Error as error:
+        except sqlite.Error as error:
             raise _unusable(Path(self._db.filename), error) from error
 
 
@@ -237,15 +230,3 @@ def _is_whole(sha256: str, raw: bytes) -> bool:
         return hashlib.sha256(decompress(raw)).hexdigest() == sha256
     except Exception:  # noqa: BLE001 (whatever a decompressor says of broken bytes)
         return False
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from opening the file meanwhile.
-
-    The first to open it switches it to WAL. Two that do so at once read its head and then both want to write it, and
-    SQLite turns one away at once, whatever the busy timeout: to wait would be a deadlock.
-    """
-    with (folder / _LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -82,10 +82,10 @@ class _HoldAndSend:
     retry: bool
 
     def __call__(self, db: apsw.Connection) -> int:
-        return self.together(db, [self])[0]
+        return self.apply_all(db, [self])[0]
 
     @staticmethod
-    def together(db: apsw.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
+    def apply_all(db: apsw.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
         """All of them or none: a budget that does not hold them all refuses them all."""
         held = step(State.PLANNED, Event.HOLD)
         sent = step(held, Event.SEND)

@@ -8,21 +8,18 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.atomic import atomic_replace, fsync_folder
 from lightmeter.errors import JournalError, JournalLocked
 
 __all__ = [
-    "FILE_NAME",
-    "LOCK_NAME",
-    "Reserve",
+    "DiskReserve",
+    "acquire_run_lock",
     "archive_journal",
-    "connect",
     "copy_journal",
+    "is_run_locked",
     "journal_path",
     "run_lock",
-    "take_lock",
 ]
 
 FILE_NAME: Final = "journal.sqlite"
@@ -30,19 +27,11 @@ LOCK_NAME: Final = ".run.lock"
 RESERVE_NAME: Final = ".journal-reserve"
 RESERVE_BYTES: Final = 1024 * 1024
 """Kept free for answers in flight when the disk fills up: 64 of them at 16 KB, which is three times what is usual."""
-BUSY_MS: Final = 10_000
 
 
 def journal_path(folder: Path) -> Path:
     """Where the journal of an output folder is."""
     return folder / FILE_NAME
-
-
-def connect(path: Path, flags: int) -> apsw.Connection:
-    """A connection to a journal that waits for a moment while another one writes."""
-    connection = apsw.Connection(str(path), flags=flags)
-    connection.set_busy_timeout(BUSY_MS)
-    return connection
 
 
 def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = None) -> None:
@@ -51,14 +40,14 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
     Raises:
         JournalError: it cannot be written.
     """
-    connection = connect(source, apsw.SQLITE_OPEN_READWRITE)
+    connection = sqlite.connect(source, create=False)
     try:
         with atomic_replace(target) as temporary:
             connection.execute("VACUUM INTO ?", (str(temporary),))
-            with closing(connect(temporary, apsw.SQLITE_OPEN_READWRITE)) as copy:
+            with closing(sqlite.connect(temporary, create=False)) as copy:
                 copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
                 copy.pragma("journal_mode", "wal")  # now, while nobody reads it: a reader would keep the switch waiting
-    except apsw.Error as error:
+    except sqlite.Error as error:
         raise JournalError(f"{target} cannot be written: {error}.") from error
     finally:
         connection.close()
@@ -72,7 +61,7 @@ def archive_journal(source: Path, target: Path) -> None:
         JournalError: it cannot be moved.
     """
     try:
-        connection = connect(source, apsw.SQLITE_OPEN_READWRITE)
+        connection = sqlite.connect(source, create=False)
         try:
             connection.pragma("journal_mode", "delete")
         finally:
@@ -81,9 +70,9 @@ def archive_journal(source: Path, target: Path) -> None:
         source.rename(target)
         fsync_folder(target.parent)
         fsync_folder(source.parent)
-    except apsw.BusyError:
+    except sqlite.BusyError:
         raise JournalLocked(f"{source} is being read.", hint="Try again in a moment.") from None
-    except (apsw.Error, OSError) as error:
+    except (sqlite.Error, OSError) as error:
         raise JournalError(f"{source} cannot be moved to {target}: {error}.") from error
 
 
@@ -95,36 +84,36 @@ def run_lock(folder: Path) -> Iterator[None]:
         JournalLocked: another process is.
         JournalError: the folder cannot be written.
     """
-    lock = take_lock(folder)
+    lock = acquire_run_lock(folder)
     try:
         yield
     finally:
         lock.close()
 
 
-def take_lock(folder: Path) -> apsw.Connection:
-    """As `run_lock`, until the connection is closed: an exclusive transaction on a file of its own."""
+def acquire_run_lock(folder: Path) -> sqlite.Connection:
+    """As `run_lock`, until the returned connection is closed."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = None
     try:
-        lock = apsw.Connection(str(folder / LOCK_NAME))
-        lock.execute("BEGIN EXCLUSIVE")
-    except apsw.Error as error:
-        if lock is not None:
-            lock.close()
-        if isinstance(error, apsw.BusyError):
-            raise JournalLocked(
-                f"Another process is running {folder}.",
-                hint="Wait for it, or look at it: lightmeter status DIR",
-            ) from None
+        return sqlite.hold_exclusive_lock(folder / LOCK_NAME)
+    except sqlite.BusyError:
+        raise JournalLocked(
+            f"Another process is running {folder}.",
+            hint="Wait for it, or look at it: lightmeter status DIR",
+        ) from None
+    except sqlite.Error as error:
         raise JournalError(
             f"{folder} cannot be written: {error}.",
             hint="Is the disk full, or the folder read-only? Nothing was sent.",
         ) from error
-    return lock
 
 
-class Reserve:
+def is_run_locked(folder: Path) -> bool:
+    """Return whether a process is running the folder, without taking the lock."""
+    return sqlite.is_exclusively_locked(folder / LOCK_NAME)
+
+
+class DiskReserve:
     """Space on the disk that is given back when it is full, so that what is in flight can still be written down.
 
     Raises:

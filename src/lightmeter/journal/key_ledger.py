@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.errors import JournalError
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.items import totals
@@ -40,8 +39,7 @@ CREATE TABLE IF NOT EXISTS runs (
 ) STRICT, WITHOUT ROWID;
 """
 
-_BUSY_MS: Final = 30_000
-
+_BUSY_TIMEOUT_MS: Final = 30_000
 
 _MARK: Final = "key:"
 """Accounts named after a key alone begin with it; older versions named them after an address and a key."""
@@ -68,6 +66,10 @@ class RunTotals:
     held: int
 
 
+class _CapExceeded(Exception):
+    """Rolls back a transaction whose totals would exceed the cap."""
+
+
 class KeyLedger:
     """The file, as one run sees it. Safe with any number of processes.
 
@@ -88,8 +90,7 @@ class KeyLedger:
         self._process = _name_of(os.getpid())
         with self._translated():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = apsw.Connection(str(path))
-            self._db.set_busy_timeout(_BUSY_MS)
+            self._db = sqlite.connect(path, busy_timeout_ms=_BUSY_TIMEOUT_MS)
             self._db.pragma("synchronous", "full")
             self._db.execute(_SCHEMA)
 
@@ -97,7 +98,7 @@ class KeyLedger:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (apsw.Error, OSError) as error:
+        except (sqlite.Error, OSError) as error:
             raise JournalError(
                 f"{self._path} cannot be used: {error}.", hint="The budget of the key is kept there. Nothing was sent."
             ) from error
@@ -115,24 +116,12 @@ class KeyLedger:
         Without a cap they are always written: what was charged is true whatever the budget. They are counted in
         `latest(period)`.
         """
-        with self._translated(), self._transaction() as end:
-            fits = self._put(self.latest(period), totals_, cap)
-            if not fits:
-                end("ROLLBACK")
-        return fits
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Callable[[str], object]]:
-        """One that keeps other processes out; committed at the end, unless the block ends it otherwise."""
-        self._db.execute("BEGIN IMMEDIATE")
         try:
-            yield self._db.execute
-            if self._db.in_transaction:
-                self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+            with self._translated(), sqlite.write_transaction(self._db):
+                self._put(self.latest(period), totals_, cap)
+        except _CapExceeded:
+            return False
+        return True
 
     def latest(self, period: str) -> str:
         """The later one of a period and the last one of the same length that the account was used in."""
@@ -150,7 +139,7 @@ class KeyLedger:
             period: The current one.
             is_mine: Says of an account's former name, and the folder of a run that used it, whether it is this account.
         """
-        with self._translated(), self._transaction():
+        with self._translated(), sqlite.write_transaction(self._db):
             rows = list(
                 self._db.execute(
                     "SELECT DISTINCT account, folder FROM runs "
@@ -176,7 +165,7 @@ class KeyLedger:
             totals_: Of this run; what the former one spent and its journal does not know is held in them.
         """
         account, run_id = self._me
-        with self._translated(), self._transaction():
+        with self._translated(), sqlite.write_transaction(self._db):
             now = self.latest(period)
             for one in former:
                 self._db.execute(
@@ -185,7 +174,7 @@ class KeyLedger:
                     (run_id, totals_.paid, totals_.held, account, now, one, self._folder),
                 )
 
-    def _put(self, period: str, totals_: RunTotals, cap: int | None) -> bool:
+    def _put(self, period: str, totals_: RunTotals, cap: int | None) -> None:
         account, run_id = self._me
         db, held, paid = self._db, totals_.held, totals_.paid
         # A row of this run under a former name whose address nobody knows: what it paid since then is counted here.
@@ -197,9 +186,10 @@ class KeyLedger:
             (account, period, run_id, self._folder, self._process, paid, held, _MARK),
         )
         if cap is None or self.spent(period) <= cap:
-            return True
-        self._look_after_the_dead(period)
-        return self.spent(period) <= cap
+            return
+        self._correct_dead_runs(period)
+        if self.spent(period) > cap:
+            raise _CapExceeded
 
     def spent(self, period: str) -> int:
         """Credits paid and held in a period by all runs together."""
@@ -209,7 +199,7 @@ class KeyLedger:
         )
         return int(sum_)
 
-    def _look_after_the_dead(self, period: str) -> None:
+    def _correct_dead_runs(self, period: str) -> None:
         """Of runs whose process is gone, the journal says what they really hold and paid."""
         account, run_id = self._me
         others = list(

@@ -32,10 +32,10 @@ class _ReceiveAndSettle:
     note: str | None
 
     def __call__(self, db: apsw.Connection) -> None:
-        self.together(db, [self])
+        self.apply_all(db, [self])
 
     @staticmethod
-    def together(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
+    def apply_all(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
         """All of them or none, each statement once for all; the bytes are compressed here, by the writer's thread."""
         steps = _steps(db, settled)
         db.executemany(
