@@ -11,10 +11,10 @@ from lightmeter.cli.commands.status import command
 from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
 from lightmeter.journal.commands import acknowledge, hold_and_send, lose, put_meta
 from lightmeter.journal.files import run_lock
+from lightmeter.journal.header import put_balance_meta
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
-from lightmeter.money.balance_reading import put_balance_reading
 from lightmeter.options import Options
 
 
@@ -145,5 +145,5 @@ def test_a_balance_of_before_the_last_requests_is_told_as_such(sent):
     folder, do = sent
     do(put_meta({"balance_before": "9", "balance_after": "9"}))
     assert "balance 9 (read before the last requests)" in told(folder)
-    do(put_balance_reading({"balance_after": "9"}))
+    do(put_balance_meta({"balance_after": "9"}))
     assert "balance 9;" in told(folder)

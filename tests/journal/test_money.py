@@ -12,6 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from lightmeter.errors import BudgetReached
 from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance, release
+from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.commands import (
     acknowledge,
     hold_and_send,
@@ -22,7 +23,7 @@ from lightmeter.journal.commands import (
     settle,
     void,
 )
-from lightmeter.journal.items import count_by_status, pending_rows, totals
+from lightmeter.journal.items import count_by_status, pending_rows
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import HOLDING, IN_DOUBT, Event
@@ -72,7 +73,7 @@ class Money(RuleBasedStateMachine):
     def send(self, rows, hold):
         with open_read_only(self.folder) as db:
             waiting = [row.seq for row in pending_rows(db, 0, ROWS)][:rows]
-            paid, held = totals(db)
+            paid, held = credit_totals(db)
         if not waiting:
             return None
         if paid + held + hold > BUDGET:
@@ -195,19 +196,19 @@ class Money(RuleBasedStateMachine):
     def pay_again(self, allowance):
         """What is sent again costs no more than was allowed, and what was held before still is."""
         with open_read_only(self.folder) as db:
-            before = totals(db)
+            before = credit_totals(db)
             waiting = len(list(pending_rows(db, 0, ROWS)))
         credits_, rows = self.write(release(allowance, 7.0))
         assert credits_ <= allowance
         with open_read_only(self.folder) as db:
-            assert totals(db) == before
+            assert credit_totals(db) == before
             assert len(list(pending_rows(db, 0, ROWS))) == waiting + rows
 
     @invariant()
     def the_money_adds_up(self):
         """Held + paid + free = granted: every credit of the budget is in one place, and none is made up."""
         with open_read_only(self.folder) as db:
-            paid, held = totals(db)
+            paid, held = credit_totals(db)
             states = list(db.execute("SELECT state, hold FROM submissions"))
         assert paid == self.paid
         assert held == sum(self.holds.values()) == sum(hold for state, hold in states if state in HOLDING)

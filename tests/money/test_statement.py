@@ -12,11 +12,11 @@ from lightmeter.cli.commands.statement import command
 from lightmeter.errors import JournalError
 from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
 from lightmeter.journal.commands import hold_and_send, lose, put_meta, receive, settle
+from lightmeter.journal.header import put_balance_meta
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, RowResult
 from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, PlannedRow, add_rows, reuse
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
-from lightmeter.money.balance_reading import put_balance_reading
 from lightmeter.money.statement import _lines_of_proof, read_statement, requests_frame
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange
@@ -46,7 +46,7 @@ class Book:
 
     def close(self, before: int, after: int) -> None:
         with Journal(self.folder) as journal:
-            journal.submit(put_balance_reading({"balance_before": str(before), "balance_after": str(after)})).result()
+            journal.submit(put_balance_meta({"balance_before": str(before), "balance_after": str(after)})).result()
 
     def send(self, rows: list[int], paid: int | None = None, remaining: int | None = None) -> None:
         with Journal(self.folder) as journal:

@@ -11,14 +11,13 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from itertools import groupby, islice
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
-import apsw
 import orjson
 
-from lightmeter import __version__
+from lightmeter import __version__, sqlite
 from lightmeter.ask.question import Ask
 from lightmeter.cache.answer_cache import AnswerCache, AssetFingerprint, CachedAsset
 from lightmeter.client.base_url import canonical_base_url
@@ -27,8 +26,10 @@ from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.export.answer_check import all_descriptions_valid
 from lightmeter.facts.lenient_decode import decode_answer_lenient
 from lightmeter.journal.compression import decompress
+from lightmeter.journal.items import AssetMarks, pending_asset_marks
 from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, reuse
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.journal.submissions import SettledAsset, settled_assets
 from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.settings import Settings
 
@@ -39,19 +40,6 @@ CHUNK: Final = 512
 """Rows or answers handled together: one commit each."""
 
 _log: Final = logging.getLogger(__name__)
-
-_WAITING: Final = """
-SELECT i.seq, i.identity, i.path, i.content_sha256, f.facts
-FROM items i LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach' WHERE i.status = 'pending' ORDER BY i.seq
-"""
-
-_SETTLED: Final = """
-SELECT t.rowid, s.request_id, s.answered_at, a.raw, i.asset, i.name, i.identity, i.path, i.content_sha256, f.facts
-FROM transitions t JOIN submissions s USING (submission_id) JOIN answers a USING (submission_id)
-     JOIN items i ON i.submission_id = s.submission_id AND i.status = 'ok' AND i.asset IS NOT NULL
-     LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach'
-WHERE t.event = 'settle' AND t.rowid > ? ORDER BY t.rowid
-"""
 
 
 def question_digest(options: Options, settings: Settings) -> str | None:
@@ -94,11 +82,11 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
         return 0
     since, total = now - settings.answers_days * DAY_S, 0
     with AnswerCache.opened(settings.answers_dir) as kept, open_read_only(journal.folder) as db:
-        rows = iter(db.execute(_WAITING))
+        rows = pending_asset_marks(db)
         while chunk := list(islice(rows, CHUNK)):
             found = []
-            for seq, *marks in chunk:
-                one = kept.find(question, _asset(*marks), since=since)
+            for seq, marks in chunk:
+                one = kept.find(question, _asset(marks), since=since)
                 if one is not None:
                     found.append(CachedRow(seq, one.asset, one.name, one.answer))
             if found:
@@ -158,10 +146,10 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
         return 0
 
 
-def _keep(kept: AnswerCache, db: apsw.Connection, ask: Ask | None, under: tuple[str, str]) -> int:
+def _keep(kept: AnswerCache, db: sqlite.Connection, ask: Ask | None, under: tuple[str, str]) -> int:
     (question, run_id), total = under, 0
-    settled = groupby(db.execute(_SETTLED, (kept.read_to(run_id),)), key=itemgetter(0))
-    told = ((place, _told([row[1:] for row in rows], ask)) for place, rows in settled)
+    settled = groupby(settled_assets(db, kept.read_to(run_id)), key=attrgetter("transition_id"))
+    told = ((place, _told(list(rows), ask)) for place, rows in settled)
     while chunk := list(islice(told, CHUNK)):
         answers = [answer for _, answer in chunk if answer is not None]
         kept.keep(question, answers, run_id, chunk[-1][0])
@@ -169,17 +157,18 @@ def _keep(kept: AnswerCache, db: apsw.Connection, ask: Ask | None, under: tuple[
     return total
 
 
-def _told(rows: Sequence[tuple[Any, ...]], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
+def _told(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
     """One answer with its assets, None where it is not worth keeping."""
-    request_id, answered_at, packed = rows[0][:3]
+    _, request_id, answered_at, packed, *_ = rows[0]
     raw = decompress(packed)
     if answered_at is None or _has_errors(raw):
         return None
     answer = None if ask is None else decode_answer_lenient(raw)
     assets = [
-        CachedAsset(_asset(*marks), asset, name)
-        for _, _, _, asset, name, *marks in rows
-        if _still_there(*marks) and (ask is None or answer is None or all_descriptions_valid(ask, answer, asset))
+        CachedAsset(_asset(row.marks), row.asset, row.name)
+        for row in rows
+        if _is_unchanged(row.marks)
+        and (ask is None or answer is None or all_descriptions_valid(ask, answer, row.asset))
     ]
     return (CachedAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, packed), assets) if assets else None
 
@@ -192,20 +181,20 @@ def _has_errors(raw: bytes) -> bool:
         return True
 
 
-def _still_there(identity: str | None, path: str | None, content_sha256: str | None, facts: str | None) -> bool:
-    """Whether a local file still has the content that it was planned with: else nobody knows which was sent."""
-    del identity, facts
-    if path is None:
+def _is_unchanged(marks: AssetMarks) -> bool:
+    """Return whether a local file still has the content that it was planned with: else nobody knows which was sent."""
+    if marks.path is None:
         return True
-    if content_sha256 is None:
+    if marks.content_sha256 is None:
         return False
     try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == content_sha256
+        with Path(marks.path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == marks.content_sha256
     except OSError:
         return False
 
 
-def _asset(identity: str | None, path: str | None, content_sha256: str | None, facts: str | None) -> AssetFingerprint:
-    seen: dict[str, Any] = orjson.loads(facts) if facts else {}
-    return AssetFingerprint(None if path else identity, content_sha256, seen.get("size_bytes"), seen.get("etag"))
+def _asset(marks: AssetMarks) -> AssetFingerprint:
+    reach: dict[str, Any] = orjson.loads(marks.reach_facts) if marks.reach_facts else {}
+    identity = None if marks.path else marks.identity
+    return AssetFingerprint(identity, marks.content_sha256, reach.get("size_bytes"), reach.get("etag"))

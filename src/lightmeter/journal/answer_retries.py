@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import apsw
 import orjson
 
+from lightmeter import sqlite
 from lightmeter.journal.items import AnswerRetry, PendingRow
 
 __all__ = [
@@ -55,7 +55,7 @@ class RetryTotals:
     paid: int = 0
 
 
-def first_answers(db: apsw.Connection, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
+def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
     """(seq, submission, asset, packed answer) of rows first ≤ seq ≤ last that were answered and wait for no second one.
 
     Rows that an earlier run's answer answers are not among them. Rows of one submission stand together.
@@ -68,10 +68,10 @@ def first_answers(db: apsw.Connection, first: int, last: int) -> Iterator[tuple[
     )
 
 
-def add_retries(rows: Sequence[RetryRow]) -> Callable[[apsw.Connection], None]:
+def add_retries(rows: Sequence[RetryRow]) -> Callable[[sqlite.Connection], None]:
     """Let these rows wait to be asked about again; those that were asked about again stay as they are."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.executemany(
             "INSERT INTO answer_retries (seq, error, backends) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             [(row.seq, row.retry.error, orjson.dumps(row.retry.backends).decode()) for row in rows],
@@ -86,7 +86,7 @@ WHERE r.submission_id IS NULL AND r.reason IS NULL AND r.seq BETWEEN ? AND ? ORD
 """
 
 
-def waiting_retries(db: apsw.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
+def waiting_retries(db: sqlite.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
     """Rows first ≤ seq ≤ last that wait to be asked about again, in order; each chunk is read when it is needed."""
     at = first
     while rows := list(db.execute(_WAITING, (at, last, chunk))):
@@ -101,10 +101,10 @@ def pending_retry(*row: Any) -> PendingRow:
     return PendingRow(seq, url, path, kind, frames_high, AnswerRetry(error, tuple(orjson.loads(backends))))
 
 
-def not_retried(reason: str, first: int, last: int) -> Callable[[apsw.Connection], int]:
+def not_retried(reason: str, first: int, last: int) -> Callable[[sqlite.Connection], int]:
     """Say why rows first ≤ seq ≤ last that wait are not asked about again for now; returns how many."""
 
-    def change(db: apsw.Connection) -> int:
+    def change(db: sqlite.Connection) -> int:
         db.execute(
             "UPDATE answer_retries SET reason = ? "
             "WHERE submission_id IS NULL AND reason IS NULL AND seq BETWEEN ? AND ?",
@@ -115,10 +115,10 @@ def not_retried(reason: str, first: int, last: int) -> Callable[[apsw.Connection
     return change
 
 
-def clear_not_retried(first: int, last: int) -> Callable[[apsw.Connection], None]:
+def clear_not_retried(first: int, last: int) -> Callable[[sqlite.Connection], None]:
     """Let rows first ≤ seq ≤ last that were not asked about again wait once more: there may be more to spend now."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "UPDATE answer_retries SET reason = NULL WHERE submission_id IS NULL AND seq BETWEEN ? AND ?", (first, last)
         )
@@ -126,7 +126,7 @@ def clear_not_retried(first: int, last: int) -> Callable[[apsw.Connection], None
     return change
 
 
-def retry_totals(db: apsw.Connection) -> RetryTotals:
+def retry_totals(db: sqlite.Connection) -> RetryTotals:
     """How many rows were asked about again, and for how much."""
     ((rows, waiting, requests, paid),) = db.execute(
         "SELECT count(*), coalesce(sum(r.submission_id IS NULL), 0), count(s.submission_id), coalesce(sum(s.paid), 0) "

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import apsw
 import orjson
 
-from lightmeter.journal.commands import apply_event, place, requeue_rows
+from lightmeter import sqlite
+from lightmeter.journal.commands import apply_event, last_transition_id, requeue_rows
 from lightmeter.journal.state import Event, State
 
 __all__ = [
@@ -100,11 +100,11 @@ class SubmissionResolution:
     paid: int = 0
 
 
-def record_balance(balance: int, at: float, *, opens: bool) -> Callable[[apsw.Connection], BalanceReading]:
+def record_balance(balance: int, at: float, *, opens: bool) -> Callable[[sqlite.Connection], BalanceReading]:
     """Write down a balance; `opens` begins a new window with it."""
 
-    def change(db: apsw.Connection) -> BalanceReading:
-        here = place(db)
+    def change(db: sqlite.Connection) -> BalanceReading:
+        here = last_transition_id(db)
         db.execute(
             "INSERT INTO readings (at, balance, place, opens) VALUES (?, ?, ?, ?)", (at, balance, here, int(opens))
         )
@@ -113,7 +113,7 @@ def record_balance(balance: int, at: float, *, opens: bool) -> Callable[[apsw.Co
     return change
 
 
-def opening_reading(db: apsw.Connection) -> BalanceReading | None:
+def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
     """The reading that the window of today began with."""
     row = db.execute(
         "SELECT reading_id, at, balance, place FROM readings WHERE opens ORDER BY reading_id DESC LIMIT 1"
@@ -121,7 +121,7 @@ def opening_reading(db: apsw.Connection) -> BalanceReading | None:
     return None if row is None else BalanceReading(*row)
 
 
-def open_submissions(db: apsw.Connection) -> int:
+def open_submissions(db: sqlite.Connection) -> int:
     """How many submissions may still be charged, or have a charge that is not written down yet."""
     marks = ", ".join("?" * len(_OPEN))
     ((found,),) = db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN)  # noqa: S608 (marks are ?, ?, …)
@@ -140,7 +140,7 @@ WHERE t.sent <= ?2 ORDER BY s.submission_id
 """
 
 
-def submissions_sent_between(db: apsw.Connection, after: int, until: int) -> list[WindowSubmission]:
+def submissions_sent_between(db: sqlite.Connection, after: int, until: int) -> list[WindowSubmission]:
     """The submissions that were first sent after one position of the journal and not after another."""
     return [
         WindowSubmission(key, State(state), hold, paid, remaining, bool(said), sent, answered, bool(throttled))
@@ -157,7 +157,7 @@ SELECT EXISTS (
 """
 
 
-def throttled_since(db: apsw.Connection, after: int) -> bool:
+def throttled_since(db: sqlite.Connection, after: int) -> bool:
     """Whether any of the submissions that were first sent after a position of the journal was throttled.
 
     Nothing is read into memory for it: most runs have millions of steps and none of this kind.
@@ -173,7 +173,7 @@ SELECT s.submission_id, s.sent_at FROM submissions s WHERE s.state = 'charge_unk
 """
 
 
-def unknown_charges_since(db: apsw.Connection, after: int) -> dict[int, float]:
+def unknown_charges_since(db: sqlite.Connection, after: int) -> dict[int, float]:
     """When the requests left (epoch seconds, by submission) that failed with an unknown charge.
 
     Only those that were first sent after this position of the journal.
@@ -181,7 +181,7 @@ def unknown_charges_since(db: apsw.Connection, after: int) -> dict[int, float]:
     return dict(db.execute(_UNKNOWN, (after,)))
 
 
-def windows_in_doubt(db: apsw.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
+def windows_in_doubt(db: sqlite.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
     """(opening, closing) of earlier proofs that left something ambiguous: more trust may decide it."""
     found = db.execute(
         "SELECT o.reading_id, o.at, o.balance, o.place, c.reading_id, c.at, c.balance, c.place "
@@ -196,10 +196,10 @@ def windows_in_doubt(db: apsw.Connection) -> list[tuple[BalanceReading, BalanceR
 
 def apply_resolutions(
     opening: BalanceReading, closing: BalanceReading, document: dict[str, Any], rulings: Sequence[SubmissionResolution]
-) -> Callable[[apsw.Connection], None]:
+) -> Callable[[sqlite.Connection], None]:
     """Write a proof down and act on it: unpaid rows wait again, lost ones have failed, the rest stays in doubt."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "INSERT INTO proofs (at, opening, closing, document) VALUES (?, ?, ?, ?)",
             (closing.at, opening.reading_id, closing.reading_id, orjson.dumps(document).decode()),
@@ -210,7 +210,7 @@ def apply_resolutions(
     return change
 
 
-def _act(db: apsw.Connection, ruling: SubmissionResolution, at: float) -> None:
+def _act(db: sqlite.Connection, ruling: SubmissionResolution, at: float) -> None:
     key = ruling.submission_id
     ((state,),) = db.execute("SELECT state FROM submissions WHERE submission_id = ?", (key,))
     if state == State.CHARGE_UNKNOWN:  # its rows have failed, whatever it cost
@@ -230,21 +230,21 @@ def _act(db: apsw.Connection, ruling: SubmissionResolution, at: float) -> None:
         _tell_rows(db, key, "in_doubt", "ambiguous", ruling.proof)
 
 
-def _tell_rows(db: apsw.Connection, submission_id: int, status: str, reason: str, error: str) -> None:
+def _tell_rows(db: sqlite.Connection, submission_id: int, status: str, reason: str, error: str) -> None:
     db.execute(
         "UPDATE items SET status = ?, reason = ?, error = ? WHERE submission_id = ?",
         (status, reason, error, submission_id),
     )
 
 
-def release(allowance: int, at: float) -> Callable[[apsw.Connection], tuple[int, int]]:
+def release(allowance: int, at: float) -> Callable[[sqlite.Connection], tuple[int, int]]:
     """Let rows of unanswered requests wait again although they may have been paid for, oldest first.
 
     What the requests may have cost stays counted. `allowance` bounds what sending them again costs: whole credits, the
     sum of their holds. Returns (credits, rows) released.
     """
 
-    def change(db: apsw.Connection) -> tuple[int, int]:
+    def change(db: sqlite.Connection) -> tuple[int, int]:
         left, rows = allowance, 0
         waiting = list(
             db.execute(
@@ -264,6 +264,6 @@ def release(allowance: int, at: float) -> Callable[[apsw.Connection], tuple[int,
     return change
 
 
-def proofs_of(db: apsw.Connection) -> list[dict[str, Any]]:
+def proofs_of(db: sqlite.Connection) -> list[dict[str, Any]]:
     """Every proof, oldest first, as it was written down."""
     return [orjson.loads(document) for (document,) in db.execute("SELECT document FROM proofs ORDER BY proof_id")]

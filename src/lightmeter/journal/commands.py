@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.errors import BudgetReached, InvalidTransition
+from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.compression import compress
-from lightmeter.journal.items import totals
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
 from lightmeter.journal.state import HOLDING, Event, State, step
 
@@ -23,9 +22,9 @@ __all__ = [
     "fail_row",
     "get_meta",
     "hold_and_send",
+    "last_transition_id",
     "lose",
     "mark_over_budget",
-    "place",
     "put_meta",
     "receive",
     "requeue_rows",
@@ -38,21 +37,21 @@ __all__ = [
 ]
 
 
-def put_meta(values: dict[str, str]) -> Callable[[apsw.Connection], None]:
+def put_meta(values: dict[str, str]) -> Callable[[sqlite.Connection], None]:
     """Remember facts of the run."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
 
     return change
 
 
-def get_meta(db: apsw.Connection) -> dict[str, str]:
+def get_meta(db: sqlite.Connection) -> dict[str, str]:
     """All facts of the run."""
     return dict(db.execute("SELECT key, value FROM meta"))
 
 
-def apply_event(db: apsw.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
+def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
     """Take one step in the life of a submission, and keep the running hold right; for use inside a change."""
     ((state, hold),) = db.execute("SELECT state, hold FROM submissions WHERE submission_id = ?", (submission_id,))
     before = State(state)
@@ -65,7 +64,7 @@ def apply_event(db: apsw.Connection, submission_id: int, event: Event, at: float
     return after
 
 
-def place(db: apsw.Connection) -> int:
+def last_transition_id(db: sqlite.Connection) -> int:
     """How far the journal has come: the position of its last transition, 0 before the first."""
     ((last,),) = db.execute("SELECT coalesce(max(rowid), 0) FROM transitions")
     return int(last)
@@ -81,11 +80,11 @@ class _HoldAndSend:
     at: float
     retry: bool
 
-    def __call__(self, db: apsw.Connection) -> int:
+    def __call__(self, db: sqlite.Connection) -> int:
         return self.apply_all(db, [self])[0]
 
     @staticmethod
-    def apply_all(db: apsw.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
+    def apply_all(db: sqlite.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
         """All of them or none: a budget that does not hold them all refuses them all."""
         held = step(State.PLANNED, Event.HOLD)
         sent = step(held, Event.SEND)
@@ -93,7 +92,7 @@ class _HoldAndSend:
         budget = min((one.budget for one in holds if one.budget is not None), default=None)
         db.execute("UPDATE money SET held = held + ?1 WHERE ?2 IS NULL OR paid + held + ?1 <= ?2", (total, budget))
         if not db.changes():
-            paid, held_ = totals(db)
+            paid, held_ = credit_totals(db)
             raise BudgetReached(
                 f"{total} more credits could exceed the budget: {paid} paid, {held_} held, of {budget}."
             )
@@ -116,7 +115,7 @@ class _HoldAndSend:
         return [number for number, _ in numbered]
 
 
-def _link_retry(db: apsw.Connection, submission_id: int, seq: int) -> None:
+def _link_retry(db: sqlite.Connection, submission_id: int, seq: int) -> None:
     db.execute(
         "UPDATE answer_retries SET submission_id = ?, reason = NULL WHERE seq = ? AND submission_id IS NULL",
         (submission_id, seq),
@@ -127,7 +126,7 @@ def _link_retry(db: apsw.Connection, submission_id: int, seq: int) -> None:
 
 def hold_and_send(
     rows: Sequence[int], hold: int, budget: int | None, at: float, *, retry: bool = False
-) -> Callable[[apsw.Connection], int]:
+) -> Callable[[sqlite.Connection], int]:
     """Set the price aside and write down that the request is about to leave; returns the submission's id.
 
     Args:
@@ -144,11 +143,11 @@ def hold_and_send(
     return _HoldAndSend(rows, hold, budget, at, retry)
 
 
-def receive(submission_id: int, received: ReceivedAnswer, event: Event) -> Callable[[apsw.Connection], None]:
+def receive(submission_id: int, received: ReceivedAnswer, event: Event) -> Callable[[sqlite.Connection], None]:
     """Keep an answer's bytes; `event` says whether it came at once (answer) or by polling (collect)."""
     packed = compress(received.raw)
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
         db.execute(
             "UPDATE submissions SET http_status = ?, answered_at = ?, polls = polls + ? WHERE submission_id = ?",
@@ -159,11 +158,11 @@ def receive(submission_id: int, received: ReceivedAnswer, event: Event) -> Calla
     return change
 
 
-def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[apsw.Connection], None]:
+def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[sqlite.Connection], None]:
     """Keep the bytes of an answer that is not strictly JSON, before anybody reads it; nothing else changes."""
     packed = compress(received.raw)
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
         db.execute(
             "UPDATE submissions SET http_status = ? WHERE submission_id = ?", (received.http_status, submission_id)
@@ -172,10 +171,10 @@ def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[
     return change
 
 
-def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[apsw.Connection], None]:
+def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[sqlite.Connection], None]:
     """The service took the request and will have its answer under `request_id`."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "UPDATE submissions SET request_id = ?, acked_at = ? WHERE submission_id = ?",
             (request_id, at, submission_id),
@@ -187,13 +186,13 @@ def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[aps
 
 def settle(
     submission_id: int, outcome: AnswerOutcome, at: float, note: str | None = None
-) -> Callable[[apsw.Connection], None]:
+) -> Callable[[sqlite.Connection], None]:
     """The charge is known: release the hold, count what was paid, and give every row its place.
 
     `note` stays with the step: what was odd about the charge.
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
             "WHERE submission_id = ?",
@@ -216,10 +215,10 @@ def status_of(placed: RowResult, reason: str) -> tuple[str | int | None, ...]:
     return ("failed", reason, placed.error, placed.asset, placed.name, placed.seq)
 
 
-def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Connection], None]:
+def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[sqlite.Connection], None]:
     """Refused, nothing was charged: release the hold; its rows have failed for this reason, or wait again."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         if refusal.received is not None:
             db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, compress(refusal.received.raw)))
         http_status = refusal.received.http_status if refusal.received else None
@@ -240,7 +239,7 @@ def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Conn
     return change
 
 
-def requeue_rows(db: apsw.Connection, submission_id: int) -> None:
+def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
     """Let the rows of a submission wait to be sent in another; for use inside a change.
 
     `db.changes()` is then how many rows of the manifest do.
@@ -253,19 +252,19 @@ def requeue_rows(db: apsw.Connection, submission_id: int) -> None:
     )
 
 
-def fail_row(seq: int, reason: str, error: str) -> Callable[[apsw.Connection], None]:
+def fail_row(seq: int, reason: str, error: str) -> Callable[[sqlite.Connection], None]:
     """A row that could not even be sent (its file is gone, say): nothing was spent on it."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute("UPDATE items SET status = 'failed', reason = ?, error = ? WHERE seq = ?", (reason, error, seq))
 
     return change
 
 
-def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> Callable[[apsw.Connection], None]:
+def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> Callable[[sqlite.Connection], None]:
     """It never counted (unreached, throttled): its rows wait to be sent in a new submission."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         apply_event(db, submission_id, event, at, why)
         db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
         requeue_rows(db, submission_id)
@@ -275,7 +274,7 @@ def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> 
 
 def lose(
     submission_id: int, why: str, at: float, received: ReceivedAnswer | None = None
-) -> Callable[[apsw.Connection], None]:
+) -> Callable[[sqlite.Connection], None]:
     """No usable answer came, and it may have been charged: its rows are in doubt and the price stays held.
 
     Args:
@@ -285,7 +284,7 @@ def lose(
         received: What came all the same; its bytes are kept.
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         if received is not None:
             store_raw_answer(submission_id, received)(db)
         apply_event(db, submission_id, Event.LOSE, at, why)
@@ -298,13 +297,13 @@ def lose(
     return change
 
 
-def resend(submission_id: int, at: float) -> Callable[[apsw.Connection], None]:
+def resend(submission_id: int, at: float) -> Callable[[sqlite.Connection], None]:
     """Ask again for a lost submission under its own idempotency key, which the service honours: it is paid once.
 
     Its price stays held all the while.
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         apply_event(db, submission_id, Event.ASK_AGAIN, at, "same idempotency key")
         db.execute(
             "UPDATE submissions SET attempts = attempts + 1, sent_at = ?, error = NULL WHERE submission_id = ?",
@@ -318,10 +317,10 @@ def resend(submission_id: int, at: float) -> Callable[[apsw.Connection], None]:
     return change
 
 
-def mark_over_budget(reason: str, first: int, last: int) -> Callable[[apsw.Connection], int]:
+def mark_over_budget(reason: str, first: int, last: int) -> Callable[[sqlite.Connection], int]:
     """Rows first ≤ seq ≤ last that still wait are beyond what may be spent, for this reason; returns how many."""
 
-    def change(db: apsw.Connection) -> int:
+    def change(db: sqlite.Connection) -> int:
         db.execute(
             "UPDATE items SET status = 'over_budget', reason = ? "
             "WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ?",
@@ -332,10 +331,10 @@ def mark_over_budget(reason: str, first: int, last: int) -> Callable[[apsw.Conne
     return change
 
 
-def clear_over_budget(first: int, last: int) -> Callable[[apsw.Connection], None]:
+def clear_over_budget(first: int, last: int) -> Callable[[sqlite.Connection], None]:
     """Let rows first ≤ seq ≤ last wait again: this run may have more to spend."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "UPDATE items SET status = 'pending', reason = NULL WHERE status = 'over_budget' AND seq BETWEEN ? AND ?",
             (first, last),

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import JournalError
-from lightmeter.journal.commands import get_meta
+from lightmeter.journal.commands import get_meta, last_transition_id, put_meta
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
+from lightmeter.sqlite import Change, Connection
 
-__all__ = ["FORMER_RUNS", "RunHeader", "fresh_run_id", "read_run_header"]
+__all__ = ["FORMER_RUNS", "RunHeader", "fresh_run_id", "is_balance_current", "put_balance_meta", "read_run_header"]
 
 FORMER_RUNS: Final = "former_runs"
 """Name of the fact that lists ids the run had before: JSON, [id, last submission under it], …"""
+
+_BALANCE_PLACE: Final = "balance_place"
+"""Meta key: id of the last transition before the balance was read."""
+
+_EVENTS_AFTER: Final = """
+SELECT count(*) FROM transitions
+WHERE rowid > ? AND event IN ('send', 'answer', 'collect', 'ask_again', 'pay_again')
+"""
+"""Counts the events of requests that may change the balance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +111,21 @@ def _number(text: str | None) -> int | None:
 def fresh_run_id(clock: Clock) -> str:
     """A name for a run: when, and something that no other run has."""
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def put_balance_meta(values: Mapping[str, str]) -> Change[None]:
+    """Write meta values with a balance that was just read, while no request was in flight."""
+
+    def change(db: Connection) -> None:
+        put_meta({**values, _BALANCE_PLACE: str(last_transition_id(db))})(db)
+
+    return change
+
+
+def is_balance_current(db: Connection) -> bool:
+    """Return whether no request was sent or answered after the balance was read; for a killed run one may have been."""
+    meta = get_meta(db)
+    if _BALANCE_PLACE not in meta and "seconds" in meta:  # an older journal, whose run came to its end
+        return True
+    ((events,),) = db.execute(_EVENTS_AFTER, (int(meta.get(_BALANCE_PLACE, "0")),))
+    return not events

@@ -19,8 +19,8 @@ from typing import Final
 
 from lightmeter import sqlite
 from lightmeter.errors import JournalError
+from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.commands import get_meta
-from lightmeter.journal.items import totals
 from lightmeter.journal.store import open_read_only
 
 __all__ = ["KeyLedger", "RunTotals", "account_of", "former_account_of"]
@@ -227,7 +227,7 @@ def _totals_of(folder: Path, run_id: str) -> tuple[int, int] | None:
         try:
             with open_read_only(folder / place.format(run_id=run_id)) as journal:
                 if get_meta(journal).get("run_id") == run_id:
-                    return totals(journal)
+                    return credit_totals(journal)
         except JournalError:
             continue
     return None

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
 __all__ = [
@@ -101,17 +100,17 @@ SELECT EXISTS (SELECT 1 FROM items WHERE item_id = ?1),
 many, are none, and are in no index that is looked through."""
 
 
-def add_rows(rows: Sequence[PlannedRow]) -> Callable[[apsw.Connection], None]:
+def add_rows(rows: Sequence[PlannedRow]) -> Callable[[sqlite.Connection], None]:
     """Write rows; the journal knows all earlier ones, so it finds duplicates and repeated ids."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         for row in rows:
             _add(db, row)
 
     return change
 
 
-def _add(db: apsw.Connection, row: PlannedRow) -> None:
+def _add(db: sqlite.Connection, row: PlannedRow) -> None:
     status, reason, error, original = row.status, row.reason, row.error, None
     item_id = row.item_id
     ((repeated, same_place, same_content),) = db.execute(_KNOWN, (item_id, row.identity, row.content_sha256))
@@ -127,7 +126,7 @@ def _add(db: apsw.Connection, row: PlannedRow) -> None:
     _insert(db, row, (item_id, status, reason, error, original), frames)
 
 
-def _free_id(db: apsw.Connection, row: PlannedRow) -> str:
+def _free_id(db: sqlite.Connection, row: PlannedRow) -> str:
     """An id for a row whose own is taken: with its number, and once more where somebody's id looks like that."""
     item_id = row.item_id
     while True:
@@ -137,7 +136,7 @@ def _free_id(db: apsw.Connection, row: PlannedRow) -> str:
 
 
 def _insert(
-    db: apsw.Connection, row: PlannedRow, stands: tuple[str, str, str | None, str | None, str | None], frames: Any
+    db: sqlite.Connection, row: PlannedRow, stands: tuple[str, str, str | None, str | None, str | None], frames: Any
 ) -> None:
     item_id, status, reason, error, original = stands
     names = (row.seq, item_id, row.url, row.path, row.identity, row.kind, row.extra)
@@ -148,10 +147,10 @@ def _insert(
         db.execute(_INSERT_FINDING, values)
 
 
-def restore_rows(rows: Sequence[PlannedRow]) -> Callable[[apsw.Connection], None]:
+def restore_rows(rows: Sequence[PlannedRow]) -> Callable[[sqlite.Connection], None]:
     """Write rows exactly as they are, with ids and duplicates as an earlier plan found them."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         for row in rows:
             stands = (row.item_id, row.status, row.reason, row.error, row.duplicate_of)
             _insert(db, row, stands, (row.frames_low, row.frames_high))
@@ -172,7 +171,7 @@ ORDER BY r.seq
 """
 
 
-def planned_rows(db: apsw.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
+def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
     """All rows in order, each with the (asset, name, sha256) of the earlier answer that it is answered with, if any."""
     findings: Iterator[Any] = iter(db.execute(_FINDINGS))
     reused: Iterator[Any] = iter(db.execute(_REUSED))
@@ -188,14 +187,14 @@ def planned_rows(db: apsw.Connection) -> Iterator[tuple[PlannedRow, tuple[int, s
         yield PlannedRow(*(*values[:-1], tuple(facts), values[-1])), answer
 
 
-def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> Callable[[apsw.Connection], None]:
+def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> Callable[[sqlite.Connection], None]:
     """Give rows that are to be paid for, or are answered by earlier answers, new counts of pictures.
 
     Args:
         groups: (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, at least, at most) for each there is.
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
         try:
             db.executemany("INSERT INTO lengths VALUES (?, ?, ?, ?)", groups)
@@ -210,10 +209,10 @@ def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]])
     return change
 
 
-def reuse(found: Sequence[CachedRow]) -> Callable[[apsw.Connection], None]:
+def reuse(found: Sequence[CachedRow]) -> Callable[[sqlite.Connection], None]:
     """Answer rows that wait with earlier answers: they are ok, and cost nothing."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         for one in found:
             answer = one.answer
             values = (answer.sha256, answer.request_id, answer.answered_at, answer.raw)
@@ -232,7 +231,7 @@ def reuse(found: Sequence[CachedRow]) -> Callable[[apsw.Connection], None]:
     return change
 
 
-def clear_cached_rows(db: apsw.Connection) -> None:
+def clear_cached_rows(db: sqlite.Connection) -> None:
     """Let the rows that earlier answers answered wait again: something else is asked now."""
     db.execute(
         "UPDATE items SET status = 'pending', reason = NULL, asset = NULL, name = NULL "

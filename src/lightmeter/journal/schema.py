@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.errors import JournalVersion
 
 __all__ = ["APPLICATION_ID", "SCHEMA", "VERSION", "migrate"]
@@ -162,7 +161,7 @@ INSERT INTO money VALUES (1, 0, 0);
 )
 
 
-def migrate(db: apsw.Connection, path: Path) -> None:
+def migrate(db: sqlite.Connection, path: Path) -> None:
     """Bring an older journal to `VERSION`, in one transaction; what it says of the past stays as it is.
 
     Raises:

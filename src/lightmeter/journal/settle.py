@@ -11,8 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.journal.commands import requeue_rows, status_of
 from lightmeter.journal.compression import compress
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer
@@ -31,11 +30,11 @@ class _ReceiveAndSettle:
     outcome: AnswerOutcome
     note: str | None
 
-    def __call__(self, db: apsw.Connection) -> None:
+    def __call__(self, db: sqlite.Connection) -> None:
         self.apply_all(db, [self])
 
     @staticmethod
-    def apply_all(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
+    def apply_all(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
         """All of them or none, each statement once for all; the bytes are compressed here, by the writer's thread."""
         steps = _steps(db, settled)
         db.executemany(
@@ -71,7 +70,7 @@ class _ReceiveAndSettle:
         return [None] * len(settled)
 
 
-def _steps(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
+def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
     """For each, the state it arrives in, the one it ends in, and the credits that are no longer held.
 
     Raises:
@@ -98,18 +97,18 @@ def _steps(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tu
 
 def receive_and_settle(
     submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome, note: str | None = None
-) -> Callable[[apsw.Connection], None]:
+) -> Callable[[sqlite.Connection], None]:
     """Keep an answer's bytes, count what was paid, and give every row its place; arguments as in `changes`."""
     return _ReceiveAndSettle(submission_id, received, event, outcome, note)
 
 
 def receive_and_release(
     submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome
-) -> Callable[[apsw.Connection], None]:
+) -> Callable[[sqlite.Connection], None]:
     """Keep an answer that brought nothing and cost nothing: its rows wait to be sent in another request."""
     settle = receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         settle(db)
         requeue_rows(db, submission_id)
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.journal.answer_retries import pending_retry
 from lightmeter.journal.compression import decompress
-from lightmeter.journal.items import PendingRow
+from lightmeter.journal.items import AssetMarks, PendingRow
 from lightmeter.journal.state import State
 
 __all__ = [
     "InDoubtTotals",
+    "SettledAsset",
     "SubmissionRecord",
+    "SubmissionRow",
     "answer_of",
+    "count_submissions",
+    "count_submissions_in",
     "in_doubt_totals",
+    "last_submission_id",
     "requests_sent",
+    "sent_times",
+    "settled_assets",
+    "submission_rows",
     "submissions_in",
     "waiting_at_service",
 ]
@@ -47,7 +54,7 @@ WHERE r.submission_id = ?
 """
 
 
-def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
+def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
     """All submissions in one of these states, oldest first."""
     wanted = sorted(states)
     marks = ", ".join("?" * len(wanted))
@@ -67,13 +74,13 @@ def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[Sub
         yield SubmissionRecord(submission_id, State(state), hold, request_id, acked_at, http_status, rows, retry)
 
 
-def answer_of(db: apsw.Connection, submission_id: int) -> bytes | None:
+def answer_of(db: sqlite.Connection, submission_id: int) -> bytes | None:
     """The bytes of its answer, as they came."""
     row = db.execute("SELECT raw FROM answers WHERE submission_id = ?", (submission_id,)).fetchone()
     return decompress(row[0]) if row else None
 
 
-def requests_sent(db: apsw.Connection) -> int:
+def requests_sent(db: sqlite.Connection) -> int:
     """How many POSTs were ever sent."""
     ((sent,),) = db.execute("SELECT coalesce(sum(attempts), 0) FROM submissions")
     return int(sent)
@@ -104,7 +111,7 @@ class InDoubtTotals:
     failed_credits: int = 0
 
 
-def in_doubt_totals(db: apsw.Connection) -> InDoubtTotals:
+def in_doubt_totals(db: sqlite.Connection) -> InDoubtTotals:
     """What became of requests that never got their answer."""
     ((requests, rows, credits_, again),) = db.execute(
         "SELECT count(*), coalesce(sum(assets), 0), coalesce(sum(hold), 0), "
@@ -121,10 +128,95 @@ def in_doubt_totals(db: apsw.Connection) -> InDoubtTotals:
     return InDoubtTotals(requests, rows, credits_, again, lost, lost_credits, failed, failed_credits)
 
 
-def waiting_at_service(db: apsw.Connection) -> tuple[int, float | None]:
+def waiting_at_service(db: sqlite.Connection) -> tuple[int, float | None]:
     """Acknowledged requests whose answers were not collected, and when the oldest was acknowledged (epoch seconds).
 
     A service keeps answers for 24 hours.
     """
     ((requests, oldest),) = db.execute("SELECT count(*), min(acked_at) FROM submissions WHERE state = 'acked'")
     return int(requests), oldest
+
+
+class SubmissionRow(NamedTuple):
+    """A row of the table `submissions`, as the statement of a run lists it; times in seconds since the epoch."""
+
+    submission_id: int
+    request_id: str | None
+    state: str
+    assets: int
+    hold: int
+    paid: int | None
+    remaining: int | None
+    sent_at: float | None
+    answered_at: float | None
+    error: str | None
+
+
+class SettledAsset(NamedTuple):
+    """A row with a result: its settled answer, its place in the answer, and what is known of its content.
+
+    Attributes:
+        transition_id: Id of the transition that settled the answer: the same for all rows of one answer.
+        request_id: The service's id of the request, if it named one.
+        answered_at: Seconds since the epoch; None where an older version did not record it.
+        compressed: The bytes of the answer, compressed.
+        asset: Position in the answer's `all.assets`.
+        name: Its name there.
+        marks: What is known of the content.
+    """
+
+    transition_id: int
+    request_id: str | None
+    answered_at: float | None
+    compressed: bytes
+    asset: int
+    name: str | None
+    marks: AssetMarks
+
+
+_SETTLED_ASSETS: Final = """
+SELECT t.rowid, s.request_id, s.answered_at, a.raw, i.asset, i.name, i.identity, i.path, i.content_sha256, f.facts
+FROM transitions t JOIN submissions s USING (submission_id) JOIN answers a USING (submission_id)
+     JOIN items i ON i.submission_id = s.submission_id AND i.status = 'ok' AND i.asset IS NOT NULL
+     LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach'
+WHERE t.event = 'settle' AND t.rowid > ? ORDER BY t.rowid
+"""
+
+
+def settled_assets(db: sqlite.Connection, after: int) -> Iterator[SettledAsset]:
+    """Yield the rows whose answers were settled after transition `after`; rows of one answer follow one another."""
+    row: Any
+    for row in db.execute(_SETTLED_ASSETS, (after,)):
+        yield SettledAsset._make((*row[:6], AssetMarks._make(row[6:])))
+
+
+def submission_rows(db: sqlite.Connection) -> list[SubmissionRow]:
+    """Return all submissions, oldest first."""
+    query = (
+        "SELECT submission_id, request_id, state, assets, hold, paid, remaining, sent_at, answered_at, error "
+        "FROM submissions ORDER BY submission_id"
+    )
+    return list(map(SubmissionRow._make, db.execute(query)))
+
+
+def count_submissions(db: sqlite.Connection) -> int:
+    """Return the number of submissions."""
+    ((submissions,),) = db.execute("SELECT count(*) FROM submissions")
+    return int(submissions)
+
+
+def count_submissions_in(db: sqlite.Connection, state: State) -> int:
+    """Return the number of submissions in a state."""
+    ((submissions,),) = db.execute("SELECT count(*) FROM submissions WHERE state = ?", (state,))
+    return int(submissions)
+
+
+def last_submission_id(db: sqlite.Connection) -> int:
+    """Return the id of the newest submission; 0 before the first."""
+    ((last,),) = db.execute("SELECT coalesce(max(submission_id), 0) FROM submissions")
+    return int(last)
+
+
+def sent_times(db: sqlite.Connection, state: State) -> dict[int, float]:
+    """Return when each submission in a state was sent (seconds since the epoch), by its id."""
+    return dict(db.execute("SELECT submission_id, sent_at FROM submissions WHERE state = ?", (state,)))

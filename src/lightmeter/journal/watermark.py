@@ -21,8 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.atomic import fsync_folder
 from lightmeter.journal.commands import apply_event
 from lightmeter.journal.state import Event, State
@@ -81,7 +80,7 @@ class WatermarkRecord:
     checked: bool
 
 
-def position_of(db: apsw.Connection) -> JournalPosition:
+def position_of(db: sqlite.Connection) -> JournalPosition:
     """How far a journal has come."""
     ((steps, requests, credits_),) = db.execute(_POSITION)
     return JournalPosition(steps, requests, credits_)
@@ -138,7 +137,7 @@ class Watermark:
         fcntl.flock(self._file, fcntl.LOCK_UN)
         self._said, self._checked, self._flushed_at = position, checked, position.requests
 
-    def advance(self, db: apsw.Connection) -> None:
+    def advance(self, db: sqlite.Connection) -> None:
         """Say how far the journal has come now; to be called after each of its commits.
 
         What cannot be written is logged once, and no reason for a run to stop.
@@ -183,7 +182,7 @@ def _read(content: bytes) -> WatermarkRecord | None:
         return None
 
 
-def write_off(credits_: int, requests: int, why: str, at: float) -> Callable[[apsw.Connection], None]:
+def write_off(credits_: int, requests: int, why: str, at: float) -> Callable[[sqlite.Connection], None]:
     """Hold credits for good that were spent on requests which the journal does not know: the budget holds with them.
 
     They stand in one submission without rows, which took every step of a lost one that is sent again.
@@ -195,7 +194,7 @@ def write_off(credits_: int, requests: int, why: str, at: float) -> Callable[[ap
         at: Seconds since the epoch.
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "INSERT INTO submissions (state, hold, assets, sent_at, attempts, error) VALUES (?, ?, 0, ?, ?, ?)",
             (State.PLANNED, credits_, at, requests, why),

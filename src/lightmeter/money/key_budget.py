@@ -14,9 +14,9 @@ from lightmeter.client.base_url import equivalent_base_urls
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.embedded_service import Endpoint
 from lightmeter.errors import JournalError
+from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.header import FORMER_RUNS
-from lightmeter.journal.items import totals
 from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of, former_account_of
 from lightmeter.journal.store import open_read_only
 from lightmeter.settings import Settings
@@ -89,7 +89,7 @@ def open_key_budget(
     key = where.api_key.get_secret_value() if where.api_key else ""
     length, path = settings.key_budget_period, settings.state_dir / FILE_NAME
     with open_read_only(out) as db:
-        now = RunTotals(*totals(db))
+        now = RunTotals(*credit_totals(db))
         former = [former_id for former_id, _ in json.loads(get_meta(db).get(FORMER_RUNS, "[]"))]
     ledger = KeyLedger(path, account_of(key), run_id, out)
     try:
