@@ -11,17 +11,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from lightmeter.errors import BudgetReached
-from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance, release
+from lightmeter.journal.balance_proofs import (
+    SubmissionResolution,
+    apply_resolutions,
+    record_balance,
+    requeue_unanswered_rows,
+)
 from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.commands import (
     acknowledge,
     hold_and_send,
-    lose,
-    receive,
+    mark_uncertain,
+    record_answer,
+    record_refusal,
     resend,
     revert_to_planned,
     settle,
-    void,
 )
 from lightmeter.journal.items import count_by_status, pending_rows
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
@@ -87,7 +92,7 @@ class Money(RuleBasedStateMachine):
     @rule(target=received, one=consumes(sent))
     def answer(self, one):
         if one:
-            self.write(receive(one[0], ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER))
+            self.write(record_answer(one[0], ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER))
         return one
 
     @rule(target=acked, one=consumes(sent))
@@ -99,7 +104,7 @@ class Money(RuleBasedStateMachine):
     @rule(target=received, one=consumes(acked))
     def collect(self, one):
         if one:
-            self.write(receive(one[0], ReceivedAnswer(b"{}", 200, 2.0, polls=3), Event.COLLECT))
+            self.write(record_answer(one[0], ReceivedAnswer(b"{}", 200, 2.0, polls=3), Event.COLLECT))
         return one
 
     @rule(one=consumes(received), share=st.floats(0, 1), good=st.booleans())
@@ -115,7 +120,7 @@ class Money(RuleBasedStateMachine):
     @rule(one=consumes(sent), wait=st.booleans())
     def refuse(self, one, wait):
         if one:
-            self.write(void(one[0], Refusal("refused", "no", rows_retryable=wait), 3.0))
+            self.write(record_refusal(one[0], Refusal("refused", "no", rows_retryable=wait), 3.0))
             del self.holds[one[0]]
 
     @rule(one=consumes(sent), event=st.sampled_from([Event.UNREACHED, Event.THROTTLE]))
@@ -127,13 +132,13 @@ class Money(RuleBasedStateMachine):
     @rule(target=lost, one=consumes(sent))
     def lose_sent(self, one):
         if one:
-            self.write(lose(one[0], "gone", 3.0))
+            self.write(mark_uncertain(one[0], "gone", 3.0))
         return one
 
     @rule(target=lost, one=consumes(acked))
     def lose_acked(self, one):
         if one:
-            self.write(lose(one[0], "expired", 3.0))
+            self.write(mark_uncertain(one[0], "expired", 3.0))
         return one
 
     @rule(target=sent, one=consumes(lost))
@@ -198,7 +203,7 @@ class Money(RuleBasedStateMachine):
         with open_read_only(self.folder) as db:
             before = credit_totals(db)
             waiting = len(list(pending_rows(db, 0, ROWS)))
-        credits_, rows = self.write(release(allowance, 7.0))
+        credits_, rows = self.write(requeue_unanswered_rows(allowance, 7.0))
         assert credits_ <= allowance
         with open_read_only(self.folder) as db:
             assert credit_totals(db) == before

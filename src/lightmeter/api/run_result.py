@@ -13,7 +13,7 @@ from lightmeter.api.next_steps import next_steps
 from lightmeter.errors import AccessDenied, JournalError, LightmeterError, UsageError
 from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
-from lightmeter.journal.items import count_by_status, count_rows, reasons
+from lightmeter.journal.items import count_by_reason, count_by_status, count_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submissions import requests_sent
 from lightmeter.money.statement import Statement, read_statement
@@ -274,7 +274,7 @@ class Run(Tables):
     def reasons(self) -> list[ReasonCount]:
         """Why rows are not ok, most frequent first."""
         with open_read_only(self.folder) as db:
-            return [ReasonCount(*row) for row in reasons(db)]
+            return [ReasonCount(*row) for row in count_by_reason(db)]
 
     def __repr__(self) -> str:
         summary = self.summary()

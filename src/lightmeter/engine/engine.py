@@ -29,8 +29,8 @@ from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import Uploads
 from lightmeter.errors import AccessDenied, BudgetReached, OutOfCredits, Unreachable
 from lightmeter.export.answer_check import rows_with_invalid_answers
-from lightmeter.journal.answer_retries import add_retries, clear_not_retried, not_retried
-from lightmeter.journal.balance_proofs import release
+from lightmeter.journal.answer_retries import add_retries, clear_not_retried, mark_not_retried
+from lightmeter.journal.balance_proofs import requeue_unanswered_rows
 from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.commands import clear_over_budget, mark_over_budget, put_meta
 from lightmeter.journal.header import put_balance_meta
@@ -113,7 +113,7 @@ class Engine:
             await self._resolve()
         if self._pay_again and not self.standing.stopping.is_set():
             now = self.session.clock.now()
-            await self.session.journal.write(release(self._pay_again, now))
+            await self.session.journal.write(requeue_unanswered_rows(self._pay_again, now))
             with open_read_only(self.session.out) as db:
                 self.standing.counts = Counter(count_by_status(db))
 
@@ -219,7 +219,7 @@ class Engine:
                 await self._resolve()
         self.standing.retries_pending = self.standing.interrupted
         if not self.standing.stopping.is_set() or isinstance(self.standing.fatal, OutOfCredits):
-            await self.session.journal.write(not_retried(self._why_not(), *self._rows))
+            await self.session.journal.write(mark_not_retried(self._why_not(), *self._rows))
 
     def _why_not(self) -> str:
         """Why nothing more is paid for: the account, the budget of the key, or that of the run."""

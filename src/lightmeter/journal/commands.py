@@ -1,6 +1,6 @@
-"""The changes a journal knows, each a function of the connection to be handed to `Journal.write`.
+"""Commands that change a journal: each returns a function of the connection, to be passed to `Journal.write`.
 
-Money moves only here: a hold, its settlement and the running totals are always written in one transaction.
+A hold, its settlement and the running totals of credits are always written in one transaction.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ __all__ = [
     "get_meta",
     "hold_and_send",
     "last_transition_id",
-    "lose",
     "mark_over_budget",
+    "mark_uncertain",
     "put_meta",
-    "receive",
+    "record_answer",
+    "record_refusal",
     "requeue_rows",
     "resend",
     "revert_to_planned",
+    "row_values",
     "settle",
-    "status_of",
     "store_raw_answer",
-    "void",
 ]
 
 
 def put_meta(values: dict[str, str]) -> Callable[[sqlite.Connection], None]:
-    """Remember facts of the run."""
+    """Write values of the run to the table `meta`."""
 
     def change(db: sqlite.Connection) -> None:
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
@@ -47,12 +47,23 @@ def put_meta(values: dict[str, str]) -> Callable[[sqlite.Connection], None]:
 
 
 def get_meta(db: sqlite.Connection) -> dict[str, str]:
-    """All facts of the run."""
+    """Return the values of the table `meta`."""
     return dict(db.execute("SELECT key, value FROM meta"))
 
 
 def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
-    """Take one step in the life of a submission, and keep the running hold right; for use inside a change."""
+    """Change the state of a submission, record the transition, and update the sum of holds; for use inside a change.
+
+    Args:
+        db: The connection of the transaction.
+        submission_id: The submission.
+        event: The event that happened to it.
+        at: Seconds since the epoch.
+        detail: A sentence that the transition keeps.
+
+    Raises:
+        InvalidTransition: the submission's state does not allow the event.
+    """
     ((state, hold),) = db.execute("SELECT state, hold FROM submissions WHERE submission_id = ?", (submission_id,))
     before = State(state)
     after = step(before, event)
@@ -65,14 +76,14 @@ def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: flo
 
 
 def last_transition_id(db: sqlite.Connection) -> int:
-    """How far the journal has come: the position of its last transition, 0 before the first."""
+    """Return the id of the newest transition; 0 before the first. Ids only grow, so they order everything in a run."""
     ((last,),) = db.execute("SELECT coalesce(max(rowid), 0) FROM transitions")
     return int(last)
 
 
 @dataclass(slots=True)
 class _HoldAndSend:
-    """As `hold_and_send`."""
+    """The change that `hold_and_send` returns."""
 
     rows: Sequence[int]
     hold: int
@@ -85,7 +96,7 @@ class _HoldAndSend:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
-        """All of them or none: a budget that does not hold them all refuses them all."""
+        """Write all holds or none: a budget that is too small for their sum refuses all of them."""
         held = step(State.PLANNED, Event.HOLD)
         sent = step(held, Event.SEND)
         total = sum(one.hold for one in holds)
@@ -121,30 +132,36 @@ def _link_retry(db: sqlite.Connection, submission_id: int, seq: int) -> None:
         (submission_id, seq),
     )
     if not db.changes():
-        raise InvalidTransition(f"Row {seq} does not wait to be asked about again: a second answer is paid for once.")
+        raise InvalidTransition(f"Row {seq} does not wait for a second request: each row gets at most one.")
 
 
 def hold_and_send(
     rows: Sequence[int], hold: int, budget: int | None, at: float, *, retry: bool = False
 ) -> Callable[[sqlite.Connection], int]:
-    """Set the price aside and write down that the request is about to leave; returns the submission's id.
+    """Hold the price of a request and record that it is about to be sent; the change returns the submission's id.
 
     Args:
-        rows: Its rows.
-        hold: Most it can cost, in whole credits.
-        budget: The run's cap; None: there is none.
+        rows: Numbers of its rows.
+        hold: The most that it can cost, in whole credits.
+        budget: The run's budget in credits; None without one.
         at: Seconds since the epoch.
-        retry: It asks about its row again: the row's first answer, and its status, stay.
+        retry: Whether it is the second request for its row: the row keeps its first answer and its status.
 
     Raises (from the write):
         BudgetReached: paid + held + this hold would exceed `budget`; nothing was written.
-        InvalidTransition: the row was asked about again before.
+        InvalidTransition: the row already had a second request.
     """
     return _HoldAndSend(rows, hold, budget, at, retry)
 
 
-def receive(submission_id: int, received: ReceivedAnswer, event: Event) -> Callable[[sqlite.Connection], None]:
-    """Keep an answer's bytes; `event` says whether it came at once (answer) or by polling (collect)."""
+def record_answer(submission_id: int, received: ReceivedAnswer, event: Event) -> Callable[[sqlite.Connection], None]:
+    """Store the bytes of an answer before they are read.
+
+    Args:
+        submission_id: The submission that it answers.
+        received: The answer.
+        event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
+    """
     packed = compress(received.raw)
 
     def change(db: sqlite.Connection) -> None:
@@ -159,7 +176,7 @@ def receive(submission_id: int, received: ReceivedAnswer, event: Event) -> Calla
 
 
 def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[sqlite.Connection], None]:
-    """Keep the bytes of an answer that is not strictly JSON, before anybody reads it; nothing else changes."""
+    """Store the bytes of an answer that is not valid JSON, without changing the state of its submission."""
     packed = compress(received.raw)
 
     def change(db: sqlite.Connection) -> None:
@@ -172,7 +189,13 @@ def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[
 
 
 def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[sqlite.Connection], None]:
-    """The service took the request and will have its answer under `request_id`."""
+    """Record that the service accepted the request; its answer can be polled under `request_id`.
+
+    Args:
+        submission_id: The submission.
+        request_id: The service's id of the request.
+        at: Seconds since the epoch.
+    """
 
     def change(db: sqlite.Connection) -> None:
         db.execute(
@@ -187,36 +210,46 @@ def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[sql
 def settle(
     submission_id: int, outcome: AnswerOutcome, at: float, note: str | None = None
 ) -> Callable[[sqlite.Connection], None]:
-    """The charge is known: release the hold, count what was paid, and give every row its place.
+    """Replace the hold by the charge, and write the result of every row.
 
-    `note` stays with the step: what was odd about the charge.
+    Args:
+        submission_id: The submission; its answer is recorded.
+        outcome: The charge and the rows' results.
+        at: Seconds since the epoch.
+        note: What was unexpected about the charge; kept with the transition.
     """
 
     def change(db: sqlite.Connection) -> None:
         db.execute(
             "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
             "WHERE submission_id = ?",
-            (outcome.known_paid, outcome.remaining, outcome.worth, outcome.request_id, submission_id),
+            (outcome.known_paid, outcome.remaining, outcome.charge_evidence, outcome.request_id, submission_id),
         )
         db.execute("UPDATE money SET paid = paid + ?", (outcome.known_paid or 0,))
         apply_event(db, submission_id, outcome.event, at, note)
         db.executemany(
             "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
-            [status_of(placed, outcome.reason) for placed in outcome.rows],
+            [row_values(result, outcome.reason) for result in outcome.rows],
         )
 
     return change
 
 
-def status_of(placed: RowResult, reason: str) -> tuple[str | int | None, ...]:
-    """A row's status, reason, error, asset and name, and its seq; `reason` is for rows without an asset."""
-    if placed.error is None:
-        return ("ok", None, None, placed.asset, placed.name, placed.seq)
-    return ("failed", reason, placed.error, placed.asset, placed.name, placed.seq)
+def row_values(result: RowResult, reason: str) -> tuple[str | int | None, ...]:
+    """Return (status, reason, error, asset, name, seq) of a row; `reason` applies to rows without an asset."""
+    if result.error is None:
+        return ("ok", None, None, result.asset, result.name, result.seq)
+    return ("failed", reason, result.error, result.asset, result.name, result.seq)
 
 
-def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[sqlite.Connection], None]:
-    """Refused, nothing was charged: release the hold; its rows have failed for this reason, or wait again."""
+def record_refusal(submission_id: int, refusal: Refusal, at: float) -> Callable[[sqlite.Connection], None]:
+    """Record a refusal: release the hold; the rows fail with its reason, or become pending again.
+
+    Args:
+        submission_id: The submission.
+        refusal: Why it was refused.
+        at: Seconds since the epoch.
+    """
 
     def change(db: sqlite.Connection) -> None:
         if refusal.received is not None:
@@ -240,9 +273,9 @@ def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[sqlite.Co
 
 
 def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
-    """Let the rows of a submission wait to be sent in another; for use inside a change.
+    """Make the rows of a submission pending again, to be sent in another one; for use inside a change.
 
-    `db.changes()` is then how many rows of the manifest do.
+    `db.changes()` then returns the number of rows of the manifest.
     """
     db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(
@@ -253,7 +286,13 @@ def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
 
 
 def fail_row(seq: int, reason: str, error: str) -> Callable[[sqlite.Connection], None]:
-    """A row that could not even be sent (its file is gone, say): nothing was spent on it."""
+    """Mark a row as failed that could not be sent, for example because its file is gone.
+
+    Args:
+        seq: Number of the row.
+        reason: Code to group failures by.
+        error: A sentence for the user.
+    """
 
     def change(db: sqlite.Connection) -> None:
         db.execute("UPDATE items SET status = 'failed', reason = ?, error = ? WHERE seq = ?", (reason, error, seq))
@@ -262,7 +301,14 @@ def fail_row(seq: int, reason: str, error: str) -> Callable[[sqlite.Connection],
 
 
 def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> Callable[[sqlite.Connection], None]:
-    """It never counted (unreached, throttled): its rows wait to be sent in a new submission."""
+    """Release a submission that the service never processed; its rows become pending again.
+
+    Args:
+        submission_id: The submission.
+        event: `UNREACHED` or `THROTTLE`.
+        why: What happened, as a sentence.
+        at: Seconds since the epoch.
+    """
 
     def change(db: sqlite.Connection) -> None:
         apply_event(db, submission_id, event, at, why)
@@ -272,16 +318,16 @@ def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> 
     return change
 
 
-def lose(
+def mark_uncertain(
     submission_id: int, why: str, at: float, received: ReceivedAnswer | None = None
 ) -> Callable[[sqlite.Connection], None]:
-    """No usable answer came, and it may have been charged: its rows are in doubt and the price stays held.
+    """Mark a submission without a usable answer, which may have been charged: its rows are in doubt, its hold stays.
 
     Args:
         submission_id: The submission.
         why: What happened, as a sentence.
         at: Seconds since the epoch.
-        received: What came all the same; its bytes are kept.
+        received: The unusable answer, if there was one; its bytes are stored.
     """
 
     def change(db: sqlite.Connection) -> None:
@@ -298,9 +344,9 @@ def lose(
 
 
 def resend(submission_id: int, at: float) -> Callable[[sqlite.Connection], None]:
-    """Ask again for a lost submission under its own idempotency key, which the service honours: it is paid once.
+    """Record that an uncertain submission is sent again under its idempotency key, so that it is charged once.
 
-    Its price stays held all the while.
+    Its hold stays.
     """
 
     def change(db: sqlite.Connection) -> None:
@@ -318,7 +364,13 @@ def resend(submission_id: int, at: float) -> Callable[[sqlite.Connection], None]
 
 
 def mark_over_budget(reason: str, first: int, last: int) -> Callable[[sqlite.Connection], int]:
-    """Rows first ≤ seq ≤ last that still wait are beyond what may be spent, for this reason; returns how many."""
+    """Mark the pending rows first ≤ seq ≤ last as over budget; the change returns their number.
+
+    Args:
+        reason: Code of the limit that was reached.
+        first: First row.
+        last: Last row.
+    """
 
     def change(db: sqlite.Connection) -> int:
         db.execute(
@@ -332,7 +384,7 @@ def mark_over_budget(reason: str, first: int, last: int) -> Callable[[sqlite.Con
 
 
 def clear_over_budget(first: int, last: int) -> Callable[[sqlite.Connection], None]:
-    """Let rows first ≤ seq ≤ last wait again: this run may have more to spend."""
+    """Make the rows first ≤ seq ≤ last that were over budget pending again."""
 
     def change(db: sqlite.Connection) -> None:
         db.execute(

@@ -1,4 +1,4 @@
-"""Files of a run beside what its journal says: where they are, who may change them, and space for the worst day."""
+"""The files of a journal: its path, its lock, copies and archives, and reserved disk space."""
 
 from __future__ import annotations
 
@@ -26,19 +26,24 @@ FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = ".run.lock"
 RESERVE_NAME: Final = ".journal-reserve"
 RESERVE_BYTES: Final = 1024 * 1024
-"""Kept free for answers in flight when the disk fills up: 64 of them at 16 KB, which is three times what is usual."""
+"""Reserved for answers in flight when the disk fills up: 64 answers of 16 KB, three times the usual size."""
 
 
 def journal_path(folder: Path) -> Path:
-    """Where the journal of an output folder is."""
+    """Return the path of the journal in an output folder."""
     return folder / FILE_NAME
 
 
 def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = None) -> None:
-    """Make `target` a compact copy of the journal file `source`, whole or not at all; `meta` replaces facts of the run.
+    """Write a compact copy of a journal, completely or not at all.
+
+    Args:
+        source: The journal file.
+        target: The copy; replaced if it exists.
+        meta: Values that replace those of the table `meta` in the copy.
 
     Raises:
-        JournalError: it cannot be written.
+        JournalError: the copy cannot be written.
     """
     connection = sqlite.connect(source, create=False)
     try:
@@ -46,7 +51,7 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
             connection.execute("VACUUM INTO ?", (str(temporary),))
             with closing(sqlite.connect(temporary, create=False)) as copy:
                 copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
-                copy.pragma("journal_mode", "wal")  # now, while nobody reads it: a reader would keep the switch waiting
+                copy.pragma("journal_mode", "wal")  # before anybody reads it: a reader would block the switch
     except sqlite.Error as error:
         raise JournalError(f"{target} cannot be written: {error}.") from error
     finally:
@@ -54,11 +59,11 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
 
 
 def archive_journal(source: Path, target: Path) -> None:
-    """Move a journal file that nobody runs any more, whole: what its log still holds goes into it first.
+    """Move the journal of a finished run, after its write-ahead log was merged into the file.
 
     Raises:
-        JournalLocked: somebody reads it at this moment.
-        JournalError: it cannot be moved.
+        JournalLocked: a process is reading the journal.
+        JournalError: the journal cannot be moved.
     """
     try:
         connection = sqlite.connect(source, create=False)
@@ -78,10 +83,10 @@ def archive_journal(source: Path, target: Path) -> None:
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Be the only process that may change the run in `folder`; the system lets go when the process dies, however.
+    """Hold the lock that lets only one process change the run in `folder`; released also when the process is killed.
 
     Raises:
-        JournalLocked: another process is.
+        JournalLocked: another process holds the lock.
         JournalError: the folder cannot be written.
     """
     lock = acquire_run_lock(folder)
@@ -92,7 +97,12 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 
 def acquire_run_lock(folder: Path) -> sqlite.Connection:
-    """As `run_lock`, until the returned connection is closed."""
+    """Acquire the lock of `run_lock`; closing the returned connection releases it.
+
+    Raises:
+        JournalLocked: another process holds the lock.
+        JournalError: the folder cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return sqlite.hold_exclusive_lock(folder / LOCK_NAME)
@@ -114,10 +124,10 @@ def is_run_locked(folder: Path) -> bool:
 
 
 class DiskReserve:
-    """Space on the disk that is given back when it is full, so that what is in flight can still be written down.
+    """A file that reserves disk space; deleting it makes room for answers in flight when the disk is full.
 
     Raises:
-        JournalError: the disk has no such space.
+        JournalError: the disk has not enough free space.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -135,7 +145,7 @@ class DiskReserve:
             ) from error
 
     def release(self) -> bool:
-        """Give the space back; False if that was done before."""
+        """Delete the file; return False if it was deleted before."""
         try:
             self._path.unlink()
         except OSError:

@@ -1,4 +1,7 @@
-"""Rows of the manifest in the journal: where they stand, and which of them wait; `planned` has how they came there."""
+"""Queries on the rows of the manifest: their status, the pending rows, and their numbers of pictures.
+
+`plan_rows` writes the rows.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +23,25 @@ __all__ = [
     "LengthGroup",
     "OverBudgetGroup",
     "PendingRow",
-    "any_with_reason",
     "cached_frames",
     "cached_groups",
     "cached_lengths",
+    "count_by_reason",
     "count_by_status",
     "count_rows",
     "duplicate_groups",
-    "first_image",
+    "first_pending_image",
+    "has_failed_with",
     "over_budget_groups",
     "pending_asset_marks",
     "pending_frame_ranges",
-    "pending_frames",
     "pending_rows",
     "pending_video_lengths",
     "planned_frames",
-    "reasons",
     "row_locations",
     "sendable_lengths",
     "skipped_lengths",
+    "unsent_frames",
     "unsent_lengths",
 ]
 
@@ -47,7 +50,7 @@ STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_bud
 
 @dataclass(frozen=True, slots=True)
 class AnswerRetry:
-    """A second question about a row: what was wrong with the first answer, and who is asked (none: as in the run)."""
+    """The second request for a row: the first answer's error, and the back ends to use (none: those of the run)."""
 
     error: str
     backends: tuple[str, ...] = ()
@@ -55,7 +58,7 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row that waits to be sent; `retry` where it is asked about again, always alone in its request."""
+    """A row that waits to be sent; `retry` if this is its second request, which holds no other row."""
 
     seq: int
     url: str
@@ -66,19 +69,19 @@ class PendingRow:
 
 
 def count_by_status(db: sqlite.Connection) -> dict[str, int]:
-    """How many rows stand where; every status is there, also with 0."""
+    """Return the number of rows in each status, including statuses without rows."""
     counted = dict(db.execute("SELECT status, count(*) FROM items GROUP BY status"))
     return {status: counted.get(status, 0) for status in STATUSES}
 
 
-def any_with_reason(db: sqlite.Connection, reason: str) -> bool:
-    """Whether any row has failed for this reason."""
+def has_failed_with(db: sqlite.Connection, reason: str) -> bool:
+    """Return whether any row failed with this reason."""
     ((found,),) = db.execute("SELECT EXISTS (SELECT 1 FROM items WHERE status = 'failed' AND reason = ?)", (reason,))
     return bool(found)
 
 
-def reasons(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
-    """(status, reason, rows, an example's url and error) for all rows that have a reason, most frequent first."""
+def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
+    """Return (status, reason, number of rows, URL and error of an example) for each reason, most frequent first."""
     return [
         (status, reason, rows, example)
         for status, reason, rows, example in db.execute(
@@ -88,17 +91,8 @@ def reasons(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
     ]
 
 
-def pending_frames(db: sqlite.Connection) -> tuple[int, int | None]:
-    """Pictures that will be charged for all rows still to be paid for, from (at least) to (at most, None: no bound)."""
-    ((low, high, unbounded),) = db.execute(
-        "SELECT coalesce(sum(frames_low), 0), coalesce(sum(frames_high), 0), count(*) - count(frames_high) "
-        "FROM items WHERE status IN ('pending', 'over_budget')"
-    )
-    return low, None if unbounded else high
-
-
 def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]:
-    """Lengths of the videos that wait, in whole seconds, rounded up (None: not known), and how many have each."""
+    """Return (length in whole seconds, rounded up, or None; number of videos) of the pending videos."""
     return [
         (seconds, videos)
         for seconds, videos in db.execute(
@@ -108,8 +102,8 @@ def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]
     ]
 
 
-def first_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
-    """The first row first ≤ seq ≤ last that waits and is a single picture, if there is one."""
+def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
+    """Return the first pending row with first ≤ seq ≤ last that is one picture; None without one."""
     row = db.execute(
         "SELECT seq, url, path, kind, frames_high FROM items WHERE status = 'pending' AND submission_id IS NULL "
         "AND seq BETWEEN ? AND ? AND frames_high = 1 ORDER BY seq LIMIT 1",
@@ -119,7 +113,14 @@ def first_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | No
 
 
 def pending_rows(db: sqlite.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
-    """Rows first ≤ seq ≤ last that wait to be sent, in order; each chunk is read when it is needed."""
+    """Yield the pending rows with first ≤ seq ≤ last, in order; they are read in chunks, as they are needed.
+
+    Args:
+        db: The journal.
+        first: First row.
+        last: Last row.
+        chunk: Rows to read at a time.
+    """
     at = first
     while True:
         rows = list(
@@ -207,14 +208,9 @@ SELECT reason, count(*), coalesce(sum(frames_low), 0), sum(frames_high), count(*
 FROM items WHERE status = 'over_budget' GROUP BY reason ORDER BY reason
 """
 
-_PLANNED_FRAMES: Final = """
+_FRAMES: Final = """
 SELECT coalesce(sum(frames_low), 0), CASE WHEN count(frames_high) = count(*) THEN coalesce(sum(frames_high), 0) END
-FROM items WHERE status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'
-"""
-
-_CACHED_FRAMES: Final = """
-SELECT coalesce(sum(frames_low), 0), CASE WHEN count(frames_high) = count(*) THEN coalesce(sum(frames_high), 0) END
-FROM items WHERE status = 'ok' AND reason = 'cached'
+FROM items WHERE {condition}
 """
 
 _PENDING_MARKS: Final = """
@@ -231,13 +227,21 @@ def count_rows(db: sqlite.Connection) -> int:
 
 def planned_frames(db: sqlite.Connection) -> FrameRange:
     """Return the pictures of all rows that were planned to be sent, whatever became of them."""
-    ((low, high),) = db.execute(_PLANNED_FRAMES)
-    return FrameRange(low, high)
+    return _frames(db, "status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'")
 
 
 def cached_frames(db: sqlite.Connection) -> FrameRange:
     """Return the pictures of all rows that answers of earlier runs answer."""
-    ((low, high),) = db.execute(_CACHED_FRAMES)
+    return _frames(db, "status = 'ok' AND reason = 'cached'")
+
+
+def unsent_frames(db: sqlite.Connection) -> FrameRange:
+    """Return the pictures of all rows that are pending or over budget."""
+    return _frames(db, "status IN ('pending', 'over_budget')")
+
+
+def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
+    ((low, high),) = db.execute(_FRAMES.format(condition=condition))
     return FrameRange(low, high)
 
 

@@ -1,4 +1,4 @@
-"""Submissions in the journal, read back: what a restart must collect, resolve and report."""
+"""Queries on submissions: what a restart must poll, resolve or report."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = [
     "SettledAsset",
     "SubmissionRecord",
     "SubmissionRow",
-    "answer_of",
     "count_submissions",
     "count_submissions_in",
     "in_doubt_totals",
     "last_submission_id",
+    "read_answer",
     "requests_sent",
     "sent_times",
     "settled_assets",
@@ -33,9 +33,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRecord:
-    """A submission and its rows, as (seq, url, path), in the order they were sent.
+    """A submission and its rows as (seq, url, path), in the order they were sent.
 
-    One that asks about a row again has no row of its own: `retry` is what it asks about.
+    The second request about a row has no rows of its own: `retry` is the row.
     """
 
     submission_id: int
@@ -55,7 +55,7 @@ WHERE r.submission_id = ?
 
 
 def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
-    """All submissions in one of these states, oldest first."""
+    """Yield all submissions in one of these states, oldest first."""
     wanted = sorted(states)
     marks = ", ".join("?" * len(wanted))
     found = list(
@@ -69,36 +69,36 @@ def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[S
         rows = tuple(
             db.execute("SELECT seq, url, path FROM items WHERE submission_id = ? ORDER BY seq", (submission_id,))
         )
-        asked = None if rows else db.execute(_RETRIED, (submission_id,)).fetchone()
-        retry = None if asked is None else pending_retry(*asked)
+        retried = None if rows else db.execute(_RETRIED, (submission_id,)).fetchone()
+        retry = None if retried is None else pending_retry(*retried)
         yield SubmissionRecord(submission_id, State(state), hold, request_id, acked_at, http_status, rows, retry)
 
 
-def answer_of(db: sqlite.Connection, submission_id: int) -> bytes | None:
-    """The bytes of its answer, as they came."""
+def read_answer(db: sqlite.Connection, submission_id: int) -> bytes | None:
+    """Return the bytes of a submission's answer; None without one."""
     row = db.execute("SELECT raw FROM answers WHERE submission_id = ?", (submission_id,)).fetchone()
     return decompress(row[0]) if row else None
 
 
 def requests_sent(db: sqlite.Connection) -> int:
-    """How many POSTs were ever sent."""
+    """Return the number of POSTs that were sent, including repeated ones."""
     ((sent,),) = db.execute("SELECT coalesce(sum(attempts), 0) FROM submissions")
     return int(sent)
 
 
 @dataclass(frozen=True, slots=True)
 class InDoubtTotals:
-    """What the run cannot decide by itself.
+    """Sums over requests whose charge or answer is missing.
 
     Attributes:
         requests: Requests without an answer that may have been charged; their rows are `in_doubt`.
-        rows: Those rows.
-        credits: What they may have cost: it stays held.
-        again: What sending those again costs at most that no balance decided.
-        lost_requests: Requests that were charged for sure, and whose answer never came; their rows have `failed`.
+        rows: Number of those rows.
+        credits: What they cost at most; it stays held.
+        again: What it costs at most to send again those whose charge no balance could prove.
+        lost_requests: Requests that were charged and never answered; their rows have `failed`.
         lost_credits: What they cost.
-        failed_requests: Requests that failed and named no charge; their rows have `failed`.
-        failed_credits: What those may have cost: it stays held until a balance tells.
+        failed_requests: Requests that failed without a reported charge; their rows have `failed`.
+        failed_credits: What those cost at most; it stays held until a balance proves the charge.
     """
 
     requests: int
@@ -112,7 +112,7 @@ class InDoubtTotals:
 
 
 def in_doubt_totals(db: sqlite.Connection) -> InDoubtTotals:
-    """What became of requests that never got their answer."""
+    """Return the sums over requests whose charge or answer is missing."""
     ((requests, rows, credits_, again),) = db.execute(
         "SELECT count(*), coalesce(sum(assets), 0), coalesce(sum(hold), 0), "
         "coalesce(sum(CASE WHEN state = 'ambiguous' AND EXISTS "
@@ -129,9 +129,9 @@ def in_doubt_totals(db: sqlite.Connection) -> InDoubtTotals:
 
 
 def waiting_at_service(db: sqlite.Connection) -> tuple[int, float | None]:
-    """Acknowledged requests whose answers were not collected, and when the oldest was acknowledged (epoch seconds).
+    """Return (number of acknowledged requests without an answer, when the oldest was acknowledged or None).
 
-    A service keeps answers for 24 hours.
+    The time is in seconds since the epoch. A service keeps answers for 24 hours.
     """
     ((requests, oldest),) = db.execute("SELECT count(*), min(acked_at) FROM submissions WHERE state = 'acked'")
     return int(requests), oldest

@@ -29,7 +29,7 @@ from lightmeter.journal.watermark import (
     JournalPosition,
     Watermark,
     WatermarkRecord,
-    position_of,
+    read_position,
     watermark_path,
     write_off,
 )
@@ -57,7 +57,7 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
     """
     folder = journal.folder
     with open_read_only(folder) as db:
-        run_id, now = get_meta(db)["run_id"], position_of(db)
+        run_id, now = get_meta(db)["run_id"], read_position(db)
         is_new = now.steps == 0 and opening_reading(db) is None
     mark = _open(state_dir, run_id)
     known = None if mark is None else mark.known
@@ -144,7 +144,7 @@ def _under_new_id(
         if lost.credits > now.credits:
             why = f"Spent by run {former} and not in its journal, which went back in time."
             write_off(lost.credits - now.credits, max(0, lost.requests - now.requests), why, at)(db)
-        return position_of(db)
+        return read_position(db)
 
     return run_id, journal.submit(change).result()
 

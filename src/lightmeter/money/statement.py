@@ -16,7 +16,7 @@ import pyarrow as pa
 from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.answer_retries import RetryTotals, retry_totals
-from lightmeter.journal.balance_proofs import proofs_of
+from lightmeter.journal.balance_proofs import read_proofs
 from lightmeter.journal.charges import credit_totals, submission_charges
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
@@ -217,7 +217,7 @@ def read_statement(out: Path) -> Statement:
             saved=saved_credits(db, learner, header.options),
             shares=cost_breakdown(db, get_meta(db).get("prices")),
             doubt=in_doubt_totals(db),
-            proofs=tuple(proofs_of(db)),
+            proofs=tuple(read_proofs(db)),
             notes=header.notes,
             retries=retry_totals(db),
         )

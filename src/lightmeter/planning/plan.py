@@ -24,11 +24,11 @@ from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.header import fresh_run_id
 from lightmeter.journal.items import (
     cached_frames,
+    count_by_reason,
     count_by_status,
-    pending_frames,
     pending_video_lengths,
-    reasons,
     sendable_lengths,
+    unsent_frames,
 )
 from lightmeter.journal.plan_rows import clear_cached_rows, planned_rows, set_frames
 from lightmeter.journal.store import Journal, open_read_only
@@ -38,7 +38,7 @@ from lightmeter.planning.plan_file import PLAN_VERSION, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_table import describe_own_prices, price_meta, rates_for
 from lightmeter.pricing.coverage import VideoCoverage, coverage_advice, video_coverage
-from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, frame_range, price_advice, price_range
+from lightmeter.pricing.estimate import CreditRange, add_retry_cost, frame_range, price_advice, price_range
 from lightmeter.pricing.rates import RateTable
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tempdirs import LockedTempDir
@@ -249,8 +249,8 @@ def plan_from_journal(scratch: LockedTempDir, options: Options, settings: Settin
     """
     with open_read_only(scratch.path) as db:
         meta, counts = get_meta(db), count_by_status(db)
-        low, high = pending_frames(db)
-        why = tuple(ReasonCount(*row) for row in reasons(db))
+        frames = unsent_frames(db)
+        why = tuple(ReasonCount(*row) for row in count_by_reason(db))
         reused = cached_frames(db)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
@@ -264,7 +264,7 @@ def plan_from_journal(scratch: LockedTempDir, options: Options, settings: Settin
         rows=sum(counts.values()),
         counts=counts,
         reasons=why,
-        credits=add_retry_cost(price_range(price, FrameRange(low, high)), retry, FrameRange(low, high)),
+        credits=add_retry_cost(price_range(price, frames), retry, frames),
         saved=price_range(price, reused),
         price_per_image_milli=price,
         retry_per_image_milli=retry,

@@ -19,7 +19,7 @@ from lightmeter.api.run_result import summarize
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
-from lightmeter.journal.items import reasons, row_locations
+from lightmeter.journal.items import count_by_reason, row_locations
 from lightmeter.journal.store import open_read_only
 from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.money.statement import read_statement
@@ -99,7 +99,7 @@ async def load_report_data(out: Path, wishes: ReportOptions, clock: Clock) -> Re
 def _counted(out: Path, wishes: ReportOptions, clock: Clock) -> ReportData:
     header, summary = read_run_header(out), summarize(out)
     with open_read_only(out) as db:
-        why = tuple(ReasonCount(*row) for row in reasons(db))
+        why = tuple(ReasonCount(*row) for row in count_by_reason(db))
     with QuerySession(out, memory_mb=MEMORY_MB) as tables:
         found = _found(tables, wishes.by, written=bool(Dataset(out).parts("assets")))
         sample, review = _sample(tables, wishes.thumbnails), _review(tables, wishes.thumbnails)
