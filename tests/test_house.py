@@ -84,6 +84,27 @@ def test_the_package_offers_what_it_lists():
         _ = lightmeter.exposure
 
 
+SQL_MODULES = (
+    "lightmeter/journal/",
+    "lightmeter/cache/answer_cache.py",
+    "lightmeter/service/",
+    "lightmeter/sqlite.py",
+    "lightmeter/tables/",  # DuckDB
+    "lightmeter/export/",
+)
+"""Modules that may execute SQL. Those outside `journal` have databases of their own, except `export`."""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_sql_on_a_journal_is_executed_in_journal_alone(path):
+    """Only the package `journal` and the owners of other databases call `execute` or `executemany`."""
+    if path.relative_to(ROOT / path.relative_to(ROOT).parts[0]).as_posix().startswith(SQL_MODULES):
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            assert node.func.attr not in {"execute", "executemany"}, f"line {node.lineno}"
+
+
 def test_importing_lightmeter_is_light():
     """`import lightmeter` loads no decoder, model, widget, database, table or flow library."""
     code = f"import lightmeter, sys; print([name for name in {HEAVY} if name in sys.modules])"

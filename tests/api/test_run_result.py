@@ -9,12 +9,12 @@ from click.testing import CliRunner
 
 from lightmeter.cli.commands.status import command
 from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
-from lightmeter.journal.commands import acknowledge, hold_and_send, lose, put_meta
+from lightmeter.journal.commands import acknowledge, hold_and_send, mark_uncertain, put_meta
 from lightmeter.journal.files import run_lock
+from lightmeter.journal.header import put_balance_meta
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
-from lightmeter.money.balance_reading import put_balance_reading
 from lightmeter.options import Options
 
 
@@ -55,7 +55,7 @@ def test_requests_without_an_answer_are_told_with_what_is_held(sent):
     """Before anything is proven, resume finds out; what no balance decides is released by an allowance."""
     folder, do = sent
     assert "in doubt" not in told(folder)
-    do(lose(1, "no answer", 2.0), lose(2, "no answer", 2.0))
+    do(mark_uncertain(1, "no answer", 2.0), mark_uncertain(2, "no answer", 2.0))
     assert f"in doubt: 2 requests, 4 credits held; to find out what became of them: lightmeter resume {folder}" in told(
         folder
     )
@@ -145,5 +145,5 @@ def test_a_balance_of_before_the_last_requests_is_told_as_such(sent):
     folder, do = sent
     do(put_meta({"balance_before": "9", "balance_after": "9"}))
     assert "balance 9 (read before the last requests)" in told(folder)
-    do(put_balance_reading({"balance_after": "9"}))
+    do(put_balance_meta({"balance_after": "9"}))
     assert "balance 9;" in told(folder)

@@ -122,9 +122,9 @@ async def test_old_answers_are_paid_for_anew(again, monkeypatch, kept):
     await again(URLS[:1])
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DAYS", "1e-9")
     assert (await again(URLS[:1]))[2] == 1
-    with AnswerCache.opened(kept) as answers:
-        assert answers.forget(0) == 0
-        assert answers.forget(2**40) == 1
+    with AnswerCache.open(kept) as answers:
+        assert answers.remove_older(0) == 0
+        assert answers.remove_older(2**40) == 1
 
 
 async def test_answers_with_errors_are_not_kept(again, service):
@@ -142,8 +142,8 @@ async def test_a_run_that_was_killed_fills_the_rest_later(again, monkeypatch, ke
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(kept))
     await lm.resume(run.folder)
     await lm.resume(run.folder)
-    with AnswerCache.opened(kept) as answers:
-        assert answers.forget(2**40) == 4
+    with AnswerCache.open(kept) as answers:
+        assert answers.remove_older(2**40) == 4
 
 
 async def test_a_plan_asked_otherwise_looks_again(again):
@@ -162,8 +162,8 @@ async def test_a_plan_file_uses_what_it_counted_on_or_is_refused(again, tmp_path
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DAYS", "1e-9")
     assert lm.load_plan(path).counts == plan.counts
-    with AnswerCache.opened(kept) as answers:
-        answers.forget(2**40)
+    with AnswerCache.open(kept) as answers:
+        answers.remove_older(2**40)
     with pytest.raises(PlanChanged, match="no longer kept"):
         lm.load_plan(path)
     monkeypatch.delenv("LIGHTMETER_ANSWERS_DIR")
@@ -252,17 +252,17 @@ WRITER = """
 import sys
 from pathlib import Path
 from hashlib import sha256
-from lightmeter.journal.plan_rows import EarlierAnswer
-from lightmeter.journal.compression import pack
-from lightmeter.cache.answer_cache import Answers, Asset, KeptAsset
+from lightmeter.journal.plan_rows import CachedAnswer
+from lightmeter.journal.compression import compress
+from lightmeter.cache.answer_cache import AnswerCache, AssetFingerprint, CachedAsset
 me = int(sys.argv[2])
 for n in range(40):
-    with Answers.opened(Path(sys.argv[1])) as answers:
+    with AnswerCache.open(Path(sys.argv[1])) as answers:
         raw = f"answer {n}".encode()
-        one = EarlierAnswer(sha256(raw).hexdigest(), None, 1.0 + me, pack(raw))
-        answers.keep("q", [(one, [KeptAsset(Asset(f"http://x/{n}"), me, None)])], f"run {me}", n)
-        answers.forget(0.0)
-        assert answers.find("q", Asset(f"http://x/{n}"), since=0.0) is not None
+        one = CachedAnswer(sha256(raw).hexdigest(), None, 1.0 + me, compress(raw))
+        answers.store("q", [(one, [CachedAsset(AssetFingerprint(f"http://x/{n}"), me, None)])], f"run {me}", n)
+        answers.remove_older(0.0)
+        assert answers.find("q", AssetFingerprint(f"http://x/{n}"), since=0.0) is not None
 """
 
 
@@ -271,24 +271,24 @@ def test_many_processes_keep_and_find_together(kept):
     command = [sys.executable, "-c", WRITER, str(kept)]
     writers = [subprocess.Popen([*command, str(me)], stderr=subprocess.PIPE, text=True) for me in range(4)]
     assert [(writer.communicate()[1], writer.returncode) for writer in writers] == [("", 0)] * 4
-    with AnswerCache.opened(kept) as answers:
+    with AnswerCache.open(kept) as answers:
         found = [answers.find("q", AssetFingerprint(f"http://x/{n}"), since=0.0) for n in range(40)]
         assert all(one is not None for one in found)
-        assert answers.read_to("run 3") == 39
-        assert answers.forget(2**40) == 40
+        assert answers.last_scanned("run 3") == 39
+        assert answers.remove_older(2**40) == 40
 
 
 BEGINNER = """
 import multiprocessing
 import sys
 from pathlib import Path
-from lightmeter.cache.answer_cache import Answers
+from lightmeter.cache.answer_cache import AnswerCache
 
 def begin(folder, together):
     try:
         for n in range(300):
             together.wait(60)
-            with Answers.opened(folder / str(n)):
+            with AnswerCache.open(folder / str(n)):
                 pass
     except BaseException:
         together.abort()
@@ -340,12 +340,12 @@ def test_what_is_found_is_the_same_asset(tmp_path_factory, kept_, seen):
     """The store finds an answer exactly if one of those kept last under their marks is the same asset."""
     folder = tmp_path_factory.mktemp("answers")
     last = {(one.identity, one.content_sha256): one for one in kept_ if one.identity or one.content_sha256}
-    with AnswerCache.opened(folder) as answers:
+    with AnswerCache.open(folder) as answers:
         for at, one in enumerate(kept_):
             if one.identity or one.content_sha256:
                 raw = str(at).encode()
                 answer = CachedAnswer(sha256(raw).hexdigest(), None, float(at), compress(raw))
-                answers.keep("q", [(answer, [CachedAsset(one, at, None)])], "run", at)
+                answers.store("q", [(answer, [CachedAsset(one, at, None)])], "run", at)
         found = answers.find("q", seen, since=0.0)
     assert (found is not None) == any(is_same_asset(one, seen) for one in last.values())
     assert found is None or is_same_asset(kept_[found.asset], seen)

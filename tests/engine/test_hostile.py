@@ -8,7 +8,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import AccessDenied
-from lightmeter.journal.balance_proofs import proofs_of
+from lightmeter.journal.balance_proofs import read_proofs
 from lightmeter.journal.store import open_read_only
 
 
@@ -33,7 +33,7 @@ async def test_what_the_balance_proves_unpaid_is_sent_again(try_out, word):
     assert (summary.counts["ok"], summary.paid, summary.held, run.exit_code) == (6, 6, 0, 0)
     assert (service.posts, len(service.charged)) == (7, 6)
     with open_read_only(run.folder) as db:
-        (proof,) = proofs_of(db)
+        (proof,) = read_proofs(db)
     assert (proof["missing"], proof["verdicts"][0]["done"]) == (0, "prove_unpaid")
 
 

@@ -11,7 +11,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.compression import compress
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.journal.submissions import answer_of
+from lightmeter.journal.submissions import read_answer
 from lightmeter.money.statement import read_statement
 from tests.engine.hostile import Hostile, listening
 
@@ -148,7 +148,7 @@ class TestOddValues:
         assert (run.summary().counts["ok"], run.summary().paid, run.summary().held) == (3, 3, 0)
         assert len(run.tags) == 3
         with open_read_only(run.folder) as db:
-            assert answer_of(db, 2) == body.encode("latin-1")
+            assert read_answer(db, 2) == body.encode("latin-1")
         assert service.posts == 3
 
     async def test_bytes_that_nobody_can_read_are_kept_too(self, try_out):
@@ -156,7 +156,7 @@ class TestOddValues:
         run, _ = await try_out(once("well", "raw <html>\xff"), rows=3, max_concurrency=1)
         assert run.summary().counts["in_doubt"] == 1
         with open_read_only(run.folder) as db:
-            assert answer_of(db, 2) == b"<html>\xff"
+            assert read_answer(db, 2) == b"<html>\xff"
 
     async def test_a_whole_answer_in_a_broken_transfer_is_read(self, try_out):
         """An object that is closed is whole, whatever length was announced."""

@@ -9,7 +9,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.api.runs import stream_run
 from lightmeter.errors import OutcomeUnknown
-from lightmeter.journal.balance_proofs import proofs_of
+from lightmeter.journal.balance_proofs import read_proofs
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.statement import read_statement
 from lightmeter.planning.progress import Progress
@@ -29,7 +29,7 @@ async def test_alone_on_the_account_what_was_charged_is_known(try_out):
     assert (summary.paid, summary.held, len(service.charged)) == (6, 0, 6)
     assert [reason.reason for reason in run.reasons()] == ["paid_and_lost"]
     with open_read_only(run.folder) as db:
-        (proof,) = proofs_of(db)
+        (proof,) = read_proofs(db)
     assert proof["verdicts"][0]["paid"] == proof["missing"] == 1
     assert any("Nobody else spent" in granted for granted in proof["taken_for_granted"])
 
@@ -102,7 +102,7 @@ async def test_what_was_refused_for_being_too_fast_is_checked_at_the_end(try_out
     """It is sent again at once, because it costs nothing; the balance has the last word, and it is written down."""
     run, service = await try_out(once("well", "throttle"), rows=3, max_concurrency=1)
     with open_read_only(run.folder) as db:
-        (proof,) = proofs_of(db)
+        (proof,) = read_proofs(db)
     assert (proof["missing"], proof["notes"]) == (0, ["1 requests were refused for being too fast, and cost nothing."])
     assert (run.summary().paid, len(service.charged)) == (3, 3)
 

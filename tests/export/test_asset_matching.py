@@ -84,7 +84,7 @@ def test_a_request_with_one_image_needs_no_name(name):
     """Its one asset is that image's, and whether the name would have told is written down."""
     raw = json.dumps({"credits_paid": 1, "all": {"assets": [{"name": name}]}}).encode()
     outcome = outcome_of(raw, [(1, "http://x/a.jpg")], hold=1)
-    assert (outcome.rows[0].asset, outcome.named) == (0, False)
+    assert (outcome.rows[0].asset, outcome.rows_identified) == (0, False)
 
 
 def test_a_row_that_cannot_be_told_from_others_is_unmatched():
@@ -93,7 +93,7 @@ def test_a_row_that_cannot_be_told_from_others_is_unmatched():
     raw = json.dumps({"credits_paid": 3, "all": {"assets": assets}}).encode()
     outcome = outcome_of(raw, [(1, "http://x/a.jpg"), (2, "http://x/b.jpg"), (3, "http://x/c.jpg")], hold=3)
     assert [row.asset for row in outcome.rows] == [None, 1, None]
-    assert (outcome.reason, outcome.named, outcome.paid) == ("unmatched", False, 3)
+    assert (outcome.reason, outcome.rows_identified, outcome.paid) == ("unmatched", False, 3)
     fewer = json.dumps({"credits_paid": 3, "all": {"assets": assets[1:2]}}).encode()
     assert outcome_of(fewer, [(1, "http://x/a.jpg"), (2, "http://x/b.jpg")], hold=3).reason == "no_asset"
 
@@ -115,14 +115,16 @@ def test_a_charge_that_was_assumed_is_marked(charge, paid, said):
     """A balance proof must not rest on a number that no service has said."""
     raw = json.dumps({"credits_paid": charge, "all": {"assets": [{"name": "a"}]}}).encode()
     outcome = outcome_of(raw, [(1, "a")], hold=4)
-    assert (outcome.paid, outcome.said) == (paid, said)
+    assert (outcome.paid, outcome.charge_reported) == (paid, said)
 
 
 def test_an_answer_with_errors_teaches_no_price():
     """What failed may not have been charged: such a charge is no price."""
-    assert outcome_of(b'{"credits_paid": 1, "all": {"assets": [{"name": "a"}], "errors": []}}', [(1, "a")], 4).clean
-    assert not outcome_of(b'{"credits_paid": 1, "all": {"assets": [], "errors": ["x"]}}', [(1, "a")], 4).clean
-    assert not outcome_of(b'{"status": "failed", "credits_paid": 1}', [(1, "a")], 4).clean
+    assert outcome_of(
+        b'{"credits_paid": 1, "all": {"assets": [{"name": "a"}], "errors": []}}', [(1, "a")], 4
+    ).error_free
+    assert not outcome_of(b'{"credits_paid": 1, "all": {"assets": [], "errors": ["x"]}}', [(1, "a")], 4).error_free
+    assert not outcome_of(b'{"status": "failed", "credits_paid": 1}', [(1, "a")], 4).error_free
 
 
 def test_a_missing_asset_carries_the_answers_errors():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.journal.balance_proofs import submissions_sent_between, throttled_since
-from lightmeter.journal.commands import hold_and_send, place, revert_to_planned
+from lightmeter.journal.commands import hold_and_send, last_transition_id, revert_to_planned
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal, open_read_only
@@ -24,7 +24,7 @@ def test_the_short_question_has_the_answer_of_the_long_one(tmp_path_factory, end
             if event is not None:
                 journal.submit(revert_to_planned(number, event, "as it is", 2.0)).result()
     with open_read_only(folder) as db:
-        last = place(db)
+        last = last_transition_id(db)
         for after in range(last + 1):
             long = any(one.throttled for one in submissions_sent_between(db, after, last))
             assert throttled_since(db, after) == long

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import JournalError
 from lightmeter.journal.commands import hold_and_send, put_meta
-from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of
+from lightmeter.journal.key_ledger import KeyLedger, RunTotals, ledger_account
 from lightmeter.journal.store import Journal
 
-ACCOUNT = account_of("key")
+ACCOUNT = ledger_account("key")
 MARCH = "2026-03"
 
 SPENDER = textwrap.dedent("""
@@ -33,12 +33,12 @@ SPENDER = textwrap.dedent("""
     chance = random.Random(name)
     while True:
         hold = chance.randint(1, 4)
-        if not ledger.put("2026-03", RunTotals(paid, held + hold), int(cap)):
+        if not ledger.record("2026-03", RunTotals(paid, held + hold), int(cap)):
             break
         held += hold
         if chance.random() < 0.7:  # answered: charged what was held, or less
             paid, held = paid + chance.randint(0, held), 0
-            ledger.put("2026-03", RunTotals(paid, held))
+            ledger.record("2026-03", RunTotals(paid, held))
     print(json.dumps([paid, held]), flush=True)
     if stay == "stay":
         sys.stdin.read()
@@ -78,45 +78,45 @@ def test_what_a_killed_run_held_is_found_in_its_journal(tmp_path):
         journal.submit(lambda db: db.execute("UPDATE money SET paid = ?", (paid,))).result()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run1", tmp_path / "run1")
     free = 60 - paid - 3
-    assert not mine.put(MARCH, RunTotals(0, free), 60)
+    assert not mine.record(MARCH, RunTotals(0, free), 60)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    assert mine.put(MARCH, RunTotals(0, free), 60)
+    assert mine.record(MARCH, RunTotals(0, free), 60)
     assert mine.spent(MARCH) == 60
-    assert not mine.put(MARCH, RunTotals(0, free + 1), 60)
+    assert not mine.record(MARCH, RunTotals(0, free + 1), 60)
     mine.close()
 
 
 def test_a_run_whose_folder_is_gone_keeps_what_it_said(tmp_path):
     """Nobody can say what became of it: its credits stay counted."""
     gone = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "gone", tmp_path / "gone")
-    gone.put(MARCH, RunTotals(5, 20), 60)
+    gone.record(MARCH, RunTotals(5, 20), 60)
     gone.close()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path)
-    assert not mine.put(MARCH, RunTotals(0, 41), 60)
-    assert mine.put(MARCH, RunTotals(0, 40), 60)
+    assert not mine.record(MARCH, RunTotals(0, 41), 60)
+    assert mine.record(MARCH, RunTotals(0, 40), 60)
     mine.close()
 
 
 def test_a_new_period_starts_with_what_is_still_held(tmp_path):
     """What a run paid before the period began is not counted in it; what it holds may still be charged, and is."""
     ledger = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run", tmp_path)
-    assert ledger.put(MARCH, RunTotals(0, 50), 60)
-    assert ledger.put(MARCH, RunTotals(50, 4), 60)
-    assert ledger.put("2026-04", RunTotals(50, 4), 60)
+    assert ledger.record(MARCH, RunTotals(0, 50), 60)
+    assert ledger.record(MARCH, RunTotals(50, 4), 60)
+    assert ledger.record("2026-04", RunTotals(50, 4), 60)
     assert (ledger.spent(MARCH), ledger.spent("2026-04")) == (54, 4)
     ledger.close()
 
 
 def test_other_keys_have_budgets_of_their_own(tmp_path):
     """The budget is that of one key, and its name does not give the key away."""
-    names = {account_of(key) for key in ("k1", "k2")}
+    names = {ledger_account(key) for key in ("k1", "k2")}
     assert len(names) == 2
     assert not any("k1" in name for name in names)
-    one = KeyLedger(tmp_path / "keys.sqlite", account_of("k1"), "run", tmp_path)
-    two = KeyLedger(tmp_path / "keys.sqlite", account_of("k2"), "run", tmp_path)
-    assert one.put(MARCH, RunTotals(0, 60), 60)
-    assert two.put(MARCH, RunTotals(0, 60), 60)
+    one = KeyLedger(tmp_path / "keys.sqlite", ledger_account("k1"), "run", tmp_path)
+    two = KeyLedger(tmp_path / "keys.sqlite", ledger_account("k2"), "run", tmp_path)
+    assert one.record(MARCH, RunTotals(0, 60), 60)
+    assert two.record(MARCH, RunTotals(0, 60), 60)
     one.close()
     two.close()
 
@@ -136,12 +136,12 @@ def test_a_run_is_never_taken_for_the_next_one_in_its_folder(tmp_path, aside):
     if aside:
         ended_in(folder / "runs" / "first", "first", 30)
     first = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "first", folder)
-    first.put(MARCH, RunTotals(0, 35))
-    first.put(MARCH, RunTotals(30, 5))
+    first.record(MARCH, RunTotals(0, 35))
+    first.record(MARCH, RunTotals(30, 5))
     first.close()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path / "mine")
-    assert mine.put(MARCH, RunTotals(0, 10 if aside else 5), 40)
-    assert not mine.put(MARCH, RunTotals(0, 11 if aside else 6), 40)
+    assert mine.record(MARCH, RunTotals(0, 10 if aside else 5), 40)
+    assert not mine.record(MARCH, RunTotals(0, 11 if aside else 6), 40)
     mine.close()
 
 
@@ -149,13 +149,13 @@ def test_a_journal_that_is_older_than_it_was_gives_nothing_back(tmp_path):
     """Of a run that the ledger has seen pay more than its journal says, what the ledger says stays counted."""
     ended_in(tmp_path / "restored", "restored", 3)
     restored = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "restored", tmp_path / "restored")
-    restored.put(MARCH, RunTotals(0, 0))
-    restored.put(MARCH, RunTotals(30, 0))
-    restored.put(MARCH, RunTotals(3, 0))
+    restored.record(MARCH, RunTotals(0, 0))
+    restored.record(MARCH, RunTotals(30, 0))
+    restored.record(MARCH, RunTotals(3, 0))
     restored.close()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path / "mine")
-    assert not mine.put(MARCH, RunTotals(0, 11), 40)
-    assert mine.put(MARCH, RunTotals(0, 10), 40)
+    assert not mine.record(MARCH, RunTotals(0, 11), 40)
+    assert mine.record(MARCH, RunTotals(0, 10), 40)
     mine.close()
 
 
@@ -185,11 +185,11 @@ def test_held_and_paid_and_free_are_what_was_granted(steps):
             if what == "hold":
                 asked = RunTotals(paid, held + credits_)
                 fits = sum(one.paid + one.held for one in totals) + credits_ <= 20
-                assert ledgers[who].put(MARCH, asked, 20) == fits
+                assert ledgers[who].record(MARCH, asked, 20) == fits
                 totals[who] = asked if fits else totals[who]
             else:
                 totals[who] = RunTotals(paid + int(held * share), 0)
-                ledgers[who].put(MARCH, totals[who])
+                ledgers[who].record(MARCH, totals[who])
             assert ledgers[0].spent(MARCH) == sum(one.paid + one.held for one in totals) <= 20
         for ledger in ledgers:
             ledger.close()

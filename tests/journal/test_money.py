@@ -11,18 +11,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from lightmeter.errors import BudgetReached
-from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance, release
+from lightmeter.journal.balance_proofs import (
+    SubmissionResolution,
+    apply_resolutions,
+    record_balance,
+    requeue_unanswered_rows,
+)
+from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.commands import (
     acknowledge,
     hold_and_send,
-    lose,
-    receive,
+    mark_uncertain,
+    record_answer,
+    record_refusal,
     resend,
     revert_to_planned,
     settle,
-    void,
 )
-from lightmeter.journal.items import count_by_status, pending_rows, totals
+from lightmeter.journal.items import count_by_status, pending_rows
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.state import HOLDING, IN_DOUBT, Event
@@ -72,7 +78,7 @@ class Money(RuleBasedStateMachine):
     def send(self, rows, hold):
         with open_read_only(self.folder) as db:
             waiting = [row.seq for row in pending_rows(db, 0, ROWS)][:rows]
-            paid, held = totals(db)
+            paid, held = credit_totals(db)
         if not waiting:
             return None
         if paid + held + hold > BUDGET:
@@ -86,7 +92,7 @@ class Money(RuleBasedStateMachine):
     @rule(target=received, one=consumes(sent))
     def answer(self, one):
         if one:
-            self.write(receive(one[0], ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER))
+            self.write(record_answer(one[0], ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER))
         return one
 
     @rule(target=acked, one=consumes(sent))
@@ -98,7 +104,7 @@ class Money(RuleBasedStateMachine):
     @rule(target=received, one=consumes(acked))
     def collect(self, one):
         if one:
-            self.write(receive(one[0], ReceivedAnswer(b"{}", 200, 2.0, polls=3), Event.COLLECT))
+            self.write(record_answer(one[0], ReceivedAnswer(b"{}", 200, 2.0, polls=3), Event.COLLECT))
         return one
 
     @rule(one=consumes(received), share=st.floats(0, 1), good=st.booleans())
@@ -114,7 +120,7 @@ class Money(RuleBasedStateMachine):
     @rule(one=consumes(sent), wait=st.booleans())
     def refuse(self, one, wait):
         if one:
-            self.write(void(one[0], Refusal("refused", "no", rows_retryable=wait), 3.0))
+            self.write(record_refusal(one[0], Refusal("refused", "no", rows_retryable=wait), 3.0))
             del self.holds[one[0]]
 
     @rule(one=consumes(sent), event=st.sampled_from([Event.UNREACHED, Event.THROTTLE]))
@@ -126,13 +132,13 @@ class Money(RuleBasedStateMachine):
     @rule(target=lost, one=consumes(sent))
     def lose_sent(self, one):
         if one:
-            self.write(lose(one[0], "gone", 3.0))
+            self.write(mark_uncertain(one[0], "gone", 3.0))
         return one
 
     @rule(target=lost, one=consumes(acked))
     def lose_acked(self, one):
         if one:
-            self.write(lose(one[0], "expired", 3.0))
+            self.write(mark_uncertain(one[0], "expired", 3.0))
         return one
 
     @rule(target=sent, one=consumes(lost))
@@ -195,19 +201,19 @@ class Money(RuleBasedStateMachine):
     def pay_again(self, allowance):
         """What is sent again costs no more than was allowed, and what was held before still is."""
         with open_read_only(self.folder) as db:
-            before = totals(db)
+            before = credit_totals(db)
             waiting = len(list(pending_rows(db, 0, ROWS)))
-        credits_, rows = self.write(release(allowance, 7.0))
+        credits_, rows = self.write(requeue_unanswered_rows(allowance, 7.0))
         assert credits_ <= allowance
         with open_read_only(self.folder) as db:
-            assert totals(db) == before
+            assert credit_totals(db) == before
             assert len(list(pending_rows(db, 0, ROWS))) == waiting + rows
 
     @invariant()
     def the_money_adds_up(self):
         """Held + paid + free = granted: every credit of the budget is in one place, and none is made up."""
         with open_read_only(self.folder) as db:
-            paid, held = totals(db)
+            paid, held = credit_totals(db)
             states = list(db.execute("SELECT state, hold FROM submissions"))
         assert paid == self.paid
         assert held == sum(self.holds.values()) == sum(hold for state, hold in states if state in HOLDING)

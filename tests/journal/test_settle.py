@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import BudgetReached, InvalidTransition
-from lightmeter.journal.commands import acknowledge, hold_and_send, receive, settle
+from lightmeter.journal.commands import acknowledge, hold_and_send, record_answer, settle
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, RowResult
 from lightmeter.journal.plan_rows import PlannedRow, add_rows
@@ -71,12 +71,12 @@ def test_both_ways_leave_the_same_journal(tmp_path_factory, acked, raw, paid, fo
     """Bytes, money, rows and every step in its order: nothing tells which way was taken."""
     received = ReceivedAnswer(raw, 200, 3.0, polls=2 * acked)
     rows = tuple(RowResult(seq, *one) for seq, one in enumerate(found))
-    outcome = AnswerOutcome(paid, 90, "r", rows, said=said)
+    outcome = AnswerOutcome(paid, 90, "r", rows, charge_reported=said)
     event = Event.COLLECT if acked else Event.ANSWER
     folders = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("one")
     journal, number = journal_with_a_request(folders[0], acked=acked)
     with journal:
-        journal.submit(receive(number, received, event)).result()
+        journal.submit(record_answer(number, received, event)).result()
         journal.submit(settle(number, outcome, 3.0, "odd")).result()
     journal, number = journal_with_a_request(folders[1], acked=acked)
     with journal:

@@ -12,7 +12,7 @@ import textwrap
 import pytest
 
 from lightmeter.errors import JournalError, JournalLocked, JournalVersion
-from lightmeter.journal.balance_proofs import proofs_of
+from lightmeter.journal.balance_proofs import read_proofs
 from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.schema import VERSION
@@ -137,7 +137,7 @@ def test_an_older_journal_is_brought_up_to_date(tmp_path):
     older.close()
     with open_read_only(tmp_path) as db:
         assert get_meta(db) == {"a": "1"}
-        assert proofs_of(db) == []
+        assert read_proofs(db) == []
         assert db.pragma("user_version") == VERSION
         assert list(db.execute("SELECT said FROM submissions")) == []
     Journal(tmp_path).close()

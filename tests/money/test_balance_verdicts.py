@@ -13,7 +13,7 @@ OPENING = BalanceReading(1, 0.0, 1000, 0)
 
 
 def seen(key: int, state: State, hold: int = 1, paid: int | None = None, **more: object) -> WindowSubmission:
-    values = {"remaining": None, "said": True, "sent": 2 * key, "answered": None, "throttled": False}
+    values = {"remaining": None, "charge_reported": True, "sent": 2 * key, "answered": None, "throttled": False}
     if state is State.SETTLED:
         values["answered"] = 2 * key + 1
     return WindowSubmission(key, state, hold, paid, **{**values, **more})
@@ -57,7 +57,7 @@ def test_credits_that_were_added_prove_nothing():
 
 def test_a_charge_that_was_only_assumed_proves_nothing():
     """An answer without its price may have cost less than was held: the rest may be the lost request's."""
-    silent = seen(1, State.SETTLED, 5, 5, said=False)
+    silent = seen(1, State.SETTLED, 5, 5, charge_reported=False)
     assert proven(995, silent, seen(2, State.UNCERTAIN, 3))[1] == {2: (Event.GIVE_UP, 0)}
 
 

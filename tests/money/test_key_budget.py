@@ -19,7 +19,7 @@ import lightmeter as lm
 from lightmeter.clock import SystemClock
 from lightmeter.embedded_service import Endpoint
 from lightmeter.journal.commands import put_meta
-from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of
+from lightmeter.journal.key_ledger import KeyLedger, RunTotals, ledger_account
 from lightmeter.journal.store import Journal
 from lightmeter.money.key_budget import FILE_NAME, open_key_budget
 from lightmeter.settings import read_settings
@@ -66,9 +66,9 @@ def write_down(path: Path, account: str, run_id: str, folder: Path, **paid: int)
         before = 0
         for period, credits_ in paid.items():
             name = period.removeprefix("in_").replace("_", "-")
-            ledger.put(name, RunTotals(before, 0))
+            ledger.record(name, RunTotals(before, 0))
             before += credits_
-            ledger.put(name, RunTotals(before, 0))
+            ledger.record(name, RunTotals(before, 0))
 
 
 def former_account(base_url: str, key: str) -> str:
@@ -164,7 +164,7 @@ def test_a_new_period_is_a_new_budget(tmp_path, charges_at_once, monkeypatch):
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     settings, clock = read_settings(), Fixed()
     used = {"in_2026_03": 35, "in_2026_W40": 30}
-    write_down(settings.state_dir / FILE_NAME, account_of("key"), "older", tmp_path, **used)
+    write_down(settings.state_dir / FILE_NAME, ledger_account("key"), "older", tmp_path, **used)
     where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
     with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), clock) as budget:
         assert not asyncio.run(budget.hold(6))

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from lightmeter.cli.commands.statement import command
 from lightmeter.errors import JournalError
 from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
-from lightmeter.journal.commands import hold_and_send, lose, put_meta, receive, settle
+from lightmeter.journal.commands import hold_and_send, mark_uncertain, put_meta, record_answer, settle
+from lightmeter.journal.header import put_balance_meta
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, RowResult
-from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, PlannedRow, add_rows, reuse
+from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, PlannedRow, add_rows, apply_cached_rows
 from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
-from lightmeter.money.balance_reading import put_balance_reading
 from lightmeter.money.statement import _lines_of_proof, read_statement, requests_frame
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange
@@ -46,22 +46,22 @@ class Book:
 
     def close(self, before: int, after: int) -> None:
         with Journal(self.folder) as journal:
-            journal.submit(put_balance_reading({"balance_before": str(before), "balance_after": str(after)})).result()
+            journal.submit(put_balance_meta({"balance_before": str(before), "balance_after": str(after)})).result()
 
     def send(self, rows: list[int], paid: int | None = None, remaining: int | None = None) -> None:
         with Journal(self.folder) as journal:
             key = journal.submit(hold_and_send(rows, len(rows), 50, 1.0)).result()
             if paid is None:
-                journal.submit(lose(key, "no answer", 2.0)).result()
+                journal.submit(mark_uncertain(key, "no answer", 2.0)).result()
                 return
-            journal.submit(receive(key, ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER)).result()
+            journal.submit(record_answer(key, ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER)).result()
             placed = tuple(RowResult(seq, at, "x") for at, seq in enumerate(rows))
             journal.submit(settle(key, AnswerOutcome(paid, remaining, "q", placed), 2.0)).result()
 
     def reuse(self, rows: list[int]) -> None:
         with Journal(self.folder) as journal:
             found = [CachedRow(seq, 0, "x", CachedAnswer(str(seq), None, 1.0, b"")) for seq in rows]
-            journal.submit(reuse(found)).result()
+            journal.submit(apply_cached_rows(found)).result()
 
 
 @pytest.fixture

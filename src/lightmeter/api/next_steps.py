@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.answer_retries import retry_totals
-from lightmeter.journal.files import LOCK_NAME
+from lightmeter.journal.charges import credit_totals
+from lightmeter.journal.files import is_run_locked
 from lightmeter.journal.header import RunHeader, read_run_header
-from lightmeter.journal.items import count_by_status, totals
+from lightmeter.journal.items import count_by_status, over_budget_groups
+from lightmeter.journal.state import State
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import in_doubt_totals, waiting_at_service
+from lightmeter.journal.submissions import count_submissions_in, in_doubt_totals, waiting_at_service
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.pricing.estimate import FrameRange, price_range
 from lightmeter.tables.dataset import Dataset
@@ -27,11 +28,6 @@ ANSWERS_KEPT_S: Final = 24 * 3600.0
 
 NOTHING: Final = "nothing is left to do"
 
-_OVER_BUDGET: Final = """
-SELECT reason, count(*), coalesce(sum(frames_low), 0), sum(frames_high), count(*) - count(frames_high), max(frames_high)
-FROM items WHERE status = 'over_budget' GROUP BY reason ORDER BY reason
-"""
-
 
 def next_steps(folder: Path) -> list[str]:
     """A sentence for each thing that is left to do, with its command; one that says so where nothing is.
@@ -40,7 +36,7 @@ def next_steps(folder: Path) -> list[str]:
         JournalError: there is no run there.
     """
     header = read_run_header(folder)
-    if _is_running(folder):
+    if is_run_locked(folder):
         return [f"a process is running it now; to see how far it is: lightmeter status {_quoted(folder)}"]
     with open_read_only(folder) as db:
         counts = count_by_status(db)
@@ -51,31 +47,13 @@ def next_steps(folder: Path) -> list[str]:
     return steps or [NOTHING]
 
 
-def _is_running(folder: Path) -> bool:
-    """Whether a process holds the run's lock; looking does not take it."""
-    path = folder / LOCK_NAME
-    if not path.exists():
-        return False
-    try:
-        lock = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            lock.execute("SELECT count(*) FROM sqlite_master").fetchall()
-        finally:
-            lock.close()
-    except apsw.BusyError:
-        return True
-    except apsw.Error:
-        return False
-    return False
-
-
-def _trust(db: apsw.Connection, header: RunHeader) -> str:
+def _trust(db: sqlite.Connection, header: RunHeader) -> str:
     """What the balance needs to tell of requests that it left ambiguous: that nobody else spends."""
-    ((ambiguous,),) = db.execute("SELECT count(*) FROM submissions WHERE state = 'ambiguous'")
+    ambiguous = count_submissions_in(db, State.AMBIGUOUS)
     return " --sole-spender, if nobody else spends" if ambiguous and not header.options.sole_spender else ""
 
 
-def _open_requests(db: apsw.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
+def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
     """Requests that were acknowledged and not collected, that are in doubt, or whose answers are lost."""
     resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt_totals(db)
     waiting, since = waiting_at_service(db)
@@ -101,16 +79,16 @@ def _waiting_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
         yield f"{counts['pending']} rows are not done: lightmeter resume {_quoted(folder)}"
 
 
-def _over_budget(db: apsw.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
+def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
     """What each kind of cap that was reached needs."""
-    resume, spent = f"lightmeter resume {_quoted(folder)}", sum(totals(db))
+    resume, spent = f"lightmeter resume {_quoted(folder)}", sum(credit_totals(db))
     picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
 
     def price(frames: int) -> int:
         planned = price_range(header.price_per_image_milli, FrameRange(frames, frames)).high or 0
         return max(planned, frames * picture, 1)
 
-    for reason, rows, low, high, unbounded, largest in db.execute(_OVER_BUDGET):
+    for reason, rows, low, high, unbounded, largest in over_budget_groups(db):
         about = "at least " if unbounded else ""
         match reason:
             case "no_credits":
@@ -136,7 +114,7 @@ def _failed_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
         yield f'{counts["failed"]} rows failed, to see why: lightmeter sql {_quoted(folder)} "{query}"'
 
 
-def _waiting_retries(db: apsw.Connection, folder: Path) -> Iterator[str]:
+def _waiting_retries(db: sqlite.Connection, folder: Path) -> Iterator[str]:
     """Answers that are not valid and were not asked for again."""
     if waiting := retry_totals(db).waiting:
         yield f"{waiting} answers are not valid and can be asked for once more: lightmeter resume {_quoted(folder)}"

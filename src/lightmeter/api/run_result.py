@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from lightmeter.api.next_steps import next_steps
 from lightmeter.errors import AccessDenied, JournalError, LightmeterError, UsageError
-from lightmeter.journal.header import RunHeader, read_run_header
-from lightmeter.journal.items import count_by_status, reasons, totals
+from lightmeter.journal.charges import credit_totals
+from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
+from lightmeter.journal.items import count_by_reason, count_by_status, count_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submissions import requests_sent
-from lightmeter.money.balance_reading import is_balance_current
 from lightmeter.money.statement import Statement, read_statement
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.tables import named_queries, queries
@@ -97,8 +97,8 @@ def summarize(out: Path) -> RunSummary:
     header = read_run_header(out)
     with open_read_only(out) as db:
         counts = count_by_status(db)
-        ((rows,),) = db.execute("SELECT count(*) FROM items")
-        paid, held = totals(db)
+        rows = count_rows(db)
+        paid, held = credit_totals(db)
         requests = requests_sent(db)
         current = is_balance_current(db)
     if sum(counts.values()) != rows:
@@ -274,7 +274,7 @@ class Run(Tables):
     def reasons(self) -> list[ReasonCount]:
         """Why rows are not ok, most frequent first."""
         with open_read_only(self.folder) as db:
-            return [ReasonCount(*row) for row in reasons(db)]
+            return [ReasonCount(*row) for row in count_by_reason(db)]
 
     def __repr__(self) -> str:
         summary = self.summary()

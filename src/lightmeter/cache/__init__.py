@@ -1,1 +1,1 @@
-"""Answers that are kept across runs, and their reuse."""
+"""A cache of answers that later runs reuse instead of paying again."""

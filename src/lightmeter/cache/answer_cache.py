@@ -1,12 +1,11 @@
-"""Settled answers, kept for later runs in one SQLite file that many processes of a machine may read and write.
+"""A cache of settled answers in one SQLite file, which many processes of a machine may read and write.
 
-An answer is kept whole, as it came, once; each of its assets is found again by what was asked and what the asset is:
-its canonical URL, or the hash of its content. What is kept too long, and what nothing points to, is removed.
+Each answer is stored once, unchanged. Its assets are found by a digest of the question and by the asset's canonical URL
+or the hash of its content. Entries that are too old, and answers without entries, are removed.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.errors import SettingsError
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.plan_rows import CachedAnswer
@@ -23,11 +21,10 @@ from lightmeter.journal.plan_rows import CachedAnswer
 __all__ = ["FILE_NAME", "AnswerCache", "AssetFingerprint", "CacheHit", "CachedAsset", "is_same_asset"]
 
 FILE_NAME: Final = "answers-1.sqlite"
-"""Its number is that of the tables' form: another form is another file, and old answers are merely not found."""
+"""The number is the version of the tables: another version uses another file, and finds no older answers."""
 
-BUSY_MS: Final = 30_000
-
-_LOCK: Final = ".answers.lock"
+BUSY_TIMEOUT_MS: Final = 30_000
+"""Longer than the default, because a large run stores hundreds of answers in one transaction."""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -38,14 +35,14 @@ CREATE TABLE IF NOT EXISTS answers (
     raw BLOB NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS assets (
-    question TEXT NOT NULL,            -- digest of what was asked, of whom
+    question TEXT NOT NULL,            -- digest of the question and the service
     identity TEXT,                     -- canonical URL; NULL for local files
     content_sha256 TEXT,
     size_bytes INTEGER,
     etag TEXT,
     answer_id INTEGER NOT NULL REFERENCES answers,
-    asset INTEGER NOT NULL,            -- its position in the answer
-    name TEXT,                         -- its name there
+    asset INTEGER NOT NULL,            -- position in the answer
+    name TEXT,                         -- name in the answer
     answered_at REAL NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX IF NOT EXISTS assets_once
@@ -54,11 +51,11 @@ CREATE INDEX IF NOT EXISTS assets_by_identity ON assets (question, identity) WHE
 CREATE INDEX IF NOT EXISTS assets_by_content ON assets (question, content_sha256) WHERE content_sha256 IS NOT NULL;
 CREATE INDEX IF NOT EXISTS assets_by_answer ON assets (answer_id);
 CREATE INDEX IF NOT EXISTS assets_by_age ON assets (answered_at);
--- How far the journal of each run has been read: the last settlement that was looked at.
+-- For each run, the id of the last settlement in its journal that was scanned.
 CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, read_to INTEGER NOT NULL) STRICT;
 """
 
-_FIND: Final = """
+_FIND_ASSET: Final = """
 SELECT a.identity, a.content_sha256, a.size_bytes, a.etag, a.asset, a.name,
        w.sha256, w.request_id, w.answered_at, w.raw
 FROM assets a JOIN answers w USING (answer_id) WHERE a.question = ? AND a.{column} = ? AND a.answered_at >= ?
@@ -68,13 +65,13 @@ ORDER BY a.answered_at DESC
 
 @dataclass(frozen=True, slots=True)
 class AssetFingerprint:
-    """What is known of an asset; None for what is not.
+    """The known properties of an asset that identify it; None for unknown ones.
 
     Attributes:
-        identity: Canonical URL; None for a local file, whose path says nothing about its content.
-        content_sha256: Of its content, in hexadecimal.
-        size_bytes: Of its content, as its server says.
-        etag: Its server's mark for this very content.
+        identity: Canonical URL; None for a local file, whose path does not identify its content.
+        content_sha256: Hash of its content, in hexadecimal.
+        size_bytes: Size of its content, as the server reports it.
+        etag: Entity tag of its content, as the server reports it.
     """
 
     identity: str | None
@@ -85,7 +82,7 @@ class AssetFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class CacheHit:
-    """A kept answer, and which asset in it is wanted."""
+    """A cached answer, with the position and the name of the asset in it."""
 
     asset: int
     name: str | None
@@ -94,158 +91,158 @@ class CacheHit:
 
 @dataclass(frozen=True, slots=True)
 class CachedAsset:
-    """An asset to be kept: what it is, and where it stands in its answer."""
+    """An asset to be stored: its fingerprint, its position in the answer, and its name there."""
 
-    is_: AssetFingerprint
+    fingerprint: AssetFingerprint
     asset: int
     name: str | None
 
 
-def is_same_asset(kept: AssetFingerprint, seen: AssetFingerprint) -> bool:
-    """Whether what was answered then is what is seen now, as far as anybody can know.
+def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
+    """Return whether two fingerprints belong to the same asset, as far as it is known.
 
-    The same content is the same asset, wherever it lies. The same URL is, unless something that is known of both then
-    and now differs: content, size, or the server's mark.
+    Equal content is the same asset, whatever its URL. An equal URL is the same asset unless a property that both
+    fingerprints have differs: content, size or entity tag.
     """
-    if kept.content_sha256 is not None and seen.content_sha256 is not None:
-        return kept.content_sha256 == seen.content_sha256
-    if kept.identity is None or kept.identity != seen.identity:
+    if cached.content_sha256 is not None and current.content_sha256 is not None:
+        return cached.content_sha256 == current.content_sha256
+    if cached.identity is None or cached.identity != current.identity:
         return False
-    marks = ((kept.size_bytes, seen.size_bytes), (kept.etag, seen.etag))
-    return not any(then is not None and now is not None and then != now for then, now in marks)
+    pairs = ((cached.size_bytes, current.size_bytes), (cached.etag, current.etag))
+    return not any(then is not None and now is not None and then != now for then, now in pairs)
 
 
 class AnswerCache:
-    """The answers kept in a folder; made by `opened`."""
+    """The cache in a folder; create it with `open`."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: sqlite.Connection) -> None:
         self._db = connection
 
     @classmethod
     @contextmanager
-    def opened(cls, folder: Path) -> Iterator[AnswerCache]:
-        """Open, or begin, the answers in a folder.
+    def open(cls, folder: Path) -> Iterator[AnswerCache]:
+        """Open the cache in a folder, or create it.
 
         Raises:
-            SettingsError: the folder cannot be used, or what is in it cannot be read.
+            SettingsError: the folder cannot be used, or the file in it is damaged.
         """
         connection = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _alone(folder):
-                connection = apsw.Connection(str(folder / FILE_NAME))
-                connection.set_busy_timeout(BUSY_MS)
-                connection.pragma("journal_mode", "wal")
+            # A power cut may lose the last commits. That costs a saving, never an answer: the journals have them all.
+            connection = sqlite.open_wal(folder / FILE_NAME, synchronous="normal", busy_timeout_ms=BUSY_TIMEOUT_MS)
+            with sqlite.write_transaction(connection):
                 connection.execute(_SCHEMA)
-            # Losing the last of it in a power cut loses a saving, never an answer: the journals have them all.
-            connection.pragma("synchronous", "normal")
             yield cls(connection)
-        except (apsw.Error, OSError) as error:
+        except (sqlite.Error, OSError) as error:
             raise _unusable(folder / FILE_NAME, error) from error
         finally:
             if connection is not None:
                 connection.close()
 
-    def find(self, question: str, seen: AssetFingerprint, *, since: float) -> CacheHit | None:
-        """The newest answer to this question about this asset, answered at `since` (epoch seconds) or later.
+    def find(self, question: str, asset: AssetFingerprint, *, since: float) -> CacheHit | None:
+        """Return the newest answer to a question about an asset; None without one.
 
-        An answer whose bytes are not those that were kept is not found.
+        An answer whose stored bytes are damaged is ignored.
+
+        Args:
+            question: Digest of the question.
+            asset: The asset.
+            since: Oldest time of an answer, in seconds since the epoch.
 
         Raises:
-            SettingsError: the file is broken; so for all methods.
+            SettingsError: the file is damaged; so for all methods.
         """
-        with self._usable():
-            return self._find(question, seen, since)
+        with self._errors_translated():
+            return self._find(question, asset, since)
 
-    def _find(self, question: str, seen: AssetFingerprint, since: float) -> CacheHit | None:
-        for column, value in (("content_sha256", seen.content_sha256), ("identity", seen.identity)):
+    def _find(self, question: str, wanted: AssetFingerprint, since: float) -> CacheHit | None:
+        for column, value in (("content_sha256", wanted.content_sha256), ("identity", wanted.identity)):
             if value is None:
                 continue
-            for *marks, asset, name, sha256, request_id, answered_at, raw in self._db.execute(
-                _FIND.format(column=column), (question, value, since)
+            for *properties, asset, name, sha256, request_id, answered_at, raw in self._db.execute(
+                _FIND_ASSET.format(column=column), (question, value, since)
             ):
-                if is_same_asset(AssetFingerprint(*marks), seen) and _is_whole(sha256, raw):
+                if is_same_asset(AssetFingerprint(*properties), wanted) and _is_intact(sha256, raw):
                     return CacheHit(asset, name, CachedAnswer(sha256, request_id, answered_at, raw))
         return None
 
     def answer(self, sha256: str) -> CachedAnswer | None:
-        """One answer, however old, by the SHA-256 of its bytes; None if it is no longer kept."""
-        with self._usable():
+        """Return the answer with a hash, however old it is; None if it is not cached, or damaged."""
+        with self._errors_translated():
             row = self._db.execute(
                 "SELECT sha256, request_id, answered_at, raw FROM answers WHERE sha256 = ?", (sha256,)
             ).fetchone()
-        return CachedAnswer(*row) if row and _is_whole(sha256, row[-1]) else None
+        return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
-    def read_to(self, run_id: str) -> int:
-        """The last settlement of a run's journal that was looked at; 0 for none."""
-        with self._usable():
+    def last_scanned(self, run_id: str) -> int:
+        """Return the id of the last settlement in a run's journal that was scanned; 0 for none."""
+        with self._errors_translated():
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
 
-    def keep(
-        self, question: str, answers: Iterable[tuple[CachedAnswer, Sequence[CachedAsset]]], run_id: str, read_to: int
+    def store(
+        self, question: str, answers: Iterable[tuple[CachedAnswer, Sequence[CachedAsset]]], run_id: str, scanned: int
     ) -> None:
-        """Keep answers and their assets, and remember how far the run's journal was read: all of it, or nothing."""
-        with self._usable(), self._db:
-            for answer, assets in answers:
-                self._keep(question, answer, assets)
-            self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run_id, read_to))
+        """Store answers with their assets, and how far the run's journal was scanned, in one transaction.
 
-    def _keep(self, question: str, answer: CachedAnswer, assets: Sequence[CachedAsset]) -> None:
+        Args:
+            question: Digest of the question.
+            answers: Each answer with its assets.
+            run_id: The run that they come from.
+            scanned: Id of the last settlement in the run's journal that was scanned.
+        """
+        with self._errors_translated(), self._db:
+            for answer, assets in answers:
+                self._store(question, answer, assets)
+            self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run_id, scanned))
+
+    def _store(self, question: str, answer: CachedAnswer, assets: Sequence[CachedAsset]) -> None:
         values = (answer.sha256, answer.request_id, answer.answered_at, answer.raw)
         self._db.execute(
             "INSERT INTO answers (sha256, request_id, answered_at, raw) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             values,
         )
         ((answer_id,),) = self._db.execute("SELECT answer_id FROM answers WHERE sha256 = ?", (answer.sha256,))
-        for one in assets:
-            is_ = one.is_
-            marks = (is_.identity, is_.content_sha256, is_.size_bytes, is_.etag)
+        for asset in assets:
+            fingerprint = asset.fingerprint
+            properties = (
+                *(fingerprint.identity, fingerprint.content_sha256),
+                *(fingerprint.size_bytes, fingerprint.etag),
+            )
             self._db.execute(
                 "INSERT OR REPLACE INTO assets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (question, *marks, answer_id, one.asset, one.name, answer.answered_at),
+                (question, *properties, answer_id, asset.asset, asset.name, answer.answered_at),
             )
 
-    def forget(self, before: float) -> int:
-        """Remove what was answered before `before` (epoch seconds); returns how many assets that were."""
-        with self._usable(), self._db:
+    def remove_older(self, before: float) -> int:
+        """Remove assets that were answered before a time (seconds since the epoch); return their number."""
+        with self._errors_translated(), self._db:
             self._db.execute("DELETE FROM assets WHERE answered_at < ?", (before,))
-            forgotten = self._db.changes()
-            if forgotten:
+            removed = self._db.changes()
+            if removed:
                 self._db.execute("DELETE FROM answers WHERE answer_id NOT IN (SELECT answer_id FROM assets)")
-        return forgotten
+        return removed
 
     @contextmanager
-    def _usable(self) -> Iterator[None]:
-        # Said here: further out it would pass for an error of the journal that is being read meanwhile.
+    def _errors_translated(self) -> Iterator[None]:
+        # Translated here, because a caller that also reads a journal would take it for an error of the journal.
         try:
             yield
-        except apsw.Error as error:
+        except sqlite.Error as error:
             raise _unusable(Path(self._db.filename), error) from error
 
 
 def _unusable(path: Path, error: Exception) -> SettingsError:
     return SettingsError(
         f"{path} cannot be used: {error}.",
-        hint=f"Delete {path}, and answers are kept anew; or name another folder in LIGHTMETER_ANSWERS_DIR.",
+        hint=f"Delete {path}: later answers are cached again. Or name another folder in LIGHTMETER_ANSWERS_DIR.",
     )
 
 
-def _is_whole(sha256: str, raw: bytes) -> bool:
-    """Whether a kept answer is still what was kept."""
+def _is_intact(sha256: str, raw: bytes) -> bool:
+    """Return whether a cached answer still has the hash that it was stored under."""
     try:
         return hashlib.sha256(decompress(raw)).hexdigest() == sha256
-    except Exception:  # noqa: BLE001 (whatever a decompressor says of broken bytes)
+    except Exception:  # noqa: BLE001 (a decompressor may raise anything on damaged bytes)
         return False
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from opening the file meanwhile.
-
-    The first to open it switches it to WAL. Two that do so at once read its head and then both want to write it, and
-    SQLite turns one away at once, whatever the busy timeout: to wait would be a deadlock.
-    """
-    with (folder / _LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -1,8 +1,8 @@
-"""Paid once, also across runs: rows are answered with what an earlier run paid for, where the settings allow it.
+"""Reuse of answers across runs: rows are answered from the cache, and answers of a run are added to it.
 
-Off unless the settings name a folder: pictures at a URL change, and whoever pays decides how old an answer may be.
-Looked up when a plan is made, so that its price leaves them out; filled from the journal when a run ends, which needs
-no hook in the middle of spending and loses nothing to a kill: the next start of the run fills what is missing.
+It is off unless the settings name a folder, because pictures at a URL change and the user decides how old an answer may
+be. The cache is read when a plan is made, so that the plan's price excludes cached rows. It is filled from the journal
+when a run ends. A kill loses nothing: the next start of the run adds what is missing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from itertools import groupby, islice
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
-import apsw
 import orjson
 
-from lightmeter import __version__
+from lightmeter import __version__, sqlite
 from lightmeter.ask.question import Ask
 from lightmeter.cache.answer_cache import AnswerCache, AssetFingerprint, CachedAsset
 from lightmeter.client.base_url import canonical_base_url
@@ -27,8 +26,10 @@ from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.export.answer_check import all_descriptions_valid
 from lightmeter.facts.lenient_decode import decode_answer_lenient
 from lightmeter.journal.compression import decompress
-from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, reuse
+from lightmeter.journal.items import AssetMarks, pending_asset_marks
+from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, apply_cached_rows
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.journal.submissions import SettledAsset, settled_assets
 from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.settings import Settings
 
@@ -36,28 +37,15 @@ __all__ = ["cache_answers", "find_planned_answers", "question_digest", "reuse_an
 
 DAY_S: Final = 86_400.0
 CHUNK: Final = 512
-"""Rows or answers handled together: one commit each."""
+"""Rows or answers in one commit."""
 
 _log: Final = logging.getLogger(__name__)
 
-_WAITING: Final = """
-SELECT i.seq, i.identity, i.path, i.content_sha256, f.facts
-FROM items i LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach' WHERE i.status = 'pending' ORDER BY i.seq
-"""
-
-_SETTLED: Final = """
-SELECT t.rowid, s.request_id, s.answered_at, a.raw, i.asset, i.name, i.identity, i.path, i.content_sha256, f.facts
-FROM transitions t JOIN submissions s USING (submission_id) JOIN answers a USING (submission_id)
-     JOIN items i ON i.submission_id = s.submission_id AND i.status = 'ok' AND i.asset IS NOT NULL
-     LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach'
-WHERE t.event = 'settle' AND t.rowid > ? ORDER BY t.rowid
-"""
-
 
 def question_digest(options: Options, settings: Settings) -> str | None:
-    """A digest of what is asked and of whom; None when nobody can say, for the account chooses the back ends.
+    """Return a digest of the question and the service; None if the account's settings choose the back ends.
 
-    The embedded service's models are those of this version of lightmeter.
+    The version of lightmeter stands for the embedded service's models.
     """
     if is_embedded(options, settings):
         service = f"embedded {__version__}"
@@ -65,123 +53,132 @@ def question_digest(options: Options, settings: Settings) -> str | None:
         service = canonical_base_url(options.base_url or settings.base_url or "")
     else:
         return None
-    asked = {name: getattr(options, name) for name in REQUEST_OPTIONS if name != "ask"}
-    asked |= {
+    question = {name: getattr(options, name) for name in REQUEST_OPTIONS if name != "ask"}
+    question |= {
         "prompt": options.sent_prompt,
         "features": sorted(options.features),
         "backends": sorted(options.backends),
         "service": service,
     }
-    return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return hashlib.sha256(orjson.dumps(question, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def reuse_answers(journal: Journal, options: Options, settings: Settings, now: float) -> int:
-    """Answer rows of a plan that wait with what earlier runs were answered; returns how many.
+    """Answer pending rows of a plan from the cache; return their number.
 
-    Local files are known by their content alone: one that no pre-check looked at waits on.
+    A local file is found by the hash of its content alone, so only if a pre-check has read it.
 
     Args:
-        journal: The plan's, open for writing.
-        options: What is asked.
-        settings: Where answers are kept, and for how long.
+        journal: The plan's journal, open for writing.
+        options: The run's options, which include the question.
+        settings: The cache's folder, and how old an answer may be.
         now: Seconds since the epoch.
 
     Raises:
-        SettingsError: the folder of kept answers cannot be used.
+        SettingsError: the cache's folder cannot be used.
     """
     question = question_digest(options, settings) if options.reuse and settings.answers_dir is not None else None
     if question is None or settings.answers_dir is None:
         return 0
     since, total = now - settings.answers_days * DAY_S, 0
-    with AnswerCache.opened(settings.answers_dir) as kept, open_read_only(journal.folder) as db:
-        rows = iter(db.execute(_WAITING))
+    with AnswerCache.open(settings.answers_dir) as cache, open_read_only(journal.folder) as db:
+        rows = pending_asset_marks(db)
         while chunk := list(islice(rows, CHUNK)):
-            found = []
-            for seq, *marks in chunk:
-                one = kept.find(question, _asset(*marks), since=since)
+            answered = []
+            for seq, marks in chunk:
+                one = cache.find(question, _asset(marks), since=since)
                 if one is not None:
-                    found.append(CachedRow(seq, one.asset, one.name, one.answer))
-            if found:
-                journal.submit(reuse(found)).result()
-            total += len(found)
+                    answered.append(CachedRow(seq, one.asset, one.name, one.answer))
+            if answered:
+                journal.submit(apply_cached_rows(answered)).result()
+            total += len(answered)
     return total
 
 
 def find_planned_answers(
     settings: Settings, wanted: Sequence[tuple[int, tuple[int, str | None, str]]]
 ) -> list[CachedRow]:
-    """The answers that a plan file counts on, however old they are by now: it was agreed to use them.
+    """Return the cached answers that a plan file refers to, however old they are.
 
     Args:
-        settings: Where answers are kept.
+        settings: The cache's folder.
         wanted: (row, (asset, name, sha256 of the answer)) for each row.
 
     Raises:
-        PlanChanged: one of them is no longer kept: to do the plan would cost more than it says.
+        PlanChanged: an answer is no longer cached, so the plan would cost more than its price.
     """
     if not wanted:
         return []
     if settings.answers_dir is None:
-        raise _gone("No folder of kept answers is set")
-    found = []
-    with AnswerCache.opened(settings.answers_dir) as kept:
+        raise _plan_changed("No folder of kept answers is set")
+    rows = []
+    with AnswerCache.open(settings.answers_dir) as cache:
         for seq, (asset, name, sha256) in wanted:
-            answer = kept.answer(sha256)
+            answer = cache.answer(sha256)
             if answer is None:
-                raise _gone("An answer that it counts on is no longer kept")
-            found.append(CachedRow(seq, asset, name, answer))
-    return found
+                raise _plan_changed("An answer that it counts on is no longer kept")
+            rows.append(CachedRow(seq, asset, name, answer))
+    return rows
 
 
-def _gone(why: str) -> PlanChanged:
+def _plan_changed(why: str) -> PlanChanged:
     return PlanChanged(
         f"{why}, so the plan would cost more than it says.", hint="Plan again: lightmeter plan MANIFEST --save FILE"
     )
 
 
 def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, now: float) -> int:
-    """Keep what the run in `out` was answered since this was last done, for later runs; returns how many answers.
+    """Add the answers of a run that are not cached yet to the cache; return their number.
 
-    Answers with errors in them, and those that are no valid answer to the user's question, are not kept: another try
-    may do better. What cannot be kept is a saving lost, and no
-    reason for a run to fail: it is logged.
+    Answers with errors, and invalid answers to the user's question, are not cached: a later request may succeed. If the
+    cache cannot be written, that is logged and does not fail the run.
+
+    Args:
+        out: The run's output folder.
+        run_id: The run.
+        options: The run's options.
+        settings: The cache's folder, and how long answers are cache.
+        now: Seconds since the epoch.
     """
     question = question_digest(options, settings)
     if settings.answers_dir is None or question is None:
         return 0
     try:
-        with AnswerCache.opened(settings.answers_dir) as kept, open_read_only(out) as db:
-            kept.forget(now - settings.answers_days * DAY_S)
-            return _keep(kept, db, options.ask, (question, run_id))
+        with AnswerCache.open(settings.answers_dir) as cache, open_read_only(out) as db:
+            cache.remove_older(now - settings.answers_days * DAY_S)
+            return _store_new_answers(cache, db, options.ask, (question, run_id))
     except SettingsError as error:
         _log.warning("%s The answers of this run are not kept for later ones.", error)
         return 0
 
 
-def _keep(kept: AnswerCache, db: apsw.Connection, ask: Ask | None, under: tuple[str, str]) -> int:
-    (question, run_id), total = under, 0
-    settled = groupby(db.execute(_SETTLED, (kept.read_to(run_id),)), key=itemgetter(0))
-    told = ((place, _told([row[1:] for row in rows], ask)) for place, rows in settled)
-    while chunk := list(islice(told, CHUNK)):
+def _store_new_answers(cache: AnswerCache, db: sqlite.Connection, ask: Ask | None, key: tuple[str, str]) -> int:
+    (question, run_id), total = key, 0
+    settled = groupby(settled_assets(db, cache.last_scanned(run_id)), key=attrgetter("transition_id"))
+    scanned = ((settlement, _to_cached(list(rows), ask)) for settlement, rows in settled)
+    while chunk := list(islice(scanned, CHUNK)):
         answers = [answer for _, answer in chunk if answer is not None]
-        kept.keep(question, answers, run_id, chunk[-1][0])
+        cache.store(question, answers, run_id, chunk[-1][0])
         total += len(answers)
     return total
 
 
-def _told(rows: Sequence[tuple[Any, ...]], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
-    """One answer with its assets, None where it is not worth keeping."""
-    request_id, answered_at, packed = rows[0][:3]
-    raw = decompress(packed)
+def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
+    """Return one answer with its assets; None if it should not be cached."""
+    _, request_id, answered_at, compressed, *_ = rows[0]
+    raw = decompress(compressed)
     if answered_at is None or _has_errors(raw):
         return None
     answer = None if ask is None else decode_answer_lenient(raw)
     assets = [
-        CachedAsset(_asset(*marks), asset, name)
-        for _, _, _, asset, name, *marks in rows
-        if _still_there(*marks) and (ask is None or answer is None or all_descriptions_valid(ask, answer, asset))
+        CachedAsset(_asset(row.marks), row.asset, row.name)
+        for row in rows
+        if _is_unchanged(row.marks)
+        and (ask is None or answer is None or all_descriptions_valid(ask, answer, row.asset))
     ]
-    return (CachedAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, packed), assets) if assets else None
+    return (
+        (CachedAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, compressed), assets) if assets else None
+    )
 
 
 def _has_errors(raw: bytes) -> bool:
@@ -192,20 +189,20 @@ def _has_errors(raw: bytes) -> bool:
         return True
 
 
-def _still_there(identity: str | None, path: str | None, content_sha256: str | None, facts: str | None) -> bool:
-    """Whether a local file still has the content that it was planned with: else nobody knows which was sent."""
-    del identity, facts
-    if path is None:
+def _is_unchanged(marks: AssetMarks) -> bool:
+    """Return whether a local file still has the content of the plan; otherwise it is unknown which one was sent."""
+    if marks.path is None:
         return True
-    if content_sha256 is None:
+    if marks.content_sha256 is None:
         return False
     try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == content_sha256
+        with Path(marks.path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == marks.content_sha256
     except OSError:
         return False
 
 
-def _asset(identity: str | None, path: str | None, content_sha256: str | None, facts: str | None) -> AssetFingerprint:
-    seen: dict[str, Any] = orjson.loads(facts) if facts else {}
-    return AssetFingerprint(None if path else identity, content_sha256, seen.get("size_bytes"), seen.get("etag"))
+def _asset(marks: AssetMarks) -> AssetFingerprint:
+    reach: dict[str, Any] = orjson.loads(marks.reach_facts) if marks.reach_facts else {}
+    identity = None if marks.path else marks.identity
+    return AssetFingerprint(identity, marks.content_sha256, reach.get("size_bytes"), reach.get("etag"))

@@ -17,20 +17,20 @@ from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import Uploads, free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.export.asset_matching import UNMATCHED, expected_asset_name, outcome_of
-from lightmeter.journal.answer_retries import not_retried
+from lightmeter.journal.answer_retries import mark_not_retried
 from lightmeter.journal.commands import (
     acknowledge,
     fail_row,
     hold_and_send,
-    lose,
-    receive,
+    mark_uncertain,
+    record_answer,
+    record_refusal,
     resend,
     revert_to_planned,
     settle,
     store_raw_answer,
-    void,
 )
-from lightmeter.journal.items import PendingRow, any_with_reason
+from lightmeter.journal.items import PendingRow, has_failed_with
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.settle import receive_and_release, receive_and_settle
 from lightmeter.journal.state import Event, State
@@ -174,7 +174,7 @@ class Accounting:
         try:
             outcome, note = self._read(sent, received.raw, judgement.data)
         except Exception:  # (a bug of ours, whatever it is: the bytes are kept first, and read by the next version)
-            await self._session.journal.write(receive(sent.submission_id, received, event))
+            await self._session.journal.write(record_answer(sent.submission_id, received, event))
             raise
         change = receive_and_settle(sent.submission_id, received, event, outcome, note)
         await self._session.journal.write(change)
@@ -209,11 +209,13 @@ class Accounting:
         if sent.retry:
             self._prices.observe_retry(sent.pictures, outcome.paid)
             return outcome, None
-        if outcome.named is not None and all("://" in name for _, name in sent.rows):
-            self.names.on_answer(len(sent.rows), identified=outcome.named)
-            if not outcome.named and (len(sent.rows) > 1 or self._session.header.options.batch_size not in {1, "auto"}):
+        if outcome.rows_identified is not None and all("://" in name for _, name in sent.rows):
+            self.names.on_answer(len(sent.rows), identified=outcome.rows_identified)
+            if not outcome.rows_identified and (
+                len(sent.rows) > 1 or self._session.header.options.batch_size not in {1, "auto"}
+            ):
                 self._standing.note(_ALONE)
-        if outcome.worth > 1 and sent.kinds and all(placed.error is None for placed in outcome.rows):
+        if outcome.charge_evidence > 1 and sent.kinds and all(placed.error is None for placed in outcome.rows):
             frames = FrameRange(min(len(sent.rows), sent.pictures or len(sent.rows)), sent.pictures)
             return outcome, self._prices.observe(sent.kinds, frames, outcome.paid)
         self._prices.observe_unpriced(sent.kinds or (None,))
@@ -232,7 +234,7 @@ class Accounting:
 
     async def refuse(self, sent: InFlightRequest, refusal: Refusal) -> None:
         """The service did not take it: nothing was charged."""
-        await self._session.journal.write(void(sent.submission_id, refusal, self._now()))
+        await self._session.journal.write(record_refusal(sent.submission_id, refusal, self._now()))
         self._standing.held -= sent.hold
         await self._let_go(sent.hold, 0)
         if not refusal.rows_retryable:
@@ -246,7 +248,7 @@ class Accounting:
 
     async def lose(self, sent: InFlightRequest, why: str, received: ReceivedAnswer | None = None) -> None:
         """No usable answer came: it may have been charged, and stays held; `received` is what came all the same."""
-        await self._session.journal.write(lose(sent.submission_id, why, self._now(), received))
+        await self._session.journal.write(mark_uncertain(sent.submission_id, why, self._now(), received))
         self._standing.lost += 1
         self._standing.lost_credits += sent.hold
         self._standing.moved("pending", "in_doubt", len(sent.rows))
@@ -254,7 +256,7 @@ class Accounting:
     async def fail(self, row: PendingRow, reason: str, error: str) -> None:
         """A row that could not even be sent."""
         if row.retry is not None:
-            await self._session.journal.write(not_retried(f"{reason}: {error}", row.seq, row.seq))
+            await self._session.journal.write(mark_not_retried(f"{reason}: {error}", row.seq, row.seq))
             return
         await self._session.journal.write(fail_row(row.seq, reason, error))
         self._standing.moved("pending", "failed", 1)
@@ -281,7 +283,7 @@ _CHARGE_UNKNOWN: Final = "A request failed and its answer names no charge: its p
 def _names_so_far(session: Session) -> NameReliability:
     """What an earlier start of this run learned: once a row was unmatched, no images travel together."""
     with open_read_only(session.out) as db:
-        return NameReliability.DO_NOT_IDENTIFY if any_with_reason(db, UNMATCHED) else NameReliability.UNKNOWN
+        return NameReliability.DO_NOT_IDENTIFY if has_failed_with(db, UNMATCHED) else NameReliability.UNKNOWN
 
 
 def _free(judgement: Classification) -> bool:

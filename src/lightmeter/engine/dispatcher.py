@@ -20,9 +20,9 @@ from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.errors import LightmeterError, OutcomeUnknown
-from lightmeter.journal.answer_retries import not_retried, waiting_retries
+from lightmeter.journal.answer_retries import mark_not_retried, waiting_retries
 from lightmeter.journal.commands import mark_over_budget
-from lightmeter.journal.items import PendingRow, first_image, pending_rows
+from lightmeter.journal.items import PendingRow, first_pending_image, pending_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
@@ -116,7 +116,7 @@ class Dispatcher:
         if self._prices.known:
             return 0
         with open_read_only(self._session.out) as db:
-            row = first_image(db, first, last)
+            row = first_pending_image(db, first, last)
         fitting = None if row is None else await self._within_caps(Batch((row,), self._prices.most([row])))
         admitted = None if fitting is None else await self._admitted(fitting)
         if admitted is None:
@@ -255,7 +255,7 @@ class Dispatcher:
 
     async def _mark(self, rows: Sequence[PendingRow], reason: str) -> None:
         if rows[0].retry is not None:
-            await self._session.journal.write(not_retried(reason, rows[0].seq, rows[0].seq))
+            await self._session.journal.write(mark_not_retried(reason, rows[0].seq, rows[0].seq))
             return
         for row in rows:
             await self._session.journal.write(mark_over_budget(reason, row.seq, row.seq))

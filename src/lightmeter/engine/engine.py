@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.clock import STEP_S
@@ -30,14 +29,15 @@ from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import Uploads
 from lightmeter.errors import AccessDenied, BudgetReached, OutOfCredits, Unreachable
 from lightmeter.export.answer_check import rows_with_invalid_answers
-from lightmeter.journal.answer_retries import add_retries, clear_not_retried, not_retried
-from lightmeter.journal.balance_proofs import release
+from lightmeter.journal.answer_retries import add_retries, clear_not_retried, mark_not_retried
+from lightmeter.journal.balance_proofs import requeue_unanswered_rows
+from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.commands import clear_over_budget, mark_over_budget, put_meta
-from lightmeter.journal.items import count_by_status, totals
+from lightmeter.journal.header import put_balance_meta
+from lightmeter.journal.items import count_by_status
 from lightmeter.journal.state import State
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import in_doubt_totals
-from lightmeter.money.balance_reading import put_balance_reading
+from lightmeter.journal.submissions import count_submissions_in, in_doubt_totals
 from lightmeter.money.request_prices import MAX_RECENT_CHARGES, RequestPrices, learner_from_journal
 from lightmeter.planning.progress import Progress
 from lightmeter.tables.gc_control import collector_eased
@@ -113,7 +113,7 @@ class Engine:
             await self._resolve()
         if self._pay_again and not self.standing.stopping.is_set():
             now = self.session.clock.now()
-            await self.session.journal.write(release(self._pay_again, now))
+            await self.session.journal.write(requeue_unanswered_rows(self._pay_again, now))
             with open_read_only(self.session.out) as db:
                 self.standing.counts = Counter(count_by_status(db))
 
@@ -219,7 +219,7 @@ class Engine:
                 await self._resolve()
         self.standing.retries_pending = self.standing.interrupted
         if not self.standing.stopping.is_set() or isinstance(self.standing.fatal, OutOfCredits):
-            await self.session.journal.write(not_retried(self._why_not(), *self._rows))
+            await self.session.journal.write(mark_not_retried(self._why_not(), *self._rows))
 
     def _why_not(self) -> str:
         """Why nothing more is paid for: the account, the budget of the key, or that of the run."""
@@ -257,7 +257,7 @@ class Engine:
             )
 
 
-def _prices(db: apsw.Connection, session: Session) -> RequestPrices:
+def _prices(db: sqlite.Connection, session: Session) -> RequestPrices:
     header = session.header
     trusted, retry_milli = session.endpoint.embedded, header.retry_per_image_milli
     return RequestPrices(learner_from_journal(db, header, MAX_RECENT_CHARGES), trusted=trusted, retry_milli=retry_milli)
@@ -278,13 +278,13 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
     meta = {"balance_after": str(balance)}
     if session.header.balance_before is None:
         meta["balance_before"] = str(balance)
-    await session.journal.write(put_balance_reading(meta))
+    await session.journal.write(put_balance_meta(meta))
     await session.journal.write(clear_over_budget(*rows))
     with open_read_only(session.out) as db:
         counts = Counter(count_by_status(db))
-        paid, held = totals(db)
+        paid, held = credit_totals(db)
         prices = _prices(db, session)
-        ((lost,),) = db.execute("SELECT count(*) FROM submissions WHERE state = ?", (State.UNCERTAIN,))
+        lost = count_submissions_in(db, State.UNCERTAIN)
     standing = RunState(counts, paid, held, began, session.header.options.budget, lost=lost)
     if session.clock.between_s is not None and abs(session.clock.between_s) >= STEP_S:
         standing.note(
@@ -310,5 +310,5 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
             meta["notes"] = json.dumps(sorted({*session.header.notes, *standing.notes}))
         change = put_meta(meta)
         with suppress(Exception):  # (the balance afterwards is worth having, never worth failing for)
-            change = put_balance_reading({**meta, "balance_after": str(await session.client.credits())})
+            change = put_balance_meta({**meta, "balance_after": str(await session.client.credits())})
         await session.journal.write(change)

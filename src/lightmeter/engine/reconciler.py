@@ -31,7 +31,7 @@ from lightmeter.journal.balance_proofs import (
 from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.state import HOLDING, IN_DOUBT, Event, State
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import SubmissionRecord, submissions_in
+from lightmeter.journal.submissions import SubmissionRecord, sent_times, submissions_in
 from lightmeter.money.balance_verdicts import build_proof, unprovable_document
 from lightmeter.money.stale_journal import balance_gap, judge_balance_gap
 
@@ -169,7 +169,7 @@ class Reconciler:
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
             lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
-            sent_at = dict(db.execute("SELECT submission_id, sent_at FROM submissions WHERE state = 'uncertain'"))
+            sent_at = sent_times(db, State.UNCERTAIN)
             if get_meta(db).get(_ACCOUNT) != self._account:
                 opening = None
         if not lost:

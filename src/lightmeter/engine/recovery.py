@@ -13,7 +13,7 @@ from lightmeter.engine.session import Session
 from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.state import IN_DOUBT, Event, State
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import answer_of, submissions_in
+from lightmeter.journal.submissions import read_answer, submissions_in
 
 __all__ = ["recover_open_submissions"]
 
@@ -29,7 +29,7 @@ async def recover_open_submissions(session: Session, books: Accounting, collecto
     await _read_again(session, books)
     with open_read_only(session.out) as db:
         left = list(submissions_in(db, _LEFT))
-        unread = {one.submission_id: answer_of(db, one.submission_id) for one in left if one.state in _UNREAD}
+        unread = {one.submission_id: read_answer(db, one.submission_id) for one in left if one.state in _UNREAD}
     acked = [one for one in left if one.state is State.ACKED and one.request_id is not None]
     for place, one in enumerate(sorted(acked, key=lambda one: one.acked_at or 0.0)):
         collector.add(AcknowledgedRequest(to_in_flight_request(one), one.request_id or "", one.acked_at or 0.0), place)
@@ -44,7 +44,7 @@ async def _read_again(session: Session, books: Accounting) -> None:
     """Settle answers that are kept and could not be read before: a newer version may read them, with no request."""
     now = session.clock.now()
     with open_read_only(session.out) as db:
-        kept = [(one, answer_of(db, one.submission_id)) for one in submissions_in(db, IN_DOUBT)]
+        kept = [(one, read_answer(db, one.submission_id)) for one in submissions_in(db, IN_DOUBT)]
     for one, raw in kept:
         if raw is None or not (one.rows or one.retry):
             continue

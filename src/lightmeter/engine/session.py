@@ -19,6 +19,7 @@ from lightmeter.journal.files import archive_journal, copy_journal, journal_path
 from lightmeter.journal.header import RunHeader, fresh_run_id, read_run_header
 from lightmeter.journal.items import count_by_status
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.journal.submissions import last_submission_id
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
@@ -212,7 +213,7 @@ async def _begin(journal: Journal, out: Path, machine: MachineClock) -> tuple[Ru
     """The clock of a session that begins, written down for the next one, and the number of its first submission."""
     with open_read_only(out) as db:
         kept = get_meta(db).get(_ANCHOR)
-        ((last,),) = db.execute("SELECT coalesce(max(submission_id), 0) FROM submissions")
+        last = last_submission_id(db)
     before = None if kept is None else ClockAnchor(**json.loads(kept))
     clock = RunClock(machine, before)
     await journal.write(put_meta({_ANCHOR: json.dumps(clock.anchor.to_dict())}))

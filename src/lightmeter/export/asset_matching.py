@@ -134,9 +134,9 @@ def outcome_of(
         request_id=_text(answer.get("request_id")),
         rows=placed,
         reason=reason,
-        said=said is not None and said == charge,
-        clean=not failed and not answer.get("error") and not results.get("errors"),
-        named=None if failed or not assets else None not in by_name,
+        charge_reported=said is not None and said == charge,
+        error_free=not failed and not answer.get("error") and not results.get("errors"),
+        rows_identified=None if failed or not assets else None not in by_name,
         charge_unknown=failed and said is None,
     )
 

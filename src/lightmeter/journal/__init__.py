@@ -1,4 +1,4 @@
-"""The run's memory: one SQLite file that survives kill -9."""
+"""The journal of a run: every row, request and charge in one SQLite file that survives kill -9."""
 
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.state import Event, State

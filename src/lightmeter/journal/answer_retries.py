@@ -1,9 +1,8 @@
-"""Answers that are asked for once more: which rows, why, and the one request that each of them gets.
+"""Second requests for rows whose first answer is invalid: which rows, why, and the submission of each.
 
-A row has one first answer, which stays its own whatever becomes of the second. The second is a submission like any
-other, with its own hold, charge and transitions; `answer_retries` alone links it to the row. A row gets at most one:
-`hold_and_send` refuses another. Only a submission that never counted (not reached, throttled, proven unpaid) lets its
-row wait again.
+A row keeps its first answer, whatever the second one is. The second request is a submission with its own hold, charge
+and transitions; only the table `answer_retries` links it to the row. A row gets at most one: `hold_and_send` refuses
+another. If the submission was not processed (unreached, throttled, proven unpaid), the row waits again.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import apsw
 import orjson
 
+from lightmeter import sqlite
 from lightmeter.journal.items import AnswerRetry, PendingRow
 
 __all__ = [
@@ -23,7 +22,7 @@ __all__ = [
     "add_retries",
     "clear_not_retried",
     "first_answers",
-    "not_retried",
+    "mark_not_retried",
     "pending_retry",
     "retry_totals",
     "waiting_retries",
@@ -32,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RetryRow:
-    """A row whose first answer is not valid."""
+    """A row whose first answer is invalid."""
 
     seq: int
     retry: AnswerRetry
@@ -40,13 +39,13 @@ class RetryRow:
 
 @dataclass(frozen=True, slots=True)
 class RetryTotals:
-    """What became of second questions.
+    """Sums over second requests. The statement's JSON contains its fields.
 
     Attributes:
-        rows: Rows whose first answer is not valid.
-        waiting: Of those, rows that were not asked again yet.
-        requests: Requests that were sent for the others.
-        paid: Credits that those cost.
+        rows: Rows whose first answer is invalid.
+        waiting: Those of the rows without a second request.
+        requests: Second requests that were sent.
+        paid: Credits that they were charged.
     """
 
     rows: int = 0
@@ -55,10 +54,15 @@ class RetryTotals:
     paid: int = 0
 
 
-def first_answers(db: apsw.Connection, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
-    """(seq, submission, asset, packed answer) of rows first ≤ seq ≤ last that were answered and wait for no second one.
+def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield (seq, submission id, asset, compressed answer) of answered rows without a second request.
 
-    Rows that an earlier run's answer answers are not among them. Rows of one submission stand together.
+    Rows with an answer of an earlier run are not included. Rows of one submission follow one another.
+
+    Args:
+        db: The journal.
+        first: First row.
+        last: Last row.
     """
     yield from db.execute(
         "SELECT i.seq, i.submission_id, i.asset, a.raw FROM items i JOIN answers a USING (submission_id) "
@@ -68,10 +72,10 @@ def first_answers(db: apsw.Connection, first: int, last: int) -> Iterator[tuple[
     )
 
 
-def add_retries(rows: Sequence[RetryRow]) -> Callable[[apsw.Connection], None]:
-    """Let these rows wait to be asked about again; those that were asked about again stay as they are."""
+def add_retries(rows: Sequence[RetryRow]) -> Callable[[sqlite.Connection], None]:
+    """Make rows wait for a second request; rows that already have one do not change."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.executemany(
             "INSERT INTO answer_retries (seq, error, backends) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             [(row.seq, row.retry.error, orjson.dumps(row.retry.backends).decode()) for row in rows],
@@ -86,8 +90,15 @@ WHERE r.submission_id IS NULL AND r.reason IS NULL AND r.seq BETWEEN ? AND ? ORD
 """
 
 
-def waiting_retries(db: apsw.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
-    """Rows first ≤ seq ≤ last that wait to be asked about again, in order; each chunk is read when it is needed."""
+def waiting_retries(db: sqlite.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
+    """Yield the rows with first ≤ seq ≤ last that wait for a second request, in order; read in chunks, as needed.
+
+    Args:
+        db: The journal.
+        first: First row.
+        last: Last row.
+        chunk: Rows to read at a time.
+    """
     at = first
     while rows := list(db.execute(_WAITING, (at, last, chunk))):
         for *row, error, backends in rows:
@@ -96,15 +107,21 @@ def waiting_retries(db: apsw.Connection, first: int, last: int, chunk: int = 512
 
 
 def pending_retry(*row: Any) -> PendingRow:
-    """A row of (seq, url, path, kind, frames_high, error, backends as JSON)."""
+    """Make a row of the columns (seq, url, path, kind, frames_high, error, back ends as JSON)."""
     seq, url, path, kind, frames_high, error, backends = row
     return PendingRow(seq, url, path, kind, frames_high, AnswerRetry(error, tuple(orjson.loads(backends))))
 
 
-def not_retried(reason: str, first: int, last: int) -> Callable[[apsw.Connection], int]:
-    """Say why rows first ≤ seq ≤ last that wait are not asked about again for now; returns how many."""
+def mark_not_retried(reason: str, first: int, last: int) -> Callable[[sqlite.Connection], int]:
+    """Record why waiting rows with first ≤ seq ≤ last get no second request now; the change returns their number.
 
-    def change(db: apsw.Connection) -> int:
+    Args:
+        reason: Code of the limit that was reached.
+        first: First row.
+        last: Last row.
+    """
+
+    def change(db: sqlite.Connection) -> int:
         db.execute(
             "UPDATE answer_retries SET reason = ? "
             "WHERE submission_id IS NULL AND reason IS NULL AND seq BETWEEN ? AND ?",
@@ -115,10 +132,10 @@ def not_retried(reason: str, first: int, last: int) -> Callable[[apsw.Connection
     return change
 
 
-def clear_not_retried(first: int, last: int) -> Callable[[apsw.Connection], None]:
-    """Let rows first ≤ seq ≤ last that were not asked about again wait once more: there may be more to spend now."""
+def clear_not_retried(first: int, last: int) -> Callable[[sqlite.Connection], None]:
+    """Make the rows with first ≤ seq ≤ last that got no second request wait for one again."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "UPDATE answer_retries SET reason = NULL WHERE submission_id IS NULL AND seq BETWEEN ? AND ?", (first, last)
         )
@@ -126,8 +143,8 @@ def clear_not_retried(first: int, last: int) -> Callable[[apsw.Connection], None
     return change
 
 
-def retry_totals(db: apsw.Connection) -> RetryTotals:
-    """How many rows were asked about again, and for how much."""
+def retry_totals(db: sqlite.Connection) -> RetryTotals:
+    """Return the sums over second requests."""
     ((rows, waiting, requests, paid),) = db.execute(
         "SELECT count(*), coalesce(sum(r.submission_id IS NULL), 0), count(s.submission_id), coalesce(sum(s.paid), 0) "
         "FROM answer_retries r LEFT JOIN submissions s USING (submission_id)"

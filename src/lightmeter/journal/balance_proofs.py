@@ -1,8 +1,8 @@
-"""What balances prove of requests without an answer: the readings, the rulings, and the proof they rest on.
+"""Balance readings, and proofs from them of what requests without an answer were charged.
 
-A proof covers a window of the journal: from a reading of the balance at which nothing was open to a later one at which
-nothing was in flight. The whole of it, every number and what was taken for granted, is written in the transaction that
-acts on it.
+A proof covers a window of the journal. The window begins at a balance reading without open submissions, and ends at a
+later one without requests in flight. The proof document lists every number and every assumption; the transaction that
+applies its resolutions stores it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import apsw
 import orjson
 
-from lightmeter.journal.commands import apply_event, place, requeue_rows
+from lightmeter import sqlite
+from lightmeter.journal.commands import apply_event, last_transition_id, requeue_rows
 from lightmeter.journal.state import Event, State
 
 __all__ = [
@@ -24,9 +24,9 @@ __all__ = [
     "apply_resolutions",
     "open_submissions",
     "opening_reading",
-    "proofs_of",
+    "read_proofs",
     "record_balance",
-    "release",
+    "requeue_unanswered_rows",
     "submissions_sent_between",
     "throttled_since",
     "unknown_charges_since",
@@ -36,18 +36,18 @@ __all__ = [
 _OPEN: Final = tuple(
     sorted({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED, State.REFUSED, State.UNCERTAIN})
 )
-"""States of a submission that may still be charged, or whose charge is not yet written down."""
+"""States of a submission that may still be charged, or whose charge is not recorded yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceReading:
-    """The balance at a moment at which nothing was in flight.
+    """The account's balance, read while no request was in flight. Proof documents contain its fields.
 
     Attributes:
-        reading_id: Its number, in the order they were made.
+        reading_id: Number in order of time.
         at: Seconds since the epoch.
         balance: Credits.
-        place: Position of the last transition before it.
+        place: Id of the last transition before the reading.
     """
 
     reading_id: int
@@ -58,18 +58,18 @@ class BalanceReading:
 
 @dataclass(frozen=True, slots=True)
 class WindowSubmission:
-    """A submission of a window, as far as money goes.
+    """What the journal knows about the charge of a submission that was sent in a window.
 
     Attributes:
-        submission_id: It.
-        state: Where it stands.
-        hold: Most it can have cost, in credits.
-        paid: Charged, or None while that is not known.
-        remaining: The balance its answer named, if any.
-        said: Whether the answer named its charge; False: the hold was taken for it.
-        sent: Position of the step that sent it.
-        answered: Position of the step that brought its answer, or None.
-        throttled: It was answered with "too many requests", which is presumed to cost nothing.
+        submission_id: The submission.
+        state: Its state.
+        hold: The most that it can have cost, in credits.
+        paid: Credits charged; None while unknown.
+        remaining: The balance that its answer reported; None without one.
+        charge_reported: Whether the answer reported the charge; otherwise the hold counts as the charge.
+        sent: Id of the transition that sent it.
+        answered: Id of the transition that recorded its answer; None without one.
+        throttled: Whether it was answered with "too many requests", which is assumed to cost nothing.
     """
 
     submission_id: int
@@ -77,7 +77,7 @@ class WindowSubmission:
     hold: int
     paid: int | None
     remaining: int | None
-    said: bool
+    charge_reported: bool
     sent: int
     answered: int | None
     throttled: bool
@@ -85,13 +85,13 @@ class WindowSubmission:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionResolution:
-    """What is to be done with one submission.
+    """The event that a proof decides on for one submission.
 
     Attributes:
-        submission_id: It.
+        submission_id: The submission.
         event: `PROVE_UNPAID`, `PROVE_PAID` or `GIVE_UP`.
-        proof: Why, as a sentence.
-        paid: Credits counted as paid; only for `PROVE_PAID`.
+        proof: The reason, as a sentence.
+        paid: Credits that count as paid; only for `PROVE_PAID`.
     """
 
     submission_id: int
@@ -100,11 +100,17 @@ class SubmissionResolution:
     paid: int = 0
 
 
-def record_balance(balance: int, at: float, *, opens: bool) -> Callable[[apsw.Connection], BalanceReading]:
-    """Write down a balance; `opens` begins a new window with it."""
+def record_balance(balance: int, at: float, *, opens: bool) -> Callable[[sqlite.Connection], BalanceReading]:
+    """Record a balance reading; the change returns it.
 
-    def change(db: apsw.Connection) -> BalanceReading:
-        here = place(db)
+    Args:
+        balance: Credits.
+        at: Seconds since the epoch.
+        opens: Whether a new window begins with it.
+    """
+
+    def change(db: sqlite.Connection) -> BalanceReading:
+        here = last_transition_id(db)
         db.execute(
             "INSERT INTO readings (at, balance, place, opens) VALUES (?, ?, ?, ?)", (at, balance, here, int(opens))
         )
@@ -113,22 +119,22 @@ def record_balance(balance: int, at: float, *, opens: bool) -> Callable[[apsw.Co
     return change
 
 
-def opening_reading(db: apsw.Connection) -> BalanceReading | None:
-    """The reading that the window of today began with."""
+def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
+    """Return the reading that opened the current window; None before the first."""
     row = db.execute(
         "SELECT reading_id, at, balance, place FROM readings WHERE opens ORDER BY reading_id DESC LIMIT 1"
     ).fetchone()
     return None if row is None else BalanceReading(*row)
 
 
-def open_submissions(db: apsw.Connection) -> int:
-    """How many submissions may still be charged, or have a charge that is not written down yet."""
+def open_submissions(db: sqlite.Connection) -> int:
+    """Return the number of submissions that may still be charged, or whose charge is not recorded yet."""
     marks = ", ".join("?" * len(_OPEN))
     ((found,),) = db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN)  # noqa: S608 (marks are ?, ?, …)
     return int(found)
 
 
-_SEEN: Final = """
+_SENT_BETWEEN: Final = """
 SELECT s.submission_id, s.state, s.hold, s.paid, s.remaining, s.said, t.sent, t.answered, t.throttled
 FROM submissions s JOIN (
     SELECT submission_id, min(CASE WHEN event = 'send' THEN rowid END) AS sent,
@@ -140,15 +146,17 @@ WHERE t.sent <= ?2 ORDER BY s.submission_id
 """
 
 
-def submissions_sent_between(db: apsw.Connection, after: int, until: int) -> list[WindowSubmission]:
-    """The submissions that were first sent after one position of the journal and not after another."""
+def submissions_sent_between(db: sqlite.Connection, after: int, until: int) -> list[WindowSubmission]:
+    """Return the submissions whose first transition `send` has an id in after < id ≤ until."""
     return [
         WindowSubmission(key, State(state), hold, paid, remaining, bool(said), sent, answered, bool(throttled))
-        for key, state, hold, paid, remaining, said, sent, answered, throttled in db.execute(_SEEN, (after, until))
+        for key, state, hold, paid, remaining, said, sent, answered, throttled in db.execute(
+            _SENT_BETWEEN, (after, until)
+        )
     ]
 
 
-_THROTTLED: Final = """
+_THROTTLED_SINCE: Final = """
 SELECT EXISTS (
     SELECT 1 FROM transitions t WHERE t.rowid > ?1 AND t.event = 'throttle' AND EXISTS (
         SELECT 1 FROM transitions s WHERE s.rowid > ?1 AND s.submission_id = t.submission_id AND s.event = 'send'
@@ -157,32 +165,35 @@ SELECT EXISTS (
 """
 
 
-def throttled_since(db: apsw.Connection, after: int) -> bool:
-    """Whether any of the submissions that were first sent after a position of the journal was throttled.
+def throttled_since(db: sqlite.Connection, after: int) -> bool:
+    """Return whether any submission that was first sent after a transition was throttled.
 
-    Nothing is read into memory for it: most runs have millions of steps and none of this kind.
+    The query stops at the first: most runs have millions of transitions, and none of this kind.
     """
-    ((found,),) = db.execute(_THROTTLED, (after,))
+    ((found,),) = db.execute(_THROTTLED_SINCE, (after,))
     return bool(found)
 
 
-_UNKNOWN: Final = """
+_UNKNOWN_CHARGES: Final = """
 SELECT s.submission_id, s.sent_at FROM submissions s WHERE s.state = 'charge_unknown' AND EXISTS (
     SELECT 1 FROM transitions t WHERE t.rowid > ?1 AND t.event = 'send' AND t.submission_id = s.submission_id
 )
 """
 
 
-def unknown_charges_since(db: apsw.Connection, after: int) -> dict[int, float]:
-    """When the requests left (epoch seconds, by submission) that failed with an unknown charge.
+def unknown_charges_since(db: sqlite.Connection, after: int) -> dict[int, float]:
+    """Return the send times of requests that failed with an unknown charge: seconds since the epoch, by submission id.
 
-    Only those that were first sent after this position of the journal.
+    Only submissions that were sent after the transition `after` count.
     """
-    return dict(db.execute(_UNKNOWN, (after,)))
+    return dict(db.execute(_UNKNOWN_CHARGES, (after,)))
 
 
-def windows_in_doubt(db: apsw.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
-    """(opening, closing) of earlier proofs that left something ambiguous: more trust may decide it."""
+def windows_in_doubt(db: sqlite.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
+    """Return the (opening, closing) readings of proofs that left a charge undecided, one pair for each window.
+
+    With the assumption that nobody else spends, a new proof may decide it.
+    """
     found = db.execute(
         "SELECT o.reading_id, o.at, o.balance, o.place, c.reading_id, c.at, c.balance, c.place "
         "FROM proofs p JOIN readings o ON o.reading_id = p.opening JOIN readings c ON c.reading_id = p.closing "
@@ -195,65 +206,78 @@ def windows_in_doubt(db: apsw.Connection) -> list[tuple[BalanceReading, BalanceR
 
 
 def apply_resolutions(
-    opening: BalanceReading, closing: BalanceReading, document: dict[str, Any], rulings: Sequence[SubmissionResolution]
-) -> Callable[[apsw.Connection], None]:
-    """Write a proof down and act on it: unpaid rows wait again, lost ones have failed, the rest stays in doubt."""
+    opening: BalanceReading,
+    closing: BalanceReading,
+    document: dict[str, Any],
+    resolutions: Sequence[SubmissionResolution],
+) -> Callable[[sqlite.Connection], None]:
+    """Store a proof and apply its resolutions: unpaid rows become pending, lost ones fail, others stay in doubt.
 
-    def change(db: apsw.Connection) -> None:
+    Args:
+        opening: First reading of the window.
+        closing: Last reading of the window.
+        document: The proof, with every number that it uses; stored as JSON.
+        resolutions: One for each submission that the proof decides.
+    """
+
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "INSERT INTO proofs (at, opening, closing, document) VALUES (?, ?, ?, ?)",
             (closing.at, opening.reading_id, closing.reading_id, orjson.dumps(document).decode()),
         )
-        for ruling in rulings:
-            _act(db, ruling, closing.at)
+        for resolution in resolutions:
+            _apply_resolution(db, resolution, closing.at)
 
     return change
 
 
-def _act(db: apsw.Connection, ruling: SubmissionResolution, at: float) -> None:
-    key = ruling.submission_id
+def _apply_resolution(db: sqlite.Connection, resolution: SubmissionResolution, at: float) -> None:
+    key = resolution.submission_id
     ((state,),) = db.execute("SELECT state FROM submissions WHERE submission_id = ?", (key,))
-    if state == State.CHARGE_UNKNOWN:  # its rows have failed, whatever it cost
-        apply_event(db, key, ruling.event, at, ruling.proof)
-        db.execute("UPDATE submissions SET paid = ?, said = 1 WHERE submission_id = ?", (ruling.paid, key))
-        db.execute("UPDATE money SET paid = paid + ?", (ruling.paid,))
+    if state == State.CHARGE_UNKNOWN:  # its rows have failed already, whatever it cost
+        apply_event(db, key, resolution.event, at, resolution.proof)
+        db.execute("UPDATE submissions SET paid = ?, said = 1 WHERE submission_id = ?", (resolution.paid, key))
+        db.execute("UPDATE money SET paid = paid + ?", (resolution.paid,))
         return
-    apply_event(db, key, ruling.event, at, ruling.proof)
-    db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (ruling.proof, key))
-    if ruling.event is Event.PROVE_UNPAID:
+    apply_event(db, key, resolution.event, at, resolution.proof)
+    db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (resolution.proof, key))
+    if resolution.event is Event.PROVE_UNPAID:
         requeue_rows(db, key)
-    elif ruling.event is Event.PROVE_PAID:
-        db.execute("UPDATE submissions SET paid = ? WHERE submission_id = ?", (ruling.paid, key))
-        db.execute("UPDATE money SET paid = paid + ?", (ruling.paid,))
-        _tell_rows(db, key, "failed", "paid_and_lost", ruling.proof)
+    elif resolution.event is Event.PROVE_PAID:
+        db.execute("UPDATE submissions SET paid = ? WHERE submission_id = ?", (resolution.paid, key))
+        db.execute("UPDATE money SET paid = paid + ?", (resolution.paid,))
+        _update_rows(db, key, "failed", "paid_and_lost", resolution.proof)
     else:
-        _tell_rows(db, key, "in_doubt", "ambiguous", ruling.proof)
+        _update_rows(db, key, "in_doubt", "ambiguous", resolution.proof)
 
 
-def _tell_rows(db: apsw.Connection, submission_id: int, status: str, reason: str, error: str) -> None:
+def _update_rows(db: sqlite.Connection, submission_id: int, status: str, reason: str, error: str) -> None:
     db.execute(
         "UPDATE items SET status = ?, reason = ?, error = ? WHERE submission_id = ?",
         (status, reason, error, submission_id),
     )
 
 
-def release(allowance: int, at: float) -> Callable[[apsw.Connection], tuple[int, int]]:
-    """Let rows of unanswered requests wait again although they may have been paid for, oldest first.
+def requeue_unanswered_rows(allowance: int, at: float) -> Callable[[sqlite.Connection], tuple[int, int]]:
+    """Make rows of unanswered requests pending again although they may have been charged, oldest first.
 
-    What the requests may have cost stays counted. `allowance` bounds what sending them again costs: whole credits, the
-    sum of their holds. Returns (credits, rows) released.
+    What the requests may have cost stays counted. The change returns (credits of the holds, rows) that it released.
+
+    Args:
+        allowance: Whole credits that sending them again may cost at most: the sum of their holds.
+        at: Seconds since the epoch.
     """
 
-    def change(db: apsw.Connection) -> tuple[int, int]:
+    def change(db: sqlite.Connection) -> tuple[int, int]:
         left, rows = allowance, 0
-        waiting = list(
+        unanswered = list(
             db.execute(
                 "SELECT submission_id, hold FROM submissions s WHERE state IN (?, ?) "
                 "AND EXISTS (SELECT 1 FROM items i WHERE i.submission_id = s.submission_id) ORDER BY submission_id",
                 (State.AMBIGUOUS, State.PROVEN_PAID_LOST),
             )
         )
-        for submission_id, hold in waiting:
+        for submission_id, hold in unanswered:
             if hold <= left:
                 left -= hold
                 apply_event(db, submission_id, Event.PAY_AGAIN, at, "the user allowed it")
@@ -264,6 +288,6 @@ def release(allowance: int, at: float) -> Callable[[apsw.Connection], tuple[int,
     return change
 
 
-def proofs_of(db: apsw.Connection) -> list[dict[str, Any]]:
-    """Every proof, oldest first, as it was written down."""
+def read_proofs(db: sqlite.Connection) -> list[dict[str, Any]]:
+    """Return all proof documents, oldest first."""
     return [orjson.loads(document) for (document,) in db.execute("SELECT document FROM proofs ORDER BY proof_id")]

@@ -1,6 +1,6 @@
-"""The changes a journal knows, each a function of the connection to be handed to `Journal.write`.
+"""Commands that change a journal: each returns a function of the connection, to be passed to `Journal.write`.
 
-Money moves only here: a hold, its settlement and the running totals are always written in one transaction.
+A hold, its settlement and the running totals of credits are always written in one transaction.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.errors import BudgetReached, InvalidTransition
+from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.compression import compress
-from lightmeter.journal.items import totals
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
 from lightmeter.journal.state import HOLDING, Event, State, step
 
@@ -23,37 +22,48 @@ __all__ = [
     "fail_row",
     "get_meta",
     "hold_and_send",
-    "lose",
+    "last_transition_id",
     "mark_over_budget",
-    "place",
+    "mark_uncertain",
     "put_meta",
-    "receive",
+    "record_answer",
+    "record_refusal",
     "requeue_rows",
     "resend",
     "revert_to_planned",
+    "row_values",
     "settle",
-    "status_of",
     "store_raw_answer",
-    "void",
 ]
 
 
-def put_meta(values: dict[str, str]) -> Callable[[apsw.Connection], None]:
-    """Remember facts of the run."""
+def put_meta(values: dict[str, str]) -> Callable[[sqlite.Connection], None]:
+    """Write values of the run to the table `meta`."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
 
     return change
 
 
-def get_meta(db: apsw.Connection) -> dict[str, str]:
-    """All facts of the run."""
+def get_meta(db: sqlite.Connection) -> dict[str, str]:
+    """Return the values of the table `meta`."""
     return dict(db.execute("SELECT key, value FROM meta"))
 
 
-def apply_event(db: apsw.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
-    """Take one step in the life of a submission, and keep the running hold right; for use inside a change."""
+def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
+    """Change the state of a submission, record the transition, and update the sum of holds; for use inside a change.
+
+    Args:
+        db: The connection of the transaction.
+        submission_id: The submission.
+        event: The event that happened to it.
+        at: Seconds since the epoch.
+        detail: A sentence that the transition keeps.
+
+    Raises:
+        InvalidTransition: the submission's state does not allow the event.
+    """
     ((state, hold),) = db.execute("SELECT state, hold FROM submissions WHERE submission_id = ?", (submission_id,))
     before = State(state)
     after = step(before, event)
@@ -65,15 +75,15 @@ def apply_event(db: apsw.Connection, submission_id: int, event: Event, at: float
     return after
 
 
-def place(db: apsw.Connection) -> int:
-    """How far the journal has come: the position of its last transition, 0 before the first."""
+def last_transition_id(db: sqlite.Connection) -> int:
+    """Return the id of the newest transition; 0 before the first. Ids only grow, so they order everything in a run."""
     ((last,),) = db.execute("SELECT coalesce(max(rowid), 0) FROM transitions")
     return int(last)
 
 
 @dataclass(slots=True)
 class _HoldAndSend:
-    """As `hold_and_send`."""
+    """The change that `hold_and_send` returns."""
 
     rows: Sequence[int]
     hold: int
@@ -81,19 +91,19 @@ class _HoldAndSend:
     at: float
     retry: bool
 
-    def __call__(self, db: apsw.Connection) -> int:
-        return self.together(db, [self])[0]
+    def __call__(self, db: sqlite.Connection) -> int:
+        return self.apply_all(db, [self])[0]
 
     @staticmethod
-    def together(db: apsw.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
-        """All of them or none: a budget that does not hold them all refuses them all."""
+    def apply_all(db: sqlite.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
+        """Write all holds or none: a budget that is too small for their sum refuses all of them."""
         held = step(State.PLANNED, Event.HOLD)
         sent = step(held, Event.SEND)
         total = sum(one.hold for one in holds)
         budget = min((one.budget for one in holds if one.budget is not None), default=None)
         db.execute("UPDATE money SET held = held + ?1 WHERE ?2 IS NULL OR paid + held + ?1 <= ?2", (total, budget))
         if not db.changes():
-            paid, held_ = totals(db)
+            paid, held_ = credit_totals(db)
             raise BudgetReached(
                 f"{total} more credits could exceed the budget: {paid} paid, {held_} held, of {budget}."
             )
@@ -116,39 +126,45 @@ class _HoldAndSend:
         return [number for number, _ in numbered]
 
 
-def _link_retry(db: apsw.Connection, submission_id: int, seq: int) -> None:
+def _link_retry(db: sqlite.Connection, submission_id: int, seq: int) -> None:
     db.execute(
         "UPDATE answer_retries SET submission_id = ?, reason = NULL WHERE seq = ? AND submission_id IS NULL",
         (submission_id, seq),
     )
     if not db.changes():
-        raise InvalidTransition(f"Row {seq} does not wait to be asked about again: a second answer is paid for once.")
+        raise InvalidTransition(f"Row {seq} does not wait for a second request: each row gets at most one.")
 
 
 def hold_and_send(
     rows: Sequence[int], hold: int, budget: int | None, at: float, *, retry: bool = False
-) -> Callable[[apsw.Connection], int]:
-    """Set the price aside and write down that the request is about to leave; returns the submission's id.
+) -> Callable[[sqlite.Connection], int]:
+    """Hold the price of a request and record that it is about to be sent; the change returns the submission's id.
 
     Args:
-        rows: Its rows.
-        hold: Most it can cost, in whole credits.
-        budget: The run's cap; None: there is none.
+        rows: Numbers of its rows.
+        hold: The most that it can cost, in whole credits.
+        budget: The run's budget in credits; None without one.
         at: Seconds since the epoch.
-        retry: It asks about its row again: the row's first answer, and its status, stay.
+        retry: Whether it is the second request for its row: the row keeps its first answer and its status.
 
     Raises (from the write):
         BudgetReached: paid + held + this hold would exceed `budget`; nothing was written.
-        InvalidTransition: the row was asked about again before.
+        InvalidTransition: the row already had a second request.
     """
     return _HoldAndSend(rows, hold, budget, at, retry)
 
 
-def receive(submission_id: int, received: ReceivedAnswer, event: Event) -> Callable[[apsw.Connection], None]:
-    """Keep an answer's bytes; `event` says whether it came at once (answer) or by polling (collect)."""
+def record_answer(submission_id: int, received: ReceivedAnswer, event: Event) -> Callable[[sqlite.Connection], None]:
+    """Store the bytes of an answer before they are read.
+
+    Args:
+        submission_id: The submission that it answers.
+        received: The answer.
+        event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
+    """
     packed = compress(received.raw)
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
         db.execute(
             "UPDATE submissions SET http_status = ?, answered_at = ?, polls = polls + ? WHERE submission_id = ?",
@@ -159,11 +175,11 @@ def receive(submission_id: int, received: ReceivedAnswer, event: Event) -> Calla
     return change
 
 
-def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[apsw.Connection], None]:
-    """Keep the bytes of an answer that is not strictly JSON, before anybody reads it; nothing else changes."""
+def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[sqlite.Connection], None]:
+    """Store the bytes of an answer that is not valid JSON, without changing the state of its submission."""
     packed = compress(received.raw)
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
         db.execute(
             "UPDATE submissions SET http_status = ? WHERE submission_id = ?", (received.http_status, submission_id)
@@ -172,10 +188,16 @@ def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[
     return change
 
 
-def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[apsw.Connection], None]:
-    """The service took the request and will have its answer under `request_id`."""
+def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[sqlite.Connection], None]:
+    """Record that the service accepted the request; its answer can be polled under `request_id`.
 
-    def change(db: apsw.Connection) -> None:
+    Args:
+        submission_id: The submission.
+        request_id: The service's id of the request.
+        at: Seconds since the epoch.
+    """
+
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "UPDATE submissions SET request_id = ?, acked_at = ? WHERE submission_id = ?",
             (request_id, at, submission_id),
@@ -187,39 +209,49 @@ def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[aps
 
 def settle(
     submission_id: int, outcome: AnswerOutcome, at: float, note: str | None = None
-) -> Callable[[apsw.Connection], None]:
-    """The charge is known: release the hold, count what was paid, and give every row its place.
+) -> Callable[[sqlite.Connection], None]:
+    """Replace the hold by the charge, and write the result of every row.
 
-    `note` stays with the step: what was odd about the charge.
+    Args:
+        submission_id: The submission; its answer is recorded.
+        outcome: The charge and the rows' results.
+        at: Seconds since the epoch.
+        note: What was unexpected about the charge; kept with the transition.
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
             "WHERE submission_id = ?",
-            (outcome.known_paid, outcome.remaining, outcome.worth, outcome.request_id, submission_id),
+            (outcome.known_paid, outcome.remaining, outcome.charge_evidence, outcome.request_id, submission_id),
         )
         db.execute("UPDATE money SET paid = paid + ?", (outcome.known_paid or 0,))
         apply_event(db, submission_id, outcome.event, at, note)
         db.executemany(
             "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
-            [status_of(placed, outcome.reason) for placed in outcome.rows],
+            [row_values(result, outcome.reason) for result in outcome.rows],
         )
 
     return change
 
 
-def status_of(placed: RowResult, reason: str) -> tuple[str | int | None, ...]:
-    """A row's status, reason, error, asset and name, and its seq; `reason` is for rows without an asset."""
-    if placed.error is None:
-        return ("ok", None, None, placed.asset, placed.name, placed.seq)
-    return ("failed", reason, placed.error, placed.asset, placed.name, placed.seq)
+def row_values(result: RowResult, reason: str) -> tuple[str | int | None, ...]:
+    """Return (status, reason, error, asset, name, seq) of a row; `reason` applies to rows without an asset."""
+    if result.error is None:
+        return ("ok", None, None, result.asset, result.name, result.seq)
+    return ("failed", reason, result.error, result.asset, result.name, result.seq)
 
 
-def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Connection], None]:
-    """Refused, nothing was charged: release the hold; its rows have failed for this reason, or wait again."""
+def record_refusal(submission_id: int, refusal: Refusal, at: float) -> Callable[[sqlite.Connection], None]:
+    """Record a refusal: release the hold; the rows fail with its reason, or become pending again.
 
-    def change(db: apsw.Connection) -> None:
+    Args:
+        submission_id: The submission.
+        refusal: Why it was refused.
+        at: Seconds since the epoch.
+    """
+
+    def change(db: sqlite.Connection) -> None:
         if refusal.received is not None:
             db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, compress(refusal.received.raw)))
         http_status = refusal.received.http_status if refusal.received else None
@@ -240,10 +272,10 @@ def void(submission_id: int, refusal: Refusal, at: float) -> Callable[[apsw.Conn
     return change
 
 
-def requeue_rows(db: apsw.Connection, submission_id: int) -> None:
-    """Let the rows of a submission wait to be sent in another; for use inside a change.
+def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
+    """Make the rows of a submission pending again, to be sent in another one; for use inside a change.
 
-    `db.changes()` is then how many rows of the manifest do.
+    `db.changes()` then returns the number of rows of the manifest.
     """
     db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(
@@ -253,19 +285,32 @@ def requeue_rows(db: apsw.Connection, submission_id: int) -> None:
     )
 
 
-def fail_row(seq: int, reason: str, error: str) -> Callable[[apsw.Connection], None]:
-    """A row that could not even be sent (its file is gone, say): nothing was spent on it."""
+def fail_row(seq: int, reason: str, error: str) -> Callable[[sqlite.Connection], None]:
+    """Mark a row as failed that could not be sent, for example because its file is gone.
 
-    def change(db: apsw.Connection) -> None:
+    Args:
+        seq: Number of the row.
+        reason: Code to group failures by.
+        error: A sentence for the user.
+    """
+
+    def change(db: sqlite.Connection) -> None:
         db.execute("UPDATE items SET status = 'failed', reason = ?, error = ? WHERE seq = ?", (reason, error, seq))
 
     return change
 
 
-def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> Callable[[apsw.Connection], None]:
-    """It never counted (unreached, throttled): its rows wait to be sent in a new submission."""
+def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> Callable[[sqlite.Connection], None]:
+    """Release a submission that the service never processed; its rows become pending again.
 
-    def change(db: apsw.Connection) -> None:
+    Args:
+        submission_id: The submission.
+        event: `UNREACHED` or `THROTTLE`.
+        why: What happened, as a sentence.
+        at: Seconds since the epoch.
+    """
+
+    def change(db: sqlite.Connection) -> None:
         apply_event(db, submission_id, event, at, why)
         db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
         requeue_rows(db, submission_id)
@@ -273,19 +318,19 @@ def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> 
     return change
 
 
-def lose(
+def mark_uncertain(
     submission_id: int, why: str, at: float, received: ReceivedAnswer | None = None
-) -> Callable[[apsw.Connection], None]:
-    """No usable answer came, and it may have been charged: its rows are in doubt and the price stays held.
+) -> Callable[[sqlite.Connection], None]:
+    """Mark a submission without a usable answer, which may have been charged: its rows are in doubt, its hold stays.
 
     Args:
         submission_id: The submission.
         why: What happened, as a sentence.
         at: Seconds since the epoch.
-        received: What came all the same; its bytes are kept.
+        received: The unusable answer, if there was one; its bytes are stored.
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         if received is not None:
             store_raw_answer(submission_id, received)(db)
         apply_event(db, submission_id, Event.LOSE, at, why)
@@ -298,13 +343,13 @@ def lose(
     return change
 
 
-def resend(submission_id: int, at: float) -> Callable[[apsw.Connection], None]:
-    """Ask again for a lost submission under its own idempotency key, which the service honours: it is paid once.
+def resend(submission_id: int, at: float) -> Callable[[sqlite.Connection], None]:
+    """Record that an uncertain submission is sent again under its idempotency key, so that it is charged once.
 
-    Its price stays held all the while.
+    Its hold stays.
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         apply_event(db, submission_id, Event.ASK_AGAIN, at, "same idempotency key")
         db.execute(
             "UPDATE submissions SET attempts = attempts + 1, sent_at = ?, error = NULL WHERE submission_id = ?",
@@ -318,10 +363,16 @@ def resend(submission_id: int, at: float) -> Callable[[apsw.Connection], None]:
     return change
 
 
-def mark_over_budget(reason: str, first: int, last: int) -> Callable[[apsw.Connection], int]:
-    """Rows first ≤ seq ≤ last that still wait are beyond what may be spent, for this reason; returns how many."""
+def mark_over_budget(reason: str, first: int, last: int) -> Callable[[sqlite.Connection], int]:
+    """Mark the pending rows first ≤ seq ≤ last as over budget; the change returns their number.
 
-    def change(db: apsw.Connection) -> int:
+    Args:
+        reason: Code of the limit that was reached.
+        first: First row.
+        last: Last row.
+    """
+
+    def change(db: sqlite.Connection) -> int:
         db.execute(
             "UPDATE items SET status = 'over_budget', reason = ? "
             "WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ?",
@@ -332,10 +383,10 @@ def mark_over_budget(reason: str, first: int, last: int) -> Callable[[apsw.Conne
     return change
 
 
-def clear_over_budget(first: int, last: int) -> Callable[[apsw.Connection], None]:
-    """Let rows first ≤ seq ≤ last wait again: this run may have more to spend."""
+def clear_over_budget(first: int, last: int) -> Callable[[sqlite.Connection], None]:
+    """Make the rows first ≤ seq ≤ last that were over budget pending again."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "UPDATE items SET status = 'pending', reason = NULL WHERE status = 'over_budget' AND seq BETWEEN ? AND ?",
             (first, last),

@@ -1,4 +1,4 @@
-"""Raw answers, compressed: the bytes as they came, because they are the only proof of what was paid for."""
+"""Compress the bytes of answers, which are stored unchanged because they are the only proof of what was paid for."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ import zstandard
 __all__ = ["compress", "decompress"]
 
 LEVEL: Final = 3
-"""zstd's default: about 6 : 1 on answers of this contract, faster than the disk."""
+"""zstd's default level: about 6 : 1 on answers of this contract, and faster than a disk."""
 
 MAX_BYTES: Final = 256 * 1024 * 1024
+"""Largest answer that is decompressed: a damaged header must not allocate all memory."""
 
 
-class _Kept(threading.local):
-    """A compressor and a decompressor for each thread: to make one takes ten times as long as an answer."""
+class _ThreadCodecs(threading.local):
+    """One compressor and one decompressor per thread: making one takes ten times as long as using it once."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=LEVEL)
         self.decompressor = zstandard.ZstdDecompressor()
 
 
-_KEPT: Final = _Kept()
+_CODECS: Final = _ThreadCodecs()
 
 
 def compress(answer: bytes) -> bytes:
-    """Compress the bytes of an answer."""
-    return _KEPT.compressor.compress(answer)
+    """Return the bytes of an answer, compressed with zstd."""
+    return _CODECS.compressor.compress(answer)
 
 
-def decompress(packed: bytes) -> bytes:
-    """The bytes of the answer, as they came."""
-    return _KEPT.decompressor.decompress(packed, max_output_size=MAX_BYTES)
+def decompress(compressed: bytes) -> bytes:
+    """Return the original bytes of a compressed answer."""
+    return _CODECS.decompressor.decompress(compressed, max_output_size=MAX_BYTES)

@@ -1,4 +1,4 @@
-"""Files of a run beside what its journal says: where they are, who may change them, and space for the worst day."""
+"""The files of a journal: its path, its lock, copies and archives, and reserved disk space."""
 
 from __future__ import annotations
 
@@ -8,71 +8,65 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.atomic import atomic_replace, fsync_folder
 from lightmeter.errors import JournalError, JournalLocked
 
 __all__ = [
-    "FILE_NAME",
-    "LOCK_NAME",
-    "Reserve",
+    "DiskReserve",
+    "acquire_run_lock",
     "archive_journal",
-    "connect",
     "copy_journal",
+    "is_run_locked",
     "journal_path",
     "run_lock",
-    "take_lock",
 ]
 
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = ".run.lock"
 RESERVE_NAME: Final = ".journal-reserve"
 RESERVE_BYTES: Final = 1024 * 1024
-"""Kept free for answers in flight when the disk fills up: 64 of them at 16 KB, which is three times what is usual."""
-BUSY_MS: Final = 10_000
+"""Reserved for answers in flight when the disk fills up: 64 answers of 16 KB, three times the usual size."""
 
 
 def journal_path(folder: Path) -> Path:
-    """Where the journal of an output folder is."""
+    """Return the path of the journal in an output folder."""
     return folder / FILE_NAME
 
 
-def connect(path: Path, flags: int) -> apsw.Connection:
-    """A connection to a journal that waits for a moment while another one writes."""
-    connection = apsw.Connection(str(path), flags=flags)
-    connection.set_busy_timeout(BUSY_MS)
-    return connection
-
-
 def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = None) -> None:
-    """Make `target` a compact copy of the journal file `source`, whole or not at all; `meta` replaces facts of the run.
+    """Write a compact copy of a journal, completely or not at all.
+
+    Args:
+        source: The journal file.
+        target: The copy; replaced if it exists.
+        meta: Values that replace those of the table `meta` in the copy.
 
     Raises:
-        JournalError: it cannot be written.
+        JournalError: the copy cannot be written.
     """
-    connection = connect(source, apsw.SQLITE_OPEN_READWRITE)
+    connection = sqlite.connect(source, create=False)
     try:
         with atomic_replace(target) as temporary:
             connection.execute("VACUUM INTO ?", (str(temporary),))
-            with closing(connect(temporary, apsw.SQLITE_OPEN_READWRITE)) as copy:
+            with closing(sqlite.connect(temporary, create=False)) as copy:
                 copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
-                copy.pragma("journal_mode", "wal")  # now, while nobody reads it: a reader would keep the switch waiting
-    except apsw.Error as error:
+                copy.pragma("journal_mode", "wal")  # before anybody reads it: a reader would block the switch
+    except sqlite.Error as error:
         raise JournalError(f"{target} cannot be written: {error}.") from error
     finally:
         connection.close()
 
 
 def archive_journal(source: Path, target: Path) -> None:
-    """Move a journal file that nobody runs any more, whole: what its log still holds goes into it first.
+    """Move the journal of a finished run, after its write-ahead log was merged into the file.
 
     Raises:
-        JournalLocked: somebody reads it at this moment.
-        JournalError: it cannot be moved.
+        JournalLocked: a process is reading the journal.
+        JournalError: the journal cannot be moved.
     """
     try:
-        connection = connect(source, apsw.SQLITE_OPEN_READWRITE)
+        connection = sqlite.connect(source, create=False)
         try:
             connection.pragma("journal_mode", "delete")
         finally:
@@ -81,54 +75,59 @@ def archive_journal(source: Path, target: Path) -> None:
         source.rename(target)
         fsync_folder(target.parent)
         fsync_folder(source.parent)
-    except apsw.BusyError:
+    except sqlite.BusyError:
         raise JournalLocked(f"{source} is being read.", hint="Try again in a moment.") from None
-    except (apsw.Error, OSError) as error:
+    except (sqlite.Error, OSError) as error:
         raise JournalError(f"{source} cannot be moved to {target}: {error}.") from error
 
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Be the only process that may change the run in `folder`; the system lets go when the process dies, however.
+    """Hold the lock that lets only one process change the run in `folder`; released also when the process is killed.
 
     Raises:
-        JournalLocked: another process is.
+        JournalLocked: another process holds the lock.
         JournalError: the folder cannot be written.
     """
-    lock = take_lock(folder)
+    lock = acquire_run_lock(folder)
     try:
         yield
     finally:
         lock.close()
 
 
-def take_lock(folder: Path) -> apsw.Connection:
-    """As `run_lock`, until the connection is closed: an exclusive transaction on a file of its own."""
+def acquire_run_lock(folder: Path) -> sqlite.Connection:
+    """Acquire the lock of `run_lock`; closing the returned connection releases it.
+
+    Raises:
+        JournalLocked: another process holds the lock.
+        JournalError: the folder cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = None
     try:
-        lock = apsw.Connection(str(folder / LOCK_NAME))
-        lock.execute("BEGIN EXCLUSIVE")
-    except apsw.Error as error:
-        if lock is not None:
-            lock.close()
-        if isinstance(error, apsw.BusyError):
-            raise JournalLocked(
-                f"Another process is running {folder}.",
-                hint="Wait for it, or look at it: lightmeter status DIR",
-            ) from None
+        return sqlite.hold_exclusive_lock(folder / LOCK_NAME)
+    except sqlite.BusyError:
+        raise JournalLocked(
+            f"Another process is running {folder}.",
+            hint="Wait for it, or look at it: lightmeter status DIR",
+        ) from None
+    except sqlite.Error as error:
         raise JournalError(
             f"{folder} cannot be written: {error}.",
             hint="Is the disk full, or the folder read-only? Nothing was sent.",
         ) from error
-    return lock
 
 
-class Reserve:
-    """Space on the disk that is given back when it is full, so that what is in flight can still be written down.
+def is_run_locked(folder: Path) -> bool:
+    """Return whether a process is running the folder, without taking the lock."""
+    return sqlite.is_exclusively_locked(folder / LOCK_NAME)
+
+
+class DiskReserve:
+    """A file that reserves disk space; deleting it makes room for answers in flight when the disk is full.
 
     Raises:
-        JournalError: the disk has no such space.
+        JournalError: the disk has not enough free space.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -146,7 +145,7 @@ class Reserve:
             ) from error
 
     def release(self) -> bool:
-        """Give the space back; False if that was done before."""
+        """Delete the file; return False if it was deleted before."""
         try:
             self._path.unlink()
         except OSError:

@@ -1,43 +1,55 @@
-"""What the journal says of a run as a whole."""
+"""The header of a run: the values of the journal's table `meta`."""
 
 from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import JournalError
-from lightmeter.journal.commands import get_meta
+from lightmeter.journal.commands import get_meta, last_transition_id, put_meta
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
+from lightmeter.sqlite import Change, Connection
 
-__all__ = ["FORMER_RUNS", "RunHeader", "fresh_run_id", "read_run_header"]
+__all__ = ["FORMER_RUNS", "RunHeader", "fresh_run_id", "is_balance_current", "put_balance_meta", "read_run_header"]
 
 FORMER_RUNS: Final = "former_runs"
-"""Name of the fact that lists ids the run had before: JSON, [id, last submission under it], …"""
+"""Meta key of the ids that the run had before: JSON, a list of [run id, last submission id sent under it]."""
+
+_BALANCE_PLACE: Final = "balance_place"
+"""Meta key: id of the last transition before the balance was read."""
+
+_EVENTS_AFTER: Final = """
+SELECT count(*) FROM transitions
+WHERE rowid > ? AND event IN ('send', 'answer', 'collect', 'ask_again', 'pay_again')
+"""
+"""Counts the events of requests that may change the balance."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What the journal says of the run as a whole.
+    """The values that describe a run as a whole.
 
     Attributes:
-        run_id: Names it in every table.
-        manifest: Name of the manifest; with its sha256.
-        options: What was asked for.
-        price_per_image_milli: Millicredits an image or frame, before rounding.
-        extra_types: Types of the manifest's own columns.
-        planned_at: When, as ISO text.
-        balance_before: Credits of the account before the first request, once known.
-        balance_after: Credits after the last look, once known.
-        seconds: For how long processes worked on it.
-        notes: What the user was told about the run, a sentence each.
-        former_runs: Ids that the run had before, oldest first, each with the last submission that was sent under it.
-        retry_per_image_milli: Millicredits an image or frame for asking the question of `ask` again; 0 without one.
+        run_id: Id of the run in every table.
+        manifest: File name of the manifest.
+        manifest_sha256: Hash of the manifest's content.
+        options: The run's options.
+        price_per_image_milli: Millicredits per image or frame, before rounding.
+        extra_types: Types of the manifest's additional columns, by name.
+        planned_at: Time of the plan, ISO 8601.
+        balance_before: Credits of the account before the first request; None while unknown.
+        balance_after: Credits of the account when it was last read; None while unknown.
+        seconds: Working time of all processes of the run.
+        notes: Messages to the user about the run, one sentence each.
+        former_runs: Earlier ids of the run, oldest first, each with the last submission id that was sent under it.
+        retry_per_image_milli: Millicredits per image or frame for repeating the question of `ask`; 0 without one.
     """
 
     run_id: str
@@ -56,20 +68,20 @@ class RunHeader:
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """All ids that the run ever had."""
+        """All ids of the run, oldest first."""
         return (*(run_id for run_id, _ in self.former_runs), self.run_id)
 
     def idempotency_key(self, submission_id: int) -> str:
-        """What a submission is sent under, each time: it holds the id that the run had at the first time."""
-        under = (run_id for run_id, last in self.former_runs if submission_id <= last)
-        return f"{next(under, self.run_id)}-{submission_id}"
+        """Return the idempotency key of a submission: it contains the run id of the time it was first sent."""
+        ids = (run_id for run_id, last in self.former_runs if submission_id <= last)
+        return f"{next(ids, self.run_id)}-{submission_id}"
 
 
 def read_run_header(out: Path) -> RunHeader:
-    """The header of the run in a folder.
+    """Read the header of the run in a folder.
 
     Raises:
-        JournalError: there is no run there.
+        JournalError: the folder has no run, or its header is incomplete.
     """
     with open_read_only(out) as db:
         meta = get_meta(db)
@@ -98,5 +110,23 @@ def _number(text: str | None) -> int | None:
 
 
 def fresh_run_id(clock: Clock) -> str:
-    """A name for a run: when, and something that no other run has."""
+    """Return a new unique run id, which begins with the time."""
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def put_balance_meta(values: Mapping[str, str]) -> Change[None]:
+    """Write meta values with a balance that was just read, while no request was in flight."""
+
+    def change(db: Connection) -> None:
+        put_meta({**values, _BALANCE_PLACE: str(last_transition_id(db))})(db)
+
+    return change
+
+
+def is_balance_current(db: Connection) -> bool:
+    """Return whether no request was sent or answered after the balance was read; for a killed run one may have been."""
+    meta = get_meta(db)
+    if _BALANCE_PLACE not in meta and "seconds" in meta:  # an older journal, whose run came to its end
+        return True
+    ((events,),) = db.execute(_EVENTS_AFTER, (int(meta.get(_BALANCE_PLACE, "0")),))
+    return not events

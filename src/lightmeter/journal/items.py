@@ -1,27 +1,48 @@
-"""Rows of the manifest in the journal: where they stand, and which of them wait; `planned` has how they came there."""
+"""Queries on the rows of the manifest: their status, the pending rows, and their numbers of pictures.
+
+`plan_rows` writes the rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-import apsw
-
+from lightmeter import sqlite
+from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.pricing.estimate import FrameRange
 
 __all__ = [
     "STATUSES",
     "AnswerRetry",
+    "AssetMarks",
+    "FrameGroup",
+    "LengthGroup",
+    "OverBudgetGroup",
     "PendingRow",
-    "any_with_reason",
+    "cached_frames",
+    "cached_groups",
+    "cached_lengths",
+    "count_by_reason",
     "count_by_status",
-    "first_image",
-    "pending_frames",
+    "count_rows",
+    "duplicate_groups",
+    "first_pending_image",
+    "has_failed_with",
+    "over_budget_groups",
+    "pending_asset_marks",
+    "pending_frame_ranges",
     "pending_rows",
     "pending_video_lengths",
-    "reasons",
-    "totals",
+    "planned_frames",
+    "row_locations",
+    "sendable_lengths",
+    "skipped_lengths",
+    "unsent_frames",
+    "unsent_lengths",
 ]
 
 STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "pending")
@@ -29,7 +50,7 @@ STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_bud
 
 @dataclass(frozen=True, slots=True)
 class AnswerRetry:
-    """A second question about a row: what was wrong with the first answer, and who is asked (none: as in the run)."""
+    """The second request for a row: the first answer's error, and the back ends to use (none: those of the run)."""
 
     error: str
     backends: tuple[str, ...] = ()
@@ -37,7 +58,7 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row that waits to be sent; `retry` where it is asked about again, always alone in its request."""
+    """A row that waits to be sent; `retry` if this is its second request, which holds no other row."""
 
     seq: int
     url: str
@@ -47,20 +68,20 @@ class PendingRow:
     retry: AnswerRetry | None = None
 
 
-def count_by_status(db: apsw.Connection) -> dict[str, int]:
-    """How many rows stand where; every status is there, also with 0."""
+def count_by_status(db: sqlite.Connection) -> dict[str, int]:
+    """Return the number of rows in each status, including statuses without rows."""
     counted = dict(db.execute("SELECT status, count(*) FROM items GROUP BY status"))
     return {status: counted.get(status, 0) for status in STATUSES}
 
 
-def any_with_reason(db: apsw.Connection, reason: str) -> bool:
-    """Whether any row has failed for this reason."""
+def has_failed_with(db: sqlite.Connection, reason: str) -> bool:
+    """Return whether any row failed with this reason."""
     ((found,),) = db.execute("SELECT EXISTS (SELECT 1 FROM items WHERE status = 'failed' AND reason = ?)", (reason,))
     return bool(found)
 
 
-def reasons(db: apsw.Connection) -> list[tuple[str, str, int, str]]:
-    """(status, reason, rows, an example's url and error) for all rows that have a reason, most frequent first."""
+def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
+    """Return (status, reason, number of rows, URL and error of an example) for each reason, most frequent first."""
     return [
         (status, reason, rows, example)
         for status, reason, rows, example in db.execute(
@@ -70,17 +91,8 @@ def reasons(db: apsw.Connection) -> list[tuple[str, str, int, str]]:
     ]
 
 
-def pending_frames(db: apsw.Connection) -> tuple[int, int | None]:
-    """Pictures that will be charged for all rows still to be paid for, from (at least) to (at most, None: no bound)."""
-    ((low, high, unbounded),) = db.execute(
-        "SELECT coalesce(sum(frames_low), 0), coalesce(sum(frames_high), 0), count(*) - count(frames_high) "
-        "FROM items WHERE status IN ('pending', 'over_budget')"
-    )
-    return low, None if unbounded else high
-
-
-def pending_video_lengths(db: apsw.Connection) -> list[tuple[int | None, int]]:
-    """Lengths of the videos that wait, in whole seconds, rounded up (None: not known), and how many have each."""
+def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]:
+    """Return (length in whole seconds, rounded up, or None; number of videos) of the pending videos."""
     return [
         (seconds, videos)
         for seconds, videos in db.execute(
@@ -90,14 +102,8 @@ def pending_video_lengths(db: apsw.Connection) -> list[tuple[int | None, int]]:
     ]
 
 
-def totals(db: apsw.Connection) -> tuple[int, int]:
-    """Credits (paid, held) so far."""
-    ((paid, held),) = db.execute("SELECT paid, held FROM money")
-    return paid, held
-
-
-def first_image(db: apsw.Connection, first: int, last: int) -> PendingRow | None:
-    """The first row first ≤ seq ≤ last that waits and is a single picture, if there is one."""
+def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
+    """Return the first pending row with first ≤ seq ≤ last that is one picture; None without one."""
     row = db.execute(
         "SELECT seq, url, path, kind, frames_high FROM items WHERE status = 'pending' AND submission_id IS NULL "
         "AND seq BETWEEN ? AND ? AND frames_high = 1 ORDER BY seq LIMIT 1",
@@ -106,8 +112,15 @@ def first_image(db: apsw.Connection, first: int, last: int) -> PendingRow | None
     return None if row is None else PendingRow(*row)
 
 
-def pending_rows(db: apsw.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
-    """Rows first ≤ seq ≤ last that wait to be sent, in order; each chunk is read when it is needed."""
+def pending_rows(db: sqlite.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
+    """Yield the pending rows with first ≤ seq ≤ last, in order; they are read in chunks, as they are needed.
+
+    Args:
+        db: The journal.
+        first: First row.
+        last: Last row.
+        chunk: Rows to read at a time.
+    """
     at = first
     while True:
         rows = list(
@@ -122,3 +135,170 @@ def pending_rows(db: apsw.Connection, first: int, last: int, chunk: int = 512) -
         for row in rows:
             yield PendingRow(*row)
         at = rows[-1][0] + 1
+
+
+class FrameGroup(NamedTuple):
+    """Rows of one kind that are charged for the same number of pictures: at least and at most (None: no bound)."""
+
+    kind: MediaKind | None
+    frames_low: int
+    frames_high: int | None
+    rows: int
+
+
+class LengthGroup(NamedTuple):
+    """Rows of one kind and length; `seconds` is rounded up to whole seconds, None where it is unknown."""
+
+    kind: MediaKind | None
+    seconds: int | None
+    rows: int
+
+
+class OverBudgetGroup(NamedTuple):
+    """Rows that one cap kept from being sent.
+
+    Attributes:
+        reason: The cap: `no_credits`, `key_budget`, `at_risk`, `no_bound` or `budget`.
+        rows: How many.
+        frames_low: Their pictures, at least.
+        frames_high: Pictures at most, of rows with a bound; None if no row has one.
+        unbounded: Rows without a bound.
+        largest: Pictures of the largest row with a bound.
+    """
+
+    reason: str
+    rows: int
+    frames_low: int
+    frames_high: int | None
+    unbounded: int
+    largest: int | None
+
+
+class AssetMarks(NamedTuple):
+    """What the journal knows of the content of a row's asset.
+
+    Attributes:
+        identity: Canonical URL, or path of a local file.
+        path: Absolute path of a local file; None for a URL.
+        content_sha256: Hash of the content, in hexadecimal, if it was computed.
+        reach_facts: JSON of the finding `reach`: size and entity tag at the server; None without that check.
+    """
+
+    identity: str | None
+    path: str | None
+    content_sha256: str | None
+    reach_facts: str | None
+
+
+_DUPLICATES: Final = """
+SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
+WHERE i.status = 'duplicate' AND o.status = 'ok' GROUP BY 1, 2, 3
+"""
+
+_CACHED: Final = """
+SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = 'ok' AND reason = 'cached' GROUP BY 1, 2, 3
+"""
+
+_LENGTHS: Final = f"""
+SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items WHERE {{condition}} GROUP BY 1, 2 ORDER BY 1, 2
+"""  # noqa: S608 (a constant expression)
+
+_OVER_BUDGET: Final = """
+SELECT reason, count(*), coalesce(sum(frames_low), 0), sum(frames_high), count(*) - count(frames_high), max(frames_high)
+FROM items WHERE status = 'over_budget' GROUP BY reason ORDER BY reason
+"""
+
+_FRAMES: Final = """
+SELECT coalesce(sum(frames_low), 0), CASE WHEN count(frames_high) = count(*) THEN coalesce(sum(frames_high), 0) END
+FROM items WHERE {condition}
+"""
+
+_PENDING_MARKS: Final = """
+SELECT i.seq, i.identity, i.path, i.content_sha256, f.facts
+FROM items i LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach' WHERE i.status = 'pending' ORDER BY i.seq
+"""
+
+
+def count_rows(db: sqlite.Connection) -> int:
+    """Return the number of rows of the manifest."""
+    ((rows,),) = db.execute("SELECT count(*) FROM items")
+    return int(rows)
+
+
+def planned_frames(db: sqlite.Connection) -> FrameRange:
+    """Return the pictures of all rows that were planned to be sent, whatever became of them."""
+    return _frames(db, "status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'")
+
+
+def cached_frames(db: sqlite.Connection) -> FrameRange:
+    """Return the pictures of all rows that answers of earlier runs answer."""
+    return _frames(db, "status = 'ok' AND reason = 'cached'")
+
+
+def unsent_frames(db: sqlite.Connection) -> FrameRange:
+    """Return the pictures of all rows that are pending or over budget."""
+    return _frames(db, "status IN ('pending', 'over_budget')")
+
+
+def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
+    ((low, high),) = db.execute(_FRAMES.format(condition=condition))
+    return FrameRange(low, high)
+
+
+def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None]]:
+    """Yield the pictures of each pending row, at least and at most (None: no bound), in the manifest's order."""
+    yield from db.execute("SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY seq")
+
+
+def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
+    """Yield the duplicates of rows that have a result, grouped by the pictures of those rows."""
+    yield from map(FrameGroup._make, db.execute(_DUPLICATES))
+
+
+def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
+    """Yield the rows that answers of earlier runs answer, grouped by their pictures."""
+    yield from map(FrameGroup._make, db.execute(_CACHED))
+
+
+def unsent_lengths(db: sqlite.Connection) -> list[LengthGroup]:
+    """Return the rows that are pending or over budget, by kind and length."""
+    return _length_groups(db, "status IN ('pending', 'over_budget')")
+
+
+def cached_lengths(db: sqlite.Connection) -> list[LengthGroup]:
+    """Return the rows that answers of earlier runs answer, by kind and length."""
+    return _length_groups(db, "status = 'ok' AND reason = 'cached'")
+
+
+def skipped_lengths(db: sqlite.Connection) -> list[LengthGroup]:
+    """Return the rows that pre-checks skipped, by kind and length; not those of a broken manifest."""
+    return _length_groups(db, "status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated')")
+
+
+def sendable_lengths(db: sqlite.Connection) -> list[LengthGroup]:
+    """Return all rows but skipped ones and duplicates, by kind and length."""
+    return _length_groups(db, "status NOT IN ('skipped', 'duplicate')")
+
+
+def _length_groups(db: sqlite.Connection, condition: str) -> list[LengthGroup]:
+    return list(map(LengthGroup._make, db.execute(_LENGTHS.format(condition=condition))))
+
+
+def over_budget_groups(db: sqlite.Connection) -> list[OverBudgetGroup]:
+    """Return the rows that caps kept from being sent, by cap."""
+    return list(map(OverBudgetGroup._make, db.execute(_OVER_BUDGET)))
+
+
+def row_locations(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, tuple[int, str | None]]:
+    """Return (seq, path of a local file or None) of the items with these ids, by id."""
+    found = db.execute(
+        "SELECT item_id, seq, path FROM items WHERE item_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(item_ids),),
+    )
+    return {item_id: (seq, path) for item_id, seq, path in found}
+
+
+def pending_asset_marks(db: sqlite.Connection) -> Iterator[tuple[int, AssetMarks]]:
+    """Yield (seq, marks of its asset) of each pending row, in the manifest's order."""
+    for seq, *marks in db.execute(_PENDING_MARKS):
+        yield seq, AssetMarks._make(marks)

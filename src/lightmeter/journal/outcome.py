@@ -1,4 +1,4 @@
-"""Answers and refusals as the journal is told of them: plain values."""
+"""Value types that commands write to the journal: received answers, their outcomes, and refusals."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["AnswerOutcome", "ReceivedAnswer", "Refusal", "RowResult"]
 
 @dataclass(frozen=True, slots=True)
 class ReceivedAnswer:
-    """An answer in hand, not yet looked at.
+    """An answer as it was received, before anything reads it.
 
     Attributes:
-        raw: The bytes as they came.
+        raw: The body's bytes, unchanged.
         http_status: Its HTTP status.
         at: Seconds since the epoch.
-        polls: How often it was asked for.
+        polls: How many polls were sent for it.
     """
 
     raw: bytes
@@ -28,13 +28,13 @@ class ReceivedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """Where a row's asset was found in an answer, or why it was not.
+    """The asset of a row in an answer, or why the answer has none.
 
     Attributes:
-        seq: The row.
-        asset: Position in `all.assets`, or None.
+        seq: Number of the row in the manifest.
+        asset: Position in `all.assets`; None without an asset.
         name: The asset's name there.
-        error: Why there is none; None when there is one.
+        error: Why there is no asset; None when there is one.
     """
 
     seq: int
@@ -45,18 +45,18 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOutcome:
-    """What an answer says of money and rows.
+    """The charge and the row results that were read from an answer.
 
     Attributes:
-        paid: Credits charged.
-        remaining: Balance after it, when said.
-        request_id: The service's id, when said.
-        rows: One for each row of the submission.
-        reason: The word for rows without an asset.
-        said: Whether the answer named `paid`; False: it is what was held, the most it can be.
-        clean: Whether the answer names no error: else `paid` may be less than the price.
-        named: Whether each row's asset carries a name that identifies it; None where the answer has no assets.
-        charge_unknown: The request failed and its answer names no charge: `paid` is what was held, and stays held.
+        paid: Credits charged, or held where the answer reports no charge.
+        remaining: The account's balance after the charge; None if not reported.
+        request_id: The service's id of the request; None if not reported.
+        rows: One result for each row of the submission.
+        reason: Code that rows without an asset fail with.
+        charge_reported: Whether the answer reports `paid`; otherwise `paid` is the hold, the most it can be.
+        error_free: Whether the answer reports no error; with errors `paid` may be less than the price.
+        rows_identified: Whether the name of each asset identifies its row; None if the answer has no assets.
+        charge_unknown: The request failed and its answer reports no charge: the hold stays.
     """
 
     paid: int
@@ -64,37 +64,37 @@ class AnswerOutcome:
     request_id: str | None
     rows: tuple[RowResult, ...]
     reason: str = "no_asset"
-    said: bool = True
-    clean: bool = True
-    named: bool | None = None
+    charge_reported: bool = True
+    error_free: bool = True
+    rows_identified: bool | None = None
     charge_unknown: bool = False
 
     @property
-    def worth(self) -> int:
-        """What the charge tells, as the journal keeps it: 0 nothing, 1 what was charged, 2 the price too."""
-        return self.said + (self.said and self.clean)
+    def charge_evidence(self) -> int:
+        """What the answer proves, as stored in the column `said`: 0 nothing, 1 the charge, 2 charge and price."""
+        return self.charge_reported + (self.charge_reported and self.error_free)
 
     @property
     def event(self) -> Event:
-        """What ends the submission: its charge is settled, or the request failed and its charge is not known."""
+        """The event that ends the submission: `FAIL` if the charge is unknown, else `SETTLE`."""
         return Event.FAIL if self.charge_unknown else Event.SETTLE
 
     @property
     def known_paid(self) -> int | None:
-        """Credits to count as paid; None while the charge is not known."""
+        """Credits that count as paid; None while the charge is unknown."""
         return None if self.charge_unknown else self.paid
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal: nothing was charged.
+    """A request that the service refused; nothing was charged.
 
     Attributes:
-        reason: A short word to group by.
-        error: The service's text.
-        received: The answer it came in, if any.
-        rows_retryable: The rows are not to blame (no credits, a wrong key, a bad neighbour): they wait to be sent
-        again.
+        reason: Code to group refusals by.
+        error: The service's message.
+        received: The answer with the refusal, if there was one.
+        rows_retryable: Whether the rows become pending again, because they did not cause the refusal: no credits, a
+            wrong key, another row of the batch.
     """
 
     reason: str

@@ -1,4 +1,4 @@
-"""Rows as a plan leaves them: written once, duplicates found on the way; priced anew, and read back for a plan file."""
+"""Write the rows of a plan, find duplicates, apply cached answers, update numbers of pictures, and read rows back."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
 __all__ = [
@@ -16,17 +15,17 @@ __all__ = [
     "PlannedFinding",
     "PlannedRow",
     "add_rows",
+    "apply_cached_rows",
     "clear_cached_rows",
     "planned_rows",
     "restore_rows",
-    "reuse",
     "set_frames",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFinding:
-    """One finding of a pre-check, ready to be stored; `facts` is JSON."""
+    """One finding of a pre-check; `facts` is JSON."""
 
     name: str
     severity: str
@@ -37,7 +36,14 @@ class PlannedFinding:
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
-    """An answer of an earlier run: the SHA-256 of its bytes, its own facts, and the bytes, packed."""
+    """An answer of an earlier run.
+
+    Attributes:
+        sha256: Hash of its bytes, in hexadecimal.
+        request_id: The service's id of the request, if it reported one.
+        answered_at: Seconds since the epoch.
+        raw: Its bytes, compressed.
+    """
 
     sha256: str
     request_id: str | None
@@ -47,7 +53,7 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CachedRow:
-    """A row that an earlier answer answers: where its asset is in it, and what it is called there."""
+    """A row that a cached answer answers: the position of its asset in the answer, and its name there."""
 
     seq: int
     asset: int
@@ -57,10 +63,28 @@ class CachedRow:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
-    """A manifest row as the plan leaves it: to be sent (`pending`), or not, with a reason.
+    """A row of the manifest after planning: to be sent (`pending`), or not, with a reason.
 
-    `frames_low` to `frames_high` (None: no bound) pictures will be charged for it. `extra` is JSON. `identity` is None
-    for rows that cannot be an asset. `duplicate_of` is found by the journal, unless the row comes from a plan file.
+    Attributes:
+        seq: Number of the row.
+        item_id: Its id; `add_rows` replaces one that is already used.
+        url: Its URL or path, as in the manifest.
+        path: Absolute path of a local file; None for a URL.
+        identity: Canonical URL or path; None for rows that cannot be an asset.
+        kind: `image`, `video`, or None while unknown.
+        extra: The manifest's additional columns, as JSON.
+        own_id: Whether the id comes from the manifest.
+        status: Status to store.
+        reason: Code to group rows by that are not sent.
+        error: A sentence for the user.
+        frames_low: Pictures that will be charged, at least.
+        frames_high: Pictures at most; None: no bound is known.
+        width: In pixels.
+        height: In pixels.
+        duration_s: Length of a video.
+        content_sha256: Hash of the content, in hexadecimal.
+        findings: Findings of pre-checks.
+        duplicate_of: Id of the row with the same asset; `add_rows` finds it, `restore_rows` stores it.
     """
 
     seq: int
@@ -92,43 +116,43 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 _INSERT_FINDING: Final = "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)"
 
-_KNOWN: Final = """
+_CONFLICTS: Final = """
 SELECT EXISTS (SELECT 1 FROM items WHERE item_id = ?1),
        (SELECT item_id FROM items WHERE identity = ?2 AND frames_low > 0 LIMIT 1),
        (SELECT item_id FROM items WHERE content_sha256 = ?3 AND frames_low > 0 LIMIT 1)
 """
-"""Whether an id is taken, and which row is the same asset. That is one that is charged for: rows of a dead URL, however
-many, are none, and are in no index that is looked through."""
+"""Whether an id is used, and which row has the same asset. Only rows that are charged for count, because the partial
+indexes contain no others: thousands of rows of one dead URL stay fast."""
 
 
-def add_rows(rows: Sequence[PlannedRow]) -> Callable[[apsw.Connection], None]:
-    """Write rows; the journal knows all earlier ones, so it finds duplicates and repeated ids."""
+def add_rows(rows: Sequence[PlannedRow]) -> Callable[[sqlite.Connection], None]:
+    """Write new rows, and mark those that duplicate an earlier row's asset or id."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         for row in rows:
-            _add(db, row)
+            _add_row(db, row)
 
     return change
 
 
-def _add(db: apsw.Connection, row: PlannedRow) -> None:
+def _add_row(db: sqlite.Connection, row: PlannedRow) -> None:
     status, reason, error, original = row.status, row.reason, row.error, None
     item_id = row.item_id
-    ((repeated, same_place, same_content),) = db.execute(_KNOWN, (item_id, row.identity, row.content_sha256))
-    if repeated:
-        item_id = _free_id(db, row)
+    ((id_is_used, same_identity, same_content),) = db.execute(_CONFLICTS, (item_id, row.identity, row.content_sha256))
+    if id_is_used:
+        item_id = _unused_id(db, row)
         if row.own_id and status == "pending":
             status, reason, error = "skipped", "id_repeated", f"The id {row.item_id!r} stands in an earlier row."
     if status == "pending":
-        original = same_place or same_content
+        original = same_identity or same_content
         if original is not None:
             status, reason = "duplicate", "same_asset"
     frames = (row.frames_low, row.frames_high) if status == "pending" else (0, 0)
     _insert(db, row, (item_id, status, reason, error, original), frames)
 
 
-def _free_id(db: apsw.Connection, row: PlannedRow) -> str:
-    """An id for a row whose own is taken: with its number, and once more where somebody's id looks like that."""
+def _unused_id(db: sqlite.Connection, row: PlannedRow) -> str:
+    """Return an unused id for a row: its own with the row number, appended until no other row has it."""
     item_id = row.item_id
     while True:
         item_id = f"{item_id}#{row.seq}"
@@ -137,24 +161,24 @@ def _free_id(db: apsw.Connection, row: PlannedRow) -> str:
 
 
 def _insert(
-    db: apsw.Connection, row: PlannedRow, stands: tuple[str, str, str | None, str | None, str | None], frames: Any
+    db: sqlite.Connection, row: PlannedRow, outcome: tuple[str, str, str | None, str | None, str | None], frames: Any
 ) -> None:
-    item_id, status, reason, error, original = stands
+    item_id, status, reason, error, original = outcome
     names = (row.seq, item_id, row.url, row.path, row.identity, row.kind, row.extra)
     facts = (row.width, row.height, row.duration_s, row.content_sha256)
     db.execute(_INSERT, (*names, status, reason, error, original, *frames, *facts))
-    for found in row.findings:
-        values = (row.seq, found.name, found.severity, found.message, found.value, found.facts)
+    for finding in row.findings:
+        values = (row.seq, finding.name, finding.severity, finding.message, finding.value, finding.facts)
         db.execute(_INSERT_FINDING, values)
 
 
-def restore_rows(rows: Sequence[PlannedRow]) -> Callable[[apsw.Connection], None]:
-    """Write rows exactly as they are, with ids and duplicates as an earlier plan found them."""
+def restore_rows(rows: Sequence[PlannedRow]) -> Callable[[sqlite.Connection], None]:
+    """Write rows of a plan file unchanged, with the ids and duplicates that the earlier plan found."""
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         for row in rows:
-            stands = (row.item_id, row.status, row.reason, row.error, row.duplicate_of)
-            _insert(db, row, stands, (row.frames_low, row.frames_high))
+            outcome = (row.item_id, row.status, row.reason, row.error, row.duplicate_of)
+            _insert(db, row, outcome, (row.frames_low, row.frames_high))
 
     return change
 
@@ -166,36 +190,36 @@ SELECT seq, item_id, url, path, identity, kind, extra, 0, status, reason, error,
 
 _FINDINGS: Final = "SELECT seq, name, severity, message, value, facts FROM findings ORDER BY seq, rowid"
 
-_REUSED: Final = """
+_CACHED_ROWS: Final = """
 SELECT r.seq, i.asset, i.name, e.sha256 FROM reused r JOIN items i USING (seq) JOIN earlier e USING (earlier_id)
 ORDER BY r.seq
 """
 
 
-def planned_rows(db: apsw.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
-    """All rows in order, each with the (asset, name, sha256) of the earlier answer that it is answered with, if any."""
+def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
+    """Yield all rows in order, each with the (asset, name, sha256) of its cached answer, or None."""
     findings: Iterator[Any] = iter(db.execute(_FINDINGS))
-    reused: Iterator[Any] = iter(db.execute(_REUSED))
-    found, answered = next(findings, None), next(reused, None)
+    cached: Iterator[Any] = iter(db.execute(_CACHED_ROWS))
+    finding, cached_row = next(findings, None), next(cached, None)
     values: Any
     for values in db.execute(_ROWS):
-        seq, facts, answer = values[0], [], None
-        while found is not None and found[0] == seq:
-            facts.append(PlannedFinding(*found[1:]))
-            found = next(findings, None)
-        if answered is not None and answered[0] == seq:
-            answer, answered = answered[1:], next(reused, None)
-        yield PlannedRow(*(*values[:-1], tuple(facts), values[-1])), answer
+        seq, row_findings, answer = values[0], [], None
+        while finding is not None and finding[0] == seq:
+            row_findings.append(PlannedFinding(*finding[1:]))
+            finding = next(findings, None)
+        if cached_row is not None and cached_row[0] == seq:
+            answer, cached_row = cached_row[1:], next(cached, None)
+        yield PlannedRow(*(*values[:-1], tuple(row_findings), values[-1])), answer
 
 
-def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> Callable[[apsw.Connection], None]:
-    """Give rows that are to be paid for, or are answered by earlier answers, new counts of pictures.
+def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> Callable[[sqlite.Connection], None]:
+    """Set the numbers of pictures of all rows that are pending, over budget or answered.
 
     Args:
-        groups: (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, at least, at most) for each there is.
+        groups: (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, pictures at least, pictures at most).
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
         try:
             db.executemany("INSERT INTO lengths VALUES (?, ?, ?, ?)", groups)
@@ -210,30 +234,30 @@ def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]])
     return change
 
 
-def reuse(found: Sequence[CachedRow]) -> Callable[[apsw.Connection], None]:
-    """Answer rows that wait with earlier answers: they are ok, and cost nothing."""
+def apply_cached_rows(rows: Sequence[CachedRow]) -> Callable[[sqlite.Connection], None]:
+    """Store cached answers and mark their rows as `ok`; they cost nothing."""
 
-    def change(db: apsw.Connection) -> None:
-        for one in found:
-            answer = one.answer
+    def change(db: sqlite.Connection) -> None:
+        for row in rows:
+            answer = row.answer
             values = (answer.sha256, answer.request_id, answer.answered_at, answer.raw)
             db.execute(
                 "INSERT INTO earlier (sha256, request_id, answered_at, raw) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 values,
             )
             db.execute(
-                "INSERT INTO reused SELECT ?, earlier_id FROM earlier WHERE sha256 = ?", (one.seq, answer.sha256)
+                "INSERT INTO reused SELECT ?, earlier_id FROM earlier WHERE sha256 = ?", (row.seq, answer.sha256)
             )
             db.execute(
                 "UPDATE items SET status = 'ok', reason = 'cached', asset = ?, name = ? WHERE seq = ?",
-                (one.asset, one.name, one.seq),
+                (row.asset, row.name, row.seq),
             )
 
     return change
 
 
-def clear_cached_rows(db: apsw.Connection) -> None:
-    """Let the rows that earlier answers answered wait again: something else is asked now."""
+def clear_cached_rows(db: sqlite.Connection) -> None:
+    """Remove all cached answers and make their rows pending again, because the run's question has changed."""
     db.execute(
         "UPDATE items SET status = 'pending', reason = NULL, asset = NULL, name = NULL "
         "WHERE seq IN (SELECT seq FROM reused)"

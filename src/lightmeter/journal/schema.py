@@ -1,32 +1,32 @@
-"""The journal's tables, as SQL, and the version they carry."""
+"""The SQL schema of a journal, its version, and the migration of older journals."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.errors import JournalVersion
 
 __all__ = ["APPLICATION_ID", "SCHEMA", "VERSION", "migrate"]
 
 APPLICATION_ID: Final = 0x4C4D4A31
-"""`LMJ1` in the SQLite header, so that `file` and we know one when we see it."""
+"""`LMJ1` in the SQLite header: identifies a journal to `file` and to `Journal`."""
 
 VERSION: Final = 4
+"""Version of the schema, stored as `user_version`; older journals are migrated when they are opened."""
 
-_SINCE_2: Final = """
--- The balance of the account, read while nothing was in flight.
+_TABLES_SINCE_2: Final = """
+-- Balances of the account, each read while no request was in flight.
 CREATE TABLE readings (
     reading_id INTEGER PRIMARY KEY,
     at REAL NOT NULL,
     balance INTEGER NOT NULL,
     place INTEGER NOT NULL,            -- rowid of the last transition before it
-    opens INTEGER NOT NULL             -- 1: the proofs to come count from here
+    opens INTEGER NOT NULL             -- 1: begins a new window for proofs
 ) STRICT;
 
--- What balances have proven of requests without an answer, whole: JSON with every number it rests on.
+-- Proofs from balances of what requests without an answer were charged: JSON with every number.
 CREATE TABLE proofs (
     proof_id INTEGER PRIMARY KEY,
     at REAL NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE proofs (
     document TEXT NOT NULL
 ) STRICT;
 
--- Answers that earlier runs paid for, and the rows of this run that are answered with them.
+-- Answers that earlier runs paid for, and the rows of this run that they answer.
 CREATE TABLE IF NOT EXISTS earlier (
     earlier_id INTEGER PRIMARY KEY,
     sha256 TEXT NOT NULL UNIQUE,       -- of the answer's bytes
@@ -50,46 +50,46 @@ CREATE TABLE IF NOT EXISTS reused (
 CREATE INDEX IF NOT EXISTS reused_by_earlier ON reused (earlier_id);
 """
 
-_SINCE_4: Final = """
--- Rows whose first answer does not validate: each is asked about once more, in a request of its own.
+_TABLES_SINCE_4: Final = """
+-- Rows whose first answer is invalid: each gets one second request of its own.
 CREATE TABLE IF NOT EXISTS answer_retries (
     seq INTEGER PRIMARY KEY REFERENCES items,
-    error TEXT NOT NULL,               -- what is wrong with the first answer, as the second prompt quotes it
-    backends TEXT NOT NULL,            -- who is asked, JSON; none: all that the run asks
+    error TEXT NOT NULL,               -- error in the first answer, quoted in the second prompt
+    backends TEXT NOT NULL,            -- back ends, JSON list; empty: those of the run
     submission_id INTEGER REFERENCES submissions,
-    reason TEXT                        -- why it was not asked about again, as far as is known
+    reason TEXT                        -- why no second request was sent, if known
 ) STRICT;
 CREATE INDEX IF NOT EXISTS answer_retries_by_submission
     ON answer_retries (submission_id) WHERE submission_id IS NOT NULL;
 """
 
-_TO: Final = {
-    2: "ALTER TABLE submissions ADD COLUMN said INTEGER NOT NULL DEFAULT 1;" + _SINCE_2,
-    3: "",  # submissions may be `charge_unknown`, which an earlier version does not know
-    4: _SINCE_4,
+_MIGRATIONS: Final = {
+    2: "ALTER TABLE submissions ADD COLUMN said INTEGER NOT NULL DEFAULT 1;" + _TABLES_SINCE_2,
+    3: "",  # submissions may be in state `charge_unknown`, which version 2 does not know
+    4: _TABLES_SINCE_4,
 }
-"""What brings a journal to this version from the one before."""
+"""SQL that migrates a journal to each version from the one before."""
 
 SCHEMA: Final = (
     """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
--- One row for each row of the manifest, in its order.
+-- One row for each row of the manifest, in order.
 CREATE TABLE items (
     seq INTEGER PRIMARY KEY,
     item_id TEXT NOT NULL UNIQUE,
-    url TEXT NOT NULL,                 -- as the manifest has it
+    url TEXT NOT NULL,                 -- as in the manifest
     path TEXT,                         -- absolute, for local files
-    identity TEXT,                     -- canonical URL or path: what makes two rows the same asset
+    identity TEXT,                     -- canonical URL or path; equal for rows of the same asset
     kind TEXT,
-    extra TEXT NOT NULL,               -- the manifest's other columns, JSON
+    extra TEXT NOT NULL,               -- the manifest's additional columns, JSON
     status TEXT NOT NULL CHECK (status IN
         ('pending', 'ok', 'failed', 'skipped', 'duplicate', 'in_doubt', 'over_budget')),
-    reason TEXT,                       -- a short word to group by
-    error TEXT,                        -- a sentence to read
+    reason TEXT,                       -- code to group by
+    error TEXT,                        -- a sentence for the user
     duplicate_of TEXT,
-    frames_low INTEGER NOT NULL,       -- pictures that will be charged: at least
-    frames_high INTEGER,               -- at most; NULL: no bound is known
+    frames_low INTEGER NOT NULL,       -- pictures that will be charged, at least
+    frames_high INTEGER,               -- pictures at most; NULL: no bound is known
     width INTEGER,
     height INTEGER,
     duration_s REAL,
@@ -99,7 +99,7 @@ CREATE TABLE items (
     name TEXT                          -- its name there
 ) STRICT;
 CREATE INDEX items_by_status ON items (status, seq);
--- Only rows that others may be duplicates of: what is skipped, or a duplicate itself, has no pictures to be charged.
+-- Only rows that others can duplicate: skipped rows and duplicates have no pictures that are charged.
 CREATE INDEX items_by_identity ON items (identity) WHERE identity IS NOT NULL AND frames_low > 0;
 CREATE INDEX items_by_content ON items (content_sha256) WHERE content_sha256 IS NOT NULL AND frames_low > 0;
 CREATE INDEX items_by_submission ON items (submission_id) WHERE submission_id IS NOT NULL;
@@ -114,14 +114,14 @@ CREATE TABLE findings (
     facts TEXT NOT NULL                -- JSON
 ) STRICT;
 
--- One row for each POST that was ever decided on.
+-- One row for each POST that was decided on.
 CREATE TABLE submissions (
     submission_id INTEGER PRIMARY KEY,
     state TEXT NOT NULL,
-    hold INTEGER NOT NULL,             -- whole credits set aside
+    hold INTEGER NOT NULL,             -- whole credits, the most it can cost
     assets INTEGER NOT NULL,
     paid INTEGER,
-    remaining INTEGER,                 -- balance after it, as answered
+    remaining INTEGER,                 -- balance after it, as the answer reports it
     request_id TEXT,
     http_status INTEGER,
     sent_at REAL,
@@ -130,17 +130,17 @@ CREATE TABLE submissions (
     attempts INTEGER NOT NULL DEFAULT 0,
     polls INTEGER NOT NULL DEFAULT 0,
     error TEXT,
-    said INTEGER NOT NULL DEFAULT 1    -- 0: the answer names no charge, the hold was taken; 2: it names no error either
+    said INTEGER NOT NULL DEFAULT 1    -- 0: no charge reported, the hold counts; 1: reported; 2: and no errors
 ) STRICT;
 CREATE INDEX submissions_by_state ON submissions (state);
 
--- The bytes as they came (zstd), written before anything looks at them.
+-- The bytes of answers, compressed with zstd, written before anything reads them.
 CREATE TABLE answers (
     submission_id INTEGER PRIMARY KEY REFERENCES submissions,
     raw BLOB NOT NULL
 ) STRICT;
 
--- Every step a submission took: what a statement is proven with.
+-- Every change of state of a submission, in order: the evidence for statements and proofs.
 CREATE TABLE transitions (
     submission_id INTEGER NOT NULL REFERENCES submissions,
     event TEXT NOT NULL,
@@ -149,7 +149,7 @@ CREATE TABLE transitions (
     detail TEXT
 ) STRICT;
 
--- Running totals of money, kept in the transaction that moves it.
+-- Sums of credits, updated in the transactions that change them.
 CREATE TABLE money (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     paid INTEGER NOT NULL,
@@ -157,20 +157,20 @@ CREATE TABLE money (
 ) STRICT;
 INSERT INTO money VALUES (1, 0, 0);
 """
-    + _SINCE_2
-    + _SINCE_4
+    + _TABLES_SINCE_2
+    + _TABLES_SINCE_4
 )
 
 
-def migrate(db: apsw.Connection, path: Path) -> None:
-    """Bring an older journal to `VERSION`, in one transaction; what it says of the past stays as it is.
+def migrate(db: sqlite.Connection, path: Path) -> None:
+    """Migrate an older journal to `VERSION` in one transaction, without changing its data.
 
     Raises:
-        JournalVersion: it was written by a newer lightmeter.
+        JournalVersion: a newer lightmeter wrote the journal.
     """
     if db.pragma("user_version") == VERSION:
         return
-    with db:  # a savepoint would let two readers both begin: the first statement writes, and so waits for the other
+    with db:  # the first statement writes, so that of two processes one waits for the other
         db.execute("UPDATE meta SET value = value WHERE 0")
         version = db.pragma("user_version")
         if version > VERSION:
@@ -179,5 +179,5 @@ def migrate(db: apsw.Connection, path: Path) -> None:
                 hint="Use the version of lightmeter that wrote it, or a newer one.",
             )
         for target in range(version + 1, VERSION + 1):
-            db.execute(_TO[target])
+            db.execute(_MIGRATIONS[target])
         db.pragma("user_version", VERSION)

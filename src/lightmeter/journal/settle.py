@@ -1,8 +1,8 @@
-"""An answer and what it cost, written down together: the bytes, the money and the rows, in six statements.
+"""Record an answer and settle its charge in one change: the bytes, the credits and the rows, in six statements.
 
-Most requests are answered at once and read without trouble: for them, what `changes.receive` and `changes.settle` do
-one after the other is one change. The bytes, the steps and the order of the steps are the same. Those that wait for the
-writer at the same time are written by the same six statements.
+Most answers are complete and valid. For them one change does what `commands.record_answer` and `commands.settle` do one
+after the other, with the same transitions in the same order. Changes that wait for the writer at the same time share
+the six statements.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import apsw
-
-from lightmeter.journal.commands import requeue_rows, status_of
+from lightmeter import sqlite
+from lightmeter.journal.commands import requeue_rows, row_values
 from lightmeter.journal.compression import compress
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer
 from lightmeter.journal.state import HOLDING, Event, State, step
@@ -23,7 +22,7 @@ __all__ = ["receive_and_release", "receive_and_settle"]
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:
-    """As `receive_and_settle`."""
+    """The change that `receive_and_settle` returns."""
 
     submission_id: int
     received: ReceivedAnswer
@@ -31,12 +30,12 @@ class _ReceiveAndSettle:
     outcome: AnswerOutcome
     note: str | None
 
-    def __call__(self, db: apsw.Connection) -> None:
-        self.together(db, [self])
+    def __call__(self, db: sqlite.Connection) -> None:
+        self.apply_all(db, [self])
 
     @staticmethod
-    def together(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
-        """All of them or none, each statement once for all; the bytes are compressed here, by the writer's thread."""
+    def apply_all(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
+        """Write all answers or none, one statement for all; the writer's thread compresses the bytes."""
         steps = _steps(db, settled)
         db.executemany(
             "INSERT OR REPLACE INTO answers VALUES (?, ?)",
@@ -48,7 +47,7 @@ class _ReceiveAndSettle:
             [
                 (
                     *(after, one.received.http_status, one.received.at, one.received.polls, one.outcome.known_paid),
-                    *(one.outcome.remaining, one.outcome.worth, one.outcome.request_id, one.submission_id),
+                    *(one.outcome.remaining, one.outcome.charge_evidence, one.outcome.request_id, one.submission_id),
                 )
                 for one, (_, after, _) in zip(settled, steps, strict=True)
             ],
@@ -60,26 +59,26 @@ class _ReceiveAndSettle:
         db.executemany(
             "INSERT INTO transitions VALUES (?1, ?2, ?3, ?4, NULL), (?1, ?5, ?6, ?4, ?7)",
             [
-                (one.submission_id, one.event, arrived, one.received.at, one.outcome.event, after, one.note)
-                for one, (arrived, after, _) in zip(settled, steps, strict=True)
+                (one.submission_id, one.event, answered, one.received.at, one.outcome.event, after, one.note)
+                for one, (answered, after, _) in zip(settled, steps, strict=True)
             ],
         )
         db.executemany(
             "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
-            [status_of(placed, one.outcome.reason) for one in settled for placed in one.outcome.rows],
+            [row_values(result, one.outcome.reason) for one in settled for result in one.outcome.rows],
         )
         return [None] * len(settled)
 
 
-def _steps(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
-    """For each, the state it arrives in, the one it ends in, and the credits that are no longer held.
+def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
+    """Return (state after the answer, state after the charge, credits released) for each submission.
 
     Raises:
-        InvalidTransition: one was answered before.
-        KeyError: one is not there, or twice among them.
+        InvalidTransition: a submission already had its answer.
+        KeyError: a submission does not exist, or occurs twice.
     """
     ids = json.dumps([one.submission_id for one in settled])
-    found = {
+    states = {
         submission_id: (State(state), hold)
         for submission_id, state, hold in db.execute(
             "SELECT submission_id, state, hold FROM submissions "
@@ -89,27 +88,42 @@ def _steps(db: apsw.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tu
     }
     steps = []
     for one in settled:
-        before, hold = found.pop(one.submission_id)
-        arrived = step(before, one.event)
-        after = step(arrived, one.outcome.event)
-        steps.append((arrived, after, ((before in HOLDING) - (after in HOLDING)) * hold))
+        before, hold = states.pop(one.submission_id)
+        answered = step(before, one.event)
+        after = step(answered, one.outcome.event)
+        steps.append((answered, after, ((before in HOLDING) - (after in HOLDING)) * hold))
     return steps
 
 
 def receive_and_settle(
     submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome, note: str | None = None
-) -> Callable[[apsw.Connection], None]:
-    """Keep an answer's bytes, count what was paid, and give every row its place; arguments as in `changes`."""
+) -> Callable[[sqlite.Connection], None]:
+    """Store an answer, replace the hold by the charge, and write the result of every row.
+
+    Args:
+        submission_id: The submission.
+        received: The answer.
+        event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
+        outcome: The charge and the rows' results.
+        note: What was unexpected about the charge; kept with the transition.
+    """
     return _ReceiveAndSettle(submission_id, received, event, outcome, note)
 
 
 def receive_and_release(
     submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome
-) -> Callable[[apsw.Connection], None]:
-    """Keep an answer that brought nothing and cost nothing: its rows wait to be sent in another request."""
+) -> Callable[[sqlite.Connection], None]:
+    """Store an answer without results or charge; its rows become pending again, to be sent in another request.
+
+    Args:
+        submission_id: The submission.
+        received: The answer.
+        event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
+        outcome: The charge, which is 0.
+    """
     settle = receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         settle(db)
         requeue_rows(db, submission_id)
 

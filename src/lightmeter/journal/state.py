@@ -1,10 +1,13 @@
-"""The life of a submission: one POST, from the decision to send it to the last credit of its charge.
+"""The life cycle of a submission: one POST, from the decision to send it until its charge is known.
 
-Pure: a literal table of (state, event) → state. A pair that is not in it raises, because money hangs on it.
-What is `acked` can be lost too. An `ambiguous` one can still be proven either way, once more is known of the account.
-A request that failed and named no charge is `charge_unknown`: it may have been charged, and no balance has told yet.
-What was lost because its bytes could not be read is `answered` by a version that can read them.
-`pay_again` sends its rows again as a new submission: what this one may have been charged stays counted.
+A literal table of (state, event) → state, without I/O. A pair that is not in the table raises, because credits depend
+on it.
+
+- An `acked` submission can still lose its answer, and become `uncertain`.
+- An `ambiguous` submission can still be proven paid or unpaid, when more becomes known about the account.
+- `charge_unknown`: the request failed and its answer reports no charge. It may have been charged.
+- An answer that an older version could not read makes the submission `answered` when a newer version can read it.
+- `pay_again` sends the rows again in a new submission. What this one may have been charged stays counted.
 
 ::
 
@@ -32,7 +35,7 @@ __all__ = ["HOLDING", "IN_DOUBT", "TRANSITIONS", "Event", "State", "step"]
 
 
 class State(StrEnum):
-    """Where a submission stands."""
+    """State of a submission; the values are stored in the journal."""
 
     PLANNED = "planned"
     HELD = "held"
@@ -51,7 +54,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What moves it."""
+    """Event that changes the state of a submission; the values are stored in the journal."""
 
     HOLD = "hold"
     SEND = "send"
@@ -115,17 +118,17 @@ HOLDING: Final = frozenset(
         State.WRITTEN_OFF,
     }
 )
-"""States in which the price is set aside: it may have been charged, or still be."""
+"""States in which the hold counts against the budget: the request may have been charged, or may still be."""
 
 IN_DOUBT: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})
-"""States whose rows are `in_doubt`: sent, no answer in hand, and nobody can say whether it was charged."""
+"""States whose rows are `in_doubt`: the request was sent, no answer came, and the charge is unknown."""
 
 
 def step(state: State, event: Event) -> State:
-    """The state after `event`.
+    """Return the state after `event`.
 
     Raises:
-        InvalidTransition: the table has no such step.
+        InvalidTransition: `TRANSITIONS` has no such pair.
     """
     try:
         return TRANSITIONS[state, event]

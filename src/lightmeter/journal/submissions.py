@@ -1,24 +1,31 @@
-"""Submissions in the journal, read back: what a restart must collect, resolve and report."""
+"""Queries on submissions: what a restart must poll, resolve or report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.journal.answer_retries import pending_retry
 from lightmeter.journal.compression import decompress
-from lightmeter.journal.items import PendingRow
+from lightmeter.journal.items import AssetMarks, PendingRow
 from lightmeter.journal.state import State
 
 __all__ = [
     "InDoubtTotals",
+    "SettledAsset",
     "SubmissionRecord",
-    "answer_of",
+    "SubmissionRow",
+    "count_submissions",
+    "count_submissions_in",
     "in_doubt_totals",
+    "last_submission_id",
+    "read_answer",
     "requests_sent",
+    "sent_times",
+    "settled_assets",
+    "submission_rows",
     "submissions_in",
     "waiting_at_service",
 ]
@@ -26,9 +33,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRecord:
-    """A submission and its rows, as (seq, url, path), in the order they were sent.
+    """A submission and its rows as (seq, url, path), in the order they were sent.
 
-    One that asks about a row again has no row of its own: `retry` is what it asks about.
+    The second request about a row has no rows of its own: `retry` is the row.
     """
 
     submission_id: int
@@ -47,8 +54,8 @@ WHERE r.submission_id = ?
 """
 
 
-def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
-    """All submissions in one of these states, oldest first."""
+def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
+    """Yield all submissions in one of these states, oldest first."""
     wanted = sorted(states)
     marks = ", ".join("?" * len(wanted))
     found = list(
@@ -62,36 +69,36 @@ def submissions_in(db: apsw.Connection, states: Iterable[State]) -> Iterator[Sub
         rows = tuple(
             db.execute("SELECT seq, url, path FROM items WHERE submission_id = ? ORDER BY seq", (submission_id,))
         )
-        asked = None if rows else db.execute(_RETRIED, (submission_id,)).fetchone()
-        retry = None if asked is None else pending_retry(*asked)
+        retried = None if rows else db.execute(_RETRIED, (submission_id,)).fetchone()
+        retry = None if retried is None else pending_retry(*retried)
         yield SubmissionRecord(submission_id, State(state), hold, request_id, acked_at, http_status, rows, retry)
 
 
-def answer_of(db: apsw.Connection, submission_id: int) -> bytes | None:
-    """The bytes of its answer, as they came."""
+def read_answer(db: sqlite.Connection, submission_id: int) -> bytes | None:
+    """Return the bytes of a submission's answer; None without one."""
     row = db.execute("SELECT raw FROM answers WHERE submission_id = ?", (submission_id,)).fetchone()
     return decompress(row[0]) if row else None
 
 
-def requests_sent(db: apsw.Connection) -> int:
-    """How many POSTs were ever sent."""
+def requests_sent(db: sqlite.Connection) -> int:
+    """Return the number of POSTs that were sent, including repeated ones."""
     ((sent,),) = db.execute("SELECT coalesce(sum(attempts), 0) FROM submissions")
     return int(sent)
 
 
 @dataclass(frozen=True, slots=True)
 class InDoubtTotals:
-    """What the run cannot decide by itself.
+    """Sums over requests whose charge or answer is missing.
 
     Attributes:
         requests: Requests without an answer that may have been charged; their rows are `in_doubt`.
-        rows: Those rows.
-        credits: What they may have cost: it stays held.
-        again: What sending those again costs at most that no balance decided.
-        lost_requests: Requests that were charged for sure, and whose answer never came; their rows have `failed`.
+        rows: Number of those rows.
+        credits: What they cost at most; it stays held.
+        again: What it costs at most to send again those whose charge no balance could prove.
+        lost_requests: Requests that were charged and never answered; their rows have `failed`.
         lost_credits: What they cost.
-        failed_requests: Requests that failed and named no charge; their rows have `failed`.
-        failed_credits: What those may have cost: it stays held until a balance tells.
+        failed_requests: Requests that failed without a reported charge; their rows have `failed`.
+        failed_credits: What those cost at most; it stays held until a balance proves the charge.
     """
 
     requests: int
@@ -104,8 +111,8 @@ class InDoubtTotals:
     failed_credits: int = 0
 
 
-def in_doubt_totals(db: apsw.Connection) -> InDoubtTotals:
-    """What became of requests that never got their answer."""
+def in_doubt_totals(db: sqlite.Connection) -> InDoubtTotals:
+    """Return the sums over requests whose charge or answer is missing."""
     ((requests, rows, credits_, again),) = db.execute(
         "SELECT count(*), coalesce(sum(assets), 0), coalesce(sum(hold), 0), "
         "coalesce(sum(CASE WHEN state = 'ambiguous' AND EXISTS "
@@ -121,10 +128,95 @@ def in_doubt_totals(db: apsw.Connection) -> InDoubtTotals:
     return InDoubtTotals(requests, rows, credits_, again, lost, lost_credits, failed, failed_credits)
 
 
-def waiting_at_service(db: apsw.Connection) -> tuple[int, float | None]:
-    """Acknowledged requests whose answers were not collected, and when the oldest was acknowledged (epoch seconds).
+def waiting_at_service(db: sqlite.Connection) -> tuple[int, float | None]:
+    """Return (number of acknowledged requests without an answer, when the oldest was acknowledged or None).
 
-    A service keeps answers for 24 hours.
+    The time is in seconds since the epoch. A service keeps answers for 24 hours.
     """
     ((requests, oldest),) = db.execute("SELECT count(*), min(acked_at) FROM submissions WHERE state = 'acked'")
     return int(requests), oldest
+
+
+class SubmissionRow(NamedTuple):
+    """A row of the table `submissions`, as the statement of a run lists it; times in seconds since the epoch."""
+
+    submission_id: int
+    request_id: str | None
+    state: str
+    assets: int
+    hold: int
+    paid: int | None
+    remaining: int | None
+    sent_at: float | None
+    answered_at: float | None
+    error: str | None
+
+
+class SettledAsset(NamedTuple):
+    """A row with a result: its settled answer, its place in the answer, and what is known of its content.
+
+    Attributes:
+        transition_id: Id of the transition that settled the answer: the same for all rows of one answer.
+        request_id: The service's id of the request, if it named one.
+        answered_at: Seconds since the epoch; None where an older version did not record it.
+        compressed: The bytes of the answer, compressed.
+        asset: Position in the answer's `all.assets`.
+        name: Its name there.
+        marks: What is known of the content.
+    """
+
+    transition_id: int
+    request_id: str | None
+    answered_at: float | None
+    compressed: bytes
+    asset: int
+    name: str | None
+    marks: AssetMarks
+
+
+_SETTLED_ASSETS: Final = """
+SELECT t.rowid, s.request_id, s.answered_at, a.raw, i.asset, i.name, i.identity, i.path, i.content_sha256, f.facts
+FROM transitions t JOIN submissions s USING (submission_id) JOIN answers a USING (submission_id)
+     JOIN items i ON i.submission_id = s.submission_id AND i.status = 'ok' AND i.asset IS NOT NULL
+     LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach'
+WHERE t.event = 'settle' AND t.rowid > ? ORDER BY t.rowid
+"""
+
+
+def settled_assets(db: sqlite.Connection, after: int) -> Iterator[SettledAsset]:
+    """Yield the rows whose answers were settled after transition `after`; rows of one answer follow one another."""
+    row: Any
+    for row in db.execute(_SETTLED_ASSETS, (after,)):
+        yield SettledAsset._make((*row[:6], AssetMarks._make(row[6:])))
+
+
+def submission_rows(db: sqlite.Connection) -> list[SubmissionRow]:
+    """Return all submissions, oldest first."""
+    query = (
+        "SELECT submission_id, request_id, state, assets, hold, paid, remaining, sent_at, answered_at, error "
+        "FROM submissions ORDER BY submission_id"
+    )
+    return list(map(SubmissionRow._make, db.execute(query)))
+
+
+def count_submissions(db: sqlite.Connection) -> int:
+    """Return the number of submissions."""
+    ((submissions,),) = db.execute("SELECT count(*) FROM submissions")
+    return int(submissions)
+
+
+def count_submissions_in(db: sqlite.Connection, state: State) -> int:
+    """Return the number of submissions in a state."""
+    ((submissions,),) = db.execute("SELECT count(*) FROM submissions WHERE state = ?", (state,))
+    return int(submissions)
+
+
+def last_submission_id(db: sqlite.Connection) -> int:
+    """Return the id of the newest submission; 0 before the first."""
+    ((last,),) = db.execute("SELECT coalesce(max(submission_id), 0) FROM submissions")
+    return int(last)
+
+
+def sent_times(db: sqlite.Connection, state: State) -> dict[int, float]:
+    """Return when each submission in a state was sent (seconds since the epoch), by its id."""
+    return dict(db.execute("SELECT submission_id, sent_at FROM submissions WHERE state = ?", (state,)))

@@ -1,12 +1,12 @@
-"""How far the journal of a run has come, kept outside of the run's folder.
+"""A watermark of the progress of a run's journal, stored outside the run's folder.
 
-A journal that lost its log, was restored from a backup or was copied cannot know that: it would pay again for what it
-no longer holds. So each run has a small file of its own in a folder of this machine. It is rewritten after each commit,
-which is before a request that was committed may leave.
+A journal that lost its write-ahead log, was restored from a backup, or was copied does not show it. The run would pay
+again for requests that the journal no longer contains. So each run has a small file in a state folder of this machine.
+The file is rewritten after each commit, before a request of that commit is sent.
 
-These writes wait for no disk: the system keeps them when the process is killed. They are flushed once in `FLUSH_EVERY`
-requests and at the end. After a power cut the mark may be behind the journal, whose commits are flushed; it is never
-ahead of it, so a mark that is ahead always means that the journal went back.
+These writes are not flushed: the system keeps them when the process is killed. They are flushed once in `FLUSH_EVERY`
+requests and at the end. After a power cut the watermark may be behind the journal, whose commits are flushed. It is
+never ahead, so a watermark that is ahead always means that the journal went back to an older state.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.atomic import fsync_folder
 from lightmeter.journal.commands import apply_event
 from lightmeter.journal.state import Event, State
@@ -32,16 +31,16 @@ __all__ = [
     "JournalPosition",
     "Watermark",
     "WatermarkRecord",
-    "position_of",
+    "read_position",
     "watermark_path",
     "write_off",
 ]
 
 FLUSH_EVERY: Final = 256
-"""Requests after which the mark is flushed to disk."""
+"""Requests between two flushes of the watermark to disk."""
 
 _POSITION_BYTES: Final = 256
-"""The part of the file that is rewritten: less than a sector, so that a write of it is whole or not at all."""
+"""Size of the part of the file that is rewritten: less than a disk sector, so that a write is atomic."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -53,12 +52,12 @@ SELECT (SELECT coalesce(max(rowid), 0) FROM transitions), (SELECT coalesce(max(s
 
 @dataclass(frozen=True, slots=True)
 class JournalPosition:
-    """How far a journal has come; none of it ever gets less in the life of a run, but `credits`.
+    """The progress of a journal. In the life of a run only `credits` can decrease.
 
     Attributes:
-        steps: Transitions of submissions.
-        requests: The last submission's id.
-        credits: Paid and held.
+        steps: Number of transitions.
+        requests: Id of the newest submission.
+        credits: Credits paid and held.
     """
 
     steps: int
@@ -68,12 +67,13 @@ class JournalPosition:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkRecord:
-    """What is known of a run from outside of its folder.
+    """The content of a watermark file.
 
     Attributes:
-        folder: Where the run was when it was last started on this machine.
-        position: How far it had come.
-        checked: Whether a start of the run has ended well since the file was made: its journal was the latest state.
+        folder: Folder of the run when it was last started on this machine.
+        position: Progress of its journal.
+        checked: Whether a process of the run has ended regularly since the file was created: then its journal was the
+            latest state.
     """
 
     folder: Path
@@ -81,25 +81,25 @@ class WatermarkRecord:
     checked: bool
 
 
-def position_of(db: apsw.Connection) -> JournalPosition:
-    """How far a journal has come."""
+def read_position(db: sqlite.Connection) -> JournalPosition:
+    """Return the progress of a journal."""
     ((steps, requests, credits_),) = db.execute(_POSITION)
     return JournalPosition(steps, requests, credits_)
 
 
 def watermark_path(state_dir: Path, run_id: str) -> Path:
-    """The file of a run in the folder in which a machine keeps what must not be lost."""
+    """Return the path of a run's watermark in the state folder of this machine."""
     return state_dir / "journals" / f"{hashlib.sha256(run_id.encode()).hexdigest()[:32]}.json"
 
 
 class Watermark:
-    """The file of one run. From when it is opened until `begin` or `close`, other processes that open it wait.
+    """The watermark file of one run. Other processes that open it wait until `begin` or `close` is called.
 
     Attributes:
-        known: What it said when it was opened; None if it was not there, or cannot be read.
+        known: Its content when it was opened; None if it was missing or unreadable.
 
     Raises:
-        OSError: it cannot be made or read.
+        OSError: the file cannot be created or read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -112,57 +112,57 @@ class Watermark:
         except BaseException:
             self.close()
             raise
-        self._said: JournalPosition | None = None
+        self._written: JournalPosition | None = None
         self._checked = False
         self._flushed_at = 0
 
     def begin(self, run_id: str, folder: Path, position: JournalPosition, *, checked: bool) -> None:
-        """Say where the run is and how far it has come, on disk, and let other processes look.
+        """Write and flush the whole file, then let other processes open it.
 
         Args:
             run_id: The run.
-            folder: Where it is.
-            position: How far its journal has come.
+            folder: The run's folder.
+            position: Progress of its journal.
             checked: As in `WatermarkRecord`.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         if self._file is None:
             raise ValueError("The watermark is closed.")
-        place = json.dumps({"run_id": run_id, "folder": str(folder.resolve())}).encode()
-        os.pwrite(self._file, _line(position, checked=checked) + place + b"\n", 0)
-        os.ftruncate(self._file, _POSITION_BYTES + len(place) + 1)
+        location = json.dumps({"run_id": run_id, "folder": str(folder.resolve())}).encode()
+        os.pwrite(self._file, _position_line(position, checked=checked) + location + b"\n", 0)
+        os.ftruncate(self._file, _POSITION_BYTES + len(location) + 1)
         os.fsync(self._file)
         fsync_folder(self._path.parent)
         fcntl.flock(self._file, fcntl.LOCK_UN)
-        self._said, self._checked, self._flushed_at = position, checked, position.requests
+        self._written, self._checked, self._flushed_at = position, checked, position.requests
 
-    def advance(self, db: apsw.Connection) -> None:
-        """Say how far the journal has come now; to be called after each of its commits.
+    def advance(self, db: sqlite.Connection) -> None:
+        """Write the current progress of the journal; to be called after each commit.
 
-        What cannot be written is logged once, and no reason for a run to stop.
+        An error is logged once and does not stop the run.
         """
-        if self._file is None or (now := position_of(db)) == self._said:
+        if self._file is None or (now := read_position(db)) == self._written:
             return
         try:
-            os.pwrite(self._file, _line(now, checked=self._checked), 0)
+            os.pwrite(self._file, _position_line(now, checked=self._checked), 0)
             if now.requests - self._flushed_at >= FLUSH_EVERY:
                 os.fdatasync(self._file)
                 self._flushed_at = now.requests
         except OSError as error:
             _log.warning("%s cannot be written: %s. It no longer follows the journal.", self._path, error)
             self.close()
-        self._said = now
+        self._written = now
 
     def close(self, *, checked: bool = False) -> None:
-        """Flush it and let go of it; idempotent. `checked` says that this start of the run has ended well."""
+        """Flush and close the file; idempotent. `checked`: this process of the run has ended regularly."""
         file, self._file = self._file, None
         if file is None:
             return
         try:
-            if checked and self._said is not None:
-                os.pwrite(file, _line(self._said, checked=True), 0)
+            if checked and self._written is not None:
+                os.pwrite(file, _position_line(self._written, checked=True), 0)
             os.fsync(file)
         except OSError as error:
             _log.warning("%s cannot be written: %s.", self._path, error)
@@ -170,32 +170,32 @@ class Watermark:
             os.close(file)
 
 
-def _line(position: JournalPosition, *, checked: bool) -> bytes:
+def _position_line(position: JournalPosition, *, checked: bool) -> bytes:
     return json.dumps({**asdict(position), "checked": checked}).encode().ljust(_POSITION_BYTES - 1) + b"\n"
 
 
 def _read(content: bytes) -> WatermarkRecord | None:
     try:
-        position, place = (json.loads(line) for line in content.splitlines())
-        numbers = JournalPosition(int(position["steps"]), int(position["requests"]), int(position["credits"]))
-        return WatermarkRecord(Path(place["folder"]), numbers, bool(position["checked"]))
-    except (ValueError, KeyError, TypeError):  # new, or what a power cut left of it
+        position, location = (json.loads(line) for line in content.splitlines())
+        progress = JournalPosition(int(position["steps"]), int(position["requests"]), int(position["credits"]))
+        return WatermarkRecord(Path(location["folder"]), progress, bool(position["checked"]))
+    except (ValueError, KeyError, TypeError):  # a new file, or one that a power cut damaged
         return None
 
 
-def write_off(credits_: int, requests: int, why: str, at: float) -> Callable[[apsw.Connection], None]:
-    """Hold credits for good that were spent on requests which the journal does not know: the budget holds with them.
+def write_off(credits_: int, requests: int, why: str, at: float) -> Callable[[sqlite.Connection], None]:
+    """Hold credits permanently that were spent on requests which the journal does not contain.
 
-    They stand in one submission without rows, which took every step of a lost one that is sent again.
+    They become one submission without rows, with the transitions of a lost request whose rows were sent again.
 
     Args:
-        credits_: What was spent, at most.
-        requests: How many requests that were.
-        why: A sentence to read.
+        credits_: Credits that were spent at most.
+        requests: Number of those requests.
+        why: The reason, as a sentence.
         at: Seconds since the epoch.
     """
 
-    def change(db: apsw.Connection) -> None:
+    def change(db: sqlite.Connection) -> None:
         db.execute(
             "INSERT INTO submissions (state, hold, assets, sent_at, attempts, error) VALUES (?, ?, 0, ?, ?, ?)",
             (State.PLANNED, credits_, at, requests, why),

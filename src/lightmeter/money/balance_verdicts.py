@@ -41,7 +41,7 @@ def window_of(opening: int, closing: tuple[int, int], seen: Sequence[WindowSubmi
     for one in seen:
         prices = CreditRange(0, one.hold)
         if one.state in _CHARGED:
-            paid = one.paid if one.said or one.state is State.PROVEN_PAID_LOST else None
+            paid = one.paid if one.charge_reported or one.state is State.PROVEN_PAID_LOST else None
             answers.append(AnsweredRequest(one.submission_id, paid, one.remaining, prices, one.sent, one.answered))
         elif one.state in _JUDGED or one.state is State.WRITTEN_OFF or one.throttled:
             uncertain.append(UncertainRequest(one.submission_id, prices, one.sent))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, cast
+from typing import Any
 
-import apsw
-
-from lightmeter.media.media_info import MediaKind
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter import sqlite
+from lightmeter.journal.charges import paid_frames
+from lightmeter.journal.items import FrameGroup, cached_groups, duplicate_groups, skipped_lengths
 from lightmeter.money.request_prices import price_key_of
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
@@ -18,28 +18,6 @@ from lightmeter.pricing.price_learner import PriceLearner
 from lightmeter.pricing.rates import MILLICREDITS
 
 __all__ = ["CostBreakdown", "CostShare", "SavedCredits", "cost_breakdown", "saved_credits"]
-
-_DUPLICATES: Final = """
-SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
-WHERE i.status = 'duplicate' AND o.status = 'ok' GROUP BY 1, 2, 3
-"""
-
-_CACHED: Final = """
-SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = 'ok' AND reason = 'cached' GROUP BY 1, 2, 3
-"""
-
-_SKIPPED: Final = f"""
-SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items
-WHERE status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated') GROUP BY 1, 2
-"""  # noqa: S608 (a constant expression)
-
-_PAID_FOR: Final = """
-SELECT coalesce(sum(low), 0), coalesce(sum(high), 0), count(*) - count(high), coalesce(sum(paid), 0),
-       coalesce(sum(NOT whole), 0)
-FROM (SELECT s.paid AS paid, sum(i.frames_low) AS low, min(i.status = 'ok' AND s.said > 0) AS whole,
-             CASE WHEN count(i.frames_high) = count(*) THEN sum(i.frames_high) END AS high
-      FROM submissions s JOIN items i USING (submission_id) WHERE s.state = 'settled' GROUP BY s.submission_id)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +67,26 @@ class CostBreakdown:
     unknown: str | None = None
 
 
-def saved_credits(db: apsw.Connection, learner: PriceLearner, options: Options) -> SavedCredits:
+def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options) -> SavedCredits:
     """What duplicates, earlier answers and pre-checks saved."""
     return SavedCredits(
-        _priced(db, _DUPLICATES, learner), _priced(db, _CACHED, learner), _saved_by_prechecks(db, learner, options)
+        _priced(duplicate_groups(db), learner),
+        _priced(cached_groups(db), learner),
+        _saved_by_prechecks(db, learner, options),
     )
 
 
-def _priced(db: apsw.Connection, query: str, learner: PriceLearner) -> CreditRange:
+def _priced(groups: Iterable[FrameGroup], learner: PriceLearner) -> CreditRange:
     saved = CreditRange(0, 0)
-    for kind, low, high, rows in db.execute(query):
+    for kind, low, high, rows in groups:
         saved += _times(learner.expected(price_key_of([kind]), FrameRange(low, high)), rows)
     return saved
 
 
-def _saved_by_prechecks(db: apsw.Connection, learner: PriceLearner, options: Options) -> CreditRange:
+def _saved_by_prechecks(db: sqlite.Connection, learner: PriceLearner, options: Options) -> CreditRange:
     saved = CreditRange(0, 0)
-    for kind, seconds, rows in db.execute(_SKIPPED):
-        frames = frame_range(cast("MediaKind | None", kind), seconds, options.capture_interval, options.max_frames)
+    for kind, seconds, rows in skipped_lengths(db):
+        frames = frame_range(kind, seconds, options.capture_interval, options.max_frames)
         most = _times(learner.expected(price_key_of([kind]), frames), rows)
         saved += CreditRange(0, most.high)
     return saved
@@ -116,18 +96,18 @@ def _times(one: CreditRange, count: int) -> CreditRange:
     return CreditRange(one.low * count, None if one.high is None else one.high * count)
 
 
-def cost_breakdown(db: apsw.Connection, prices_json: str | None) -> CostBreakdown:
+def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakdown:
     """Where the credits that were paid went, if the price table that the run was planned with explains them.
 
     Args:
         db: The run's journal.
         prices_json: Millicredits a picture of each `backend feature`, as the plan kept them; None if it did not.
     """
-    ((low, high, unbounded, paid, unlike),) = db.execute(_PAID_FOR)
+    low, high, unbounded, paid, incomplete = paid_frames(db)
     prices: dict[str, Any] = json.loads(prices_json or "{}")
     if not prices:
         return CostBreakdown(unknown="the plan kept no prices")
-    if unlike:
+    if incomplete:
         return CostBreakdown(unknown="some requests were charged and not answered whole")
     if unbounded or low != high:
         return CostBreakdown(unknown="how many frames were charged is not known exactly")

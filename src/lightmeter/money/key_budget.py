@@ -14,10 +14,10 @@ from lightmeter.client.base_url import equivalent_base_urls
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.embedded_service import Endpoint
 from lightmeter.errors import JournalError
+from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.header import FORMER_RUNS
-from lightmeter.journal.items import totals
-from lightmeter.journal.key_ledger import KeyLedger, RunTotals, account_of, former_account_of
+from lightmeter.journal.key_ledger import KeyLedger, RunTotals, ledger_account, legacy_ledger_account
 from lightmeter.journal.store import open_read_only
 from lightmeter.settings import Settings
 
@@ -69,7 +69,7 @@ class KeyBudget:
 
     async def _put(self, paid: int, held: int, cap: int | None) -> bool:
         period = period_of(self._clock.now(), self.length)
-        return await asyncio.to_thread(self._ledger.put, period, RunTotals(paid, held), cap)
+        return await asyncio.to_thread(self._ledger.record, period, RunTotals(paid, held), cap)
 
 
 @contextmanager
@@ -89,22 +89,22 @@ def open_key_budget(
     key = where.api_key.get_secret_value() if where.api_key else ""
     length, path = settings.key_budget_period, settings.state_dir / FILE_NAME
     with open_read_only(out) as db:
-        now = RunTotals(*totals(db))
+        now = RunTotals(*credit_totals(db))
         former = [former_id for former_id, _ in json.loads(get_meta(db).get(FORMER_RUNS, "[]"))]
-    ledger = KeyLedger(path, account_of(key), run_id, out)
+    ledger = KeyLedger(path, ledger_account(key), run_id, out)
     try:
         period = period_of(clock.now(), length)
         ledger.migrate_legacy_accounts(
             period, lambda account, folder: _is_former(account, key, [where.base_url, *_used_in(folder)])
         )
-        if (counted := ledger.latest(period)) != period:
+        if (counted := ledger.latest_period(period)) != period:
             _log.warning(
                 "The clock says %s, and the key was used in %s already: the budget of %s goes on. If the clock was "
                 "wrong then, remove %s.",
                 *(period, counted, counted, path),
             )
-        ledger.succeed(former, period, now)
-        ledger.put(period, now)
+        ledger.replace_former_runs(former, period, now)
+        ledger.record(period, now)
         yield KeyBudget(ledger, settings.key_budget, length, clock, now)
     finally:
         ledger.close()
@@ -112,7 +112,9 @@ def open_key_budget(
 
 def _is_former(account: str, key: str, addresses: list[str]) -> bool:
     """Whether an older version named the account of this key so, at one of these addresses however spelled."""
-    return any(former_account_of(one, key) == account for address in addresses for one in equivalent_base_urls(address))
+    return any(
+        legacy_ledger_account(one, key) == account for address in addresses for one in equivalent_base_urls(address)
+    )
 
 
 def _used_in(folder: Path) -> Iterator[str]:

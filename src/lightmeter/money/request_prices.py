@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import date
 from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
+from lightmeter.journal.charges import charged_frames
 from lightmeter.journal.header import RunHeader
 from lightmeter.journal.items import PendingRow
 from lightmeter.pricing.estimate import FrameRange
@@ -25,16 +25,6 @@ _UNKNOWN: Final = "unknown"
 _KINDS: Final = {name: PriceKey(frozenset({("run", name)})) for name in ("image", "video", _UNKNOWN)}
 """A run asks for the same of every asset, so what its price can depend on is whether it is a video."""
 
-_CHARGES: Final = """
-SELECT s.paid, sum(i.frames_low), CASE WHEN count(i.frames_high) = count(*) THEN sum(i.frames_high) END,
-       min(coalesce(i.kind, '')), max(coalesce(i.kind, ''))
-FROM (
-    SELECT submission_id, paid FROM submissions WHERE state = 'settled' AND said = 2 AND paid > 0
-    ORDER BY submission_id DESC LIMIT ?
-) s JOIN items i USING (submission_id)
-GROUP BY s.submission_id HAVING min(i.status = 'ok') ORDER BY s.submission_id
-"""
-
 MAX_RECENT_CHARGES: Final = 2000
 """Charges that a run starts from: what they teach soon changes no more, and a long run should start at once."""
 
@@ -45,7 +35,7 @@ def price_key_of(names: Sequence[str | None]) -> PriceKey:
     return _KINDS.get(name or _UNKNOWN, _KINDS[_UNKNOWN])
 
 
-def learner_from_journal(db: apsw.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
+def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
     """What the charges of this run teach, starting from the price that it was planned with.
 
     `recent` looks at so many of the last ones alone; by default at all.
@@ -53,7 +43,7 @@ def learner_from_journal(db: apsw.Connection, header: RunHeader, recent: int | N
     milli = header.price_per_image_milli
     prior = RateTable(date.fromisoformat(header.planned_at[:10]), {"run": dict.fromkeys(_KINDS, milli)}, ())
     learner = PriceLearner(prior)
-    for paid, low, high, *kinds in db.execute(_CHARGES, (-1 if recent is None else recent,)):
+    for paid, low, high, *kinds in charged_frames(db, recent):
         learner.observe(Charge(price_key_of([kind or None for kind in kinds]), FrameRange(low, high), paid))
     return learner
 

@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.clock import Clock
 from lightmeter.errors import JournalConflict, JournalError
 from lightmeter.journal.balance_proofs import opening_reading
+from lightmeter.journal.charges import spent_since
 from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import FORMER_RUNS, fresh_run_id
@@ -29,7 +29,7 @@ from lightmeter.journal.watermark import (
     JournalPosition,
     Watermark,
     WatermarkRecord,
-    position_of,
+    read_position,
     watermark_path,
     write_off,
 )
@@ -40,11 +40,6 @@ JournalCheck = Literal["latest", "accepted", "unknown"]
 """What is known of a journal: it is the run's latest state; the user goes on with it whatever it is; nothing."""
 
 _log: Final = logging.getLogger(__name__)
-
-_SPENT_SINCE: Final = """
-SELECT coalesce(sum(coalesce(paid, hold)), 0) FROM submissions
-WHERE submission_id IN (SELECT submission_id FROM transitions WHERE rowid > ?)
-"""
 
 
 @contextmanager
@@ -62,7 +57,7 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
     """
     folder = journal.folder
     with open_read_only(folder) as db:
-        run_id, now = get_meta(db)["run_id"], position_of(db)
+        run_id, now = get_meta(db)["run_id"], read_position(db)
         is_new = now.steps == 0 and opening_reading(db) is None
     mark = _open(state_dir, run_id)
     known = None if mark is None else mark.known
@@ -143,18 +138,18 @@ def _under_new_id(
     """Give the run another id, and hold what it is known to have spent beyond what its journal knows of."""
     run_id, at = fresh_run_id(clock), clock.now()
 
-    def change(db: apsw.Connection) -> JournalPosition:
+    def change(db: sqlite.Connection) -> JournalPosition:
         ids = [*json.loads(get_meta(db).get(FORMER_RUNS, "[]")), [former, now.requests]]
         put_meta({"run_id": run_id, FORMER_RUNS: json.dumps(ids)})(db)
         if lost.credits > now.credits:
             why = f"Spent by run {former} and not in its journal, which went back in time."
             write_off(lost.credits - now.credits, max(0, lost.requests - now.requests), why, at)(db)
-        return position_of(db)
+        return read_position(db)
 
     return run_id, journal.submit(change).result()
 
 
-def balance_gap(db: apsw.Connection, balance: int) -> int:
+def balance_gap(db: sqlite.Connection, balance: int) -> int:
     """Credits that the account has less than the journal explains; at least, and 0 if it has not.
 
     Counted from the last balance that was read while nothing was open. Whatever was sent since then may have cost all
@@ -163,8 +158,7 @@ def balance_gap(db: apsw.Connection, balance: int) -> int:
     opening = opening_reading(db)
     if opening is None:
         return 0
-    ((spent,),) = db.execute(_SPENT_SINCE, (opening.place,))
-    return max(0, opening.balance - int(spent) - balance)
+    return max(0, opening.balance - spent_since(db, opening.place) - balance)
 
 
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:

@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import apsw
 import pyarrow as pa
 
+from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.answer_retries import RetryTotals, retry_totals
-from lightmeter.journal.balance_proofs import proofs_of
+from lightmeter.journal.balance_proofs import read_proofs
+from lightmeter.journal.charges import credit_totals, submission_charges
 from lightmeter.journal.commands import get_meta
-from lightmeter.journal.header import RunHeader, read_run_header
-from lightmeter.journal.items import totals
+from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
+from lightmeter.journal.items import planned_frames
 from lightmeter.journal.state import HOLDING, State
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import InDoubtTotals, in_doubt_totals
-from lightmeter.money.balance_reading import is_balance_current
+from lightmeter.journal.submissions import InDoubtTotals, count_submissions, in_doubt_totals, submission_rows
 from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_breakdown, saved_credits
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.pricing.balance_chain import AnsweredRequest, UncertainRequest
@@ -40,22 +40,6 @@ __all__ = ["Statement", "read_statement", "requests_frame"]
 
 SHOWN_IDS: Final = 8
 """Requests named in one line of a proof; the JSON has them all."""
-
-_REQUESTS: Final = """
-SELECT s.submission_id, s.request_id, s.state, s.assets, s.hold, s.paid, s.remaining, s.sent_at, s.answered_at, s.error
-FROM submissions s ORDER BY s.submission_id
-"""
-
-_STEPS: Final = """
-SELECT s.submission_id, s.state, s.hold, s.paid, s.remaining, min(CASE WHEN t.event = 'send' THEN t.rowid END),
-       max(CASE WHEN t.event IN ('answer', 'collect') THEN t.rowid END)
-FROM submissions s LEFT JOIN transitions t USING (submission_id) GROUP BY s.submission_id ORDER BY s.submission_id
-"""
-
-_PLANNED: Final = """
-SELECT coalesce(sum(frames_low), 0), CASE WHEN count(frames_high) = count(*) THEN coalesce(sum(frames_high), 0) END
-FROM items WHERE status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'
-"""
 
 _COLUMNS: Final[dict[str, Any]] = {
     "submission_id": pa.int64(),
@@ -210,20 +194,19 @@ def read_statement(out: Path) -> Statement:
     header = read_run_header(out)
     with open_read_only(out) as db:
         learner = learner_from_journal(db, header)
-        paid, held = totals(db)
-        ((low, high),) = db.execute(_PLANNED)
-        ((requests,),) = db.execute("SELECT count(*) FROM submissions")
+        paid, held = credit_totals(db)
+        planned = planned_frames(db)
         return Statement(
             run_id=header.run_id,
             predicted=add_retry_cost(
-                price_range(header.price_per_image_milli, FrameRange(low, high)),
+                price_range(header.price_per_image_milli, planned),
                 header.retry_per_image_milli,
-                FrameRange(low, high),
+                planned,
             ),
             budget=header.options.budget,
             paid=paid,
             held=held,
-            requests=requests,
+            requests=count_submissions(db),
             balance_before=header.balance_before,
             balance_after=header.balance_after,
             balance_is_current=is_balance_current(db),
@@ -234,7 +217,7 @@ def read_statement(out: Path) -> Statement:
             saved=saved_credits(db, learner, header.options),
             shares=cost_breakdown(db, get_meta(db).get("prices")),
             doubt=in_doubt_totals(db),
-            proofs=tuple(proofs_of(db)),
+            proofs=tuple(read_proofs(db)),
             notes=header.notes,
             retries=retry_totals(db),
         )
@@ -251,7 +234,7 @@ def requests_frame(out: Path) -> pd.DataFrame:
     """
     read_run_header(out)
     with open_read_only(out) as db:
-        rows = list(db.execute(_REQUESTS))
+        rows = submission_rows(db)
     columns: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
     arrays = [pa.array(_moments(columns.get(name, []), of), of) for name, of in _COLUMNS.items()]
     return to_dataframe(pa.table(arrays, names=list(_COLUMNS)))
@@ -263,11 +246,11 @@ def _moments(values: list[Any], of: pa.DataType) -> list[Any]:
     return [None if value is None else utc_from_timestamp(value) for value in values]
 
 
-def _balances(db: apsw.Connection, header: RunHeader) -> Reconciliation | None:
+def _balances(db: sqlite.Connection, header: RunHeader) -> Reconciliation | None:
     if header.balance_before is None or header.balance_after is None:
         return None
     answers, uncertain = [], []
-    for key, state, hold, paid, remaining, sent, answered in db.execute(_STEPS):
+    for key, state, hold, paid, remaining, sent, answered in submission_charges(db):
         if state == State.SETTLED:
             answers.append(AnsweredRequest(key, paid, remaining, sent=sent, answered=answered))
         elif state == State.PROVEN_PAID_LOST:

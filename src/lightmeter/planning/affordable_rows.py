@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-import apsw
-
+from lightmeter import sqlite
+from lightmeter.journal.items import pending_frame_ranges
 from lightmeter.pricing.rates import MILLICREDITS, whole_credits
 
 __all__ = ["RowRange", "affordability_sentence", "affordable_rows"]
@@ -23,10 +22,7 @@ class RowRange:
         return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
 
 
-_ROWS: Final = "SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY seq"
-
-
-def affordable_rows(db: apsw.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
+def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
     """How many of the rows that wait are paid for by `credits_`, counted from the first row on.
 
     The upper price of a row is that of its most pictures, each rounded up to whole credits. The lower price is that of
@@ -42,7 +38,7 @@ def affordable_rows(db: apsw.Connection, per_image_milli: int, credits_: int, re
     dearest, budget = whole_credits(per_image_milli) + whole_credits(retry_milli), credits_ * MILLICREDITS
     low = high = spent_at_most = pictures_at_least = 0
     low_open = True
-    for least, most in db.execute(_ROWS):
+    for least, most in pending_frame_ranges(db):
         pictures_at_least += least
         if pictures_at_least * per_image_milli > budget:
             break

@@ -20,7 +20,7 @@ from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.commands import put_meta
 from lightmeter.journal.header import fresh_run_id
-from lightmeter.journal.plan_rows import PlannedFinding, PlannedRow, add_rows, restore_rows, reuse
+from lightmeter.journal.plan_rows import PlannedFinding, PlannedRow, add_rows, apply_cached_rows, restore_rows
 from lightmeter.journal.store import Journal
 from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.canonical_url import canonical_url
@@ -264,7 +264,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
         journal.submit(restore_rows([row for row, _ in chunk])).result()
         wanted = [(row.seq, answer) for row, answer in chunk if answer is not None]
         if wanted:
-            journal.submit(reuse(find_planned_answers(settings, wanted))).result()
+            journal.submit(apply_cached_rows(find_planned_answers(settings, wanted))).result()
         done += len(chunk)
     if done != saved.rows:
         raise PlanChanged(f"{saved.path} says {saved.rows} rows, and has {done}.", hint=_PLAN_AGAIN)

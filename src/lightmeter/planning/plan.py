@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Unpack, cast
-
-import apsw
+from typing import Any, Unpack
 
 from lightmeter import __version__
 from lightmeter.cache.reuse import reuse_answers
@@ -24,18 +22,23 @@ from lightmeter.html_fragments import esc
 from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.header import fresh_run_id
-from lightmeter.journal.items import count_by_status, pending_frames, pending_video_lengths, reasons
+from lightmeter.journal.items import (
+    cached_frames,
+    count_by_reason,
+    count_by_status,
+    pending_video_lengths,
+    sendable_lengths,
+    unsent_frames,
+)
 from lightmeter.journal.plan_rows import clear_cached_rows, planned_rows, set_frames
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.media.media_info import MediaKind
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.options import REQUEST_OPTIONS, Options, PlanOptions, make_options
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
 from lightmeter.planning.plan_file import PLAN_VERSION, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_table import describe_own_prices, price_meta, rates_for
 from lightmeter.pricing.coverage import VideoCoverage, coverage_advice, video_coverage
-from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, frame_range, price_advice, price_range
+from lightmeter.pricing.estimate import CreditRange, add_retry_cost, frame_range, price_advice, price_range
 from lightmeter.pricing.rates import RateTable
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tempdirs import LockedTempDir
@@ -246,9 +249,9 @@ def plan_from_journal(scratch: LockedTempDir, options: Options, settings: Settin
     """
     with open_read_only(scratch.path) as db:
         meta, counts = get_meta(db), count_by_status(db)
-        low, high = pending_frames(db)
-        why = tuple(ReasonCount(*row) for row in reasons(db))
-        reused = _reused_frames(db)
+        frames = unsent_frames(db)
+        why = tuple(ReasonCount(*row) for row in count_by_reason(db))
+        reused = cached_frames(db)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
     retry = int(meta.get("retry_per_image_milli", "0"))
@@ -261,7 +264,7 @@ def plan_from_journal(scratch: LockedTempDir, options: Options, settings: Settin
         rows=sum(counts.values()),
         counts=counts,
         reasons=why,
-        credits=add_retry_cost(price_range(price, FrameRange(low, high)), retry, FrameRange(low, high)),
+        credits=add_retry_cost(price_range(price, frames), retry, frames),
         saved=price_range(price, reused),
         price_per_image_milli=price,
         retry_per_image_milli=retry,
@@ -287,14 +290,6 @@ def _provider_notes(rates: RateTable, options: Options, settings: Settings) -> I
     for name in options.backends:
         if name in rates.rates and name not in rates.local:
             yield f"{name} is a provider: pictures are sent to it, and it charges its own account beside these credits."
-
-
-def _reused_frames(db: apsw.Connection) -> FrameRange:
-    ((low, high, unbounded),) = db.execute(
-        "SELECT coalesce(sum(frames_low), 0), coalesce(sum(frames_high), 0), count(*) - count(frames_high) "
-        "FROM items WHERE status = 'ok' AND reason = 'cached'"
-    )
-    return FrameRange(low, None if unbounded else high)
 
 
 def _consent_needed(options: Options, settings: Settings, service: ServiceInfo) -> tuple[str, ...]:
@@ -323,11 +318,6 @@ def must_be_explicit(options: Options, settings: Settings) -> None:
 def _refuse(needed: Sequence[str]) -> None:
     if needed:
         raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or say yes: --yes")
-
-
-_LENGTHS: Final = f"""
-SELECT DISTINCT kind, {WHOLE_SECONDS_SQL} FROM items WHERE status NOT IN ('skipped', 'duplicate')
-"""  # noqa: S608 (a constant expression)
 
 
 def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
@@ -366,9 +356,9 @@ def _counts_frames_otherwise(before: Options, now: Options) -> bool:
 def _lengths(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
     """Pictures of each kind and length there is; captures are whole seconds apart, so lengths are rounded."""
     with open_read_only(folder) as db:
-        found = list(db.execute(_LENGTHS))
+        groups = sendable_lengths(db)
     counted = []
-    for kind, seconds in found:
-        frames = frame_range(cast("MediaKind | None", kind), seconds, options.capture_interval, options.max_frames)
+    for kind, seconds, _ in groups:
+        frames = frame_range(kind, seconds, options.capture_interval, options.max_frames)
         counted.append((kind, seconds, frames.low, frames.high))
     return counted

@@ -6,7 +6,6 @@ DuckDB counts; what comes into Python is the top of each list. So memory does no
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from lightmeter.api.run_result import summarize
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
-from lightmeter.journal.items import reasons
+from lightmeter.journal.items import count_by_reason, row_locations
 from lightmeter.journal.store import open_read_only
 from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.money.statement import read_statement
@@ -100,7 +99,7 @@ async def load_report_data(out: Path, wishes: ReportOptions, clock: Clock) -> Re
 def _counted(out: Path, wishes: ReportOptions, clock: Clock) -> ReportData:
     header, summary = read_run_header(out), summarize(out)
     with open_read_only(out) as db:
-        why = tuple(ReasonCount(*row) for row in reasons(db))
+        why = tuple(ReasonCount(*row) for row in count_by_reason(db))
     with QuerySession(out, memory_mb=MEMORY_MB) as tables:
         found = _found(tables, wishes.by, written=bool(Dataset(out).parts("assets")))
         sample, review = _sample(tables, wishes.thumbnails), _review(tables, wishes.thumbnails)
@@ -269,13 +268,7 @@ async def _with_pictures(out: Path, items: Sequence[ReportItem], *, fetch: bool)
     """The items with their thumbnails, those of the gallery in the manifest's order."""
     ids = sorted({item.item_id for item in items})
     with open_read_only(out) as db:
-        places = {
-            item_id: (seq, path)
-            for item_id, seq, path in db.execute(
-                "SELECT item_id, seq, path FROM items WHERE item_id IN (SELECT value FROM json_each(?))",
-                (json.dumps(ids),),
-            )
-        }
+        places = row_locations(db, ids)
     sources = {item.item_id: ThumbnailSource(item.url, places.get(item.item_id, (0, None))[1]) for item in items}
     async with AsyncExitStack() as stack:
         reach = await stack.enter_async_context(UrlProber(connections=AT_ONCE)) if fetch else None

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from lightmeter.journal.items import cached_lengths, unsent_lengths
 from lightmeter.journal.store import open_read_only
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.planning.plan import Plan
 from lightmeter.widgets.view.price_quote import RowGroup
 
 __all__ = ["PlanTotals", "plan_totals"]
-
-_GROUPS: Final = f"""
-SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items WHERE {{which}} GROUP BY 1, 2 ORDER BY 1, 2
-"""  # noqa: S608 (a constant expression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +36,6 @@ def plan_totals(plan: Plan) -> PlanTotals:
         JournalError: the plan's rows are gone.
     """
     with open_read_only(plan.folder) as db:
-        sent = [RowGroup(*row) for row in db.execute(_GROUPS.format(which="status IN ('pending', 'over_budget')"))]
-        cached = [RowGroup(*row) for row in db.execute(_GROUPS.format(which="status = 'ok' AND reason = 'cached'"))]
+        sent = [RowGroup(*group) for group in unsent_lengths(db)]
+        cached = [RowGroup(*group) for group in cached_lengths(db)]
     return PlanTotals(tuple(sent), tuple(cached))

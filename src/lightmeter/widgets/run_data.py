@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.api.run_result import Run
+from lightmeter.journal.items import row_locations
 from lightmeter.journal.store import open_read_only
 from lightmeter.report.thumbnails import ThumbnailSource
 from lightmeter.tables import queries
@@ -106,12 +106,8 @@ class RunData:
     def sources(self, shown: Sequence[Card]) -> dict[str, ThumbnailSource]:
         """Where the picture of each item is: a local file, or its URL."""
         with open_read_only(self.folder) as db:
-            found = db.execute(
-                "SELECT item_id, path FROM items WHERE item_id IN (SELECT value FROM json_each(?))",
-                (json.dumps([card.item_id for card in shown]),),
-            )
-            paths = dict(found)
-        return {card.item_id: ThumbnailSource(card.url, paths.get(card.item_id)) for card in shown}
+            locations = row_locations(db, [card.item_id for card in shown])
+        return {card.item_id: ThumbnailSource(card.url, locations.get(card.item_id, (0, None))[1]) for card in shown}
 
     def _ask(self, query: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = queries.sql(self.folder, query, params).to_pylist()

@@ -5,9 +5,10 @@ All of it lives in a schema of its own, `lightmeter`, beside whatever else the d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from procrastinate.schema import SchemaManager
@@ -16,10 +17,11 @@ from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.store.database import Connection, StoreError, to_postgres, to_postgres_tables
-from lightmeter.service.store.db_calls import DatabaseCall, DatabaseOutcome, deliver
 from lightmeter.service.store.schema import SCHEMA, VERSION, steps_from
 
 __all__ = ["PostgresDatabase", "psycopg_connection", "with_search_path"]
+
+T = TypeVar("T")
 
 CONNECTIONS: Final = 4
 """Transactions of this service are a few milliseconds long: more of them would only wait for each other's accounts."""
@@ -100,27 +102,27 @@ class PostgresDatabase:
         )
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="lightmeter-store")
 
-    def submit(self, job: DatabaseCall) -> None:
-        """Do a job in a transaction of its own."""
-        self._threads.submit(self._do, job)
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction of its own; return its result after the commit.
 
-    def _do(self, job: DatabaseCall) -> None:
-        deliver([(job, self._outcome(job))])
+        Cancelling the caller does not undo the change.
 
-    def _outcome(self, job: DatabaseCall) -> DatabaseOutcome:
+        Raises:
+            StoreError: PostgreSQL failed.
+            RuntimeError: the database is closed.
+        """
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._threads, self._transaction, work))
+
+    def _transaction(self, work: Callable[[Connection], T]) -> T:
         try:
             with self._pool.connection() as connection:
-                value = job.work(_PostgresTransaction(connection))
+                return work(_PostgresTransaction(connection))
         except psycopg.Error as error:
-            failed = StoreError(f"PostgreSQL failed: {type(error).__name__}.")
-            failed.__cause__ = error
-            return DatabaseOutcome(error=failed)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is for whoever waits)
-            return DatabaseOutcome(error=error)
-        return DatabaseOutcome(value)
+            raise StoreError(f"PostgreSQL failed: {type(error).__name__}.") from error
 
     def close(self) -> None:
-        """Finish what was handed in and close the connections."""
+        """Run every queued transaction and close the connections."""
         self._threads.shutdown()
         self._pool.close()
 

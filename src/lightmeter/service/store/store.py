@@ -1,7 +1,7 @@
-"""The service's memory: accounts, keys, requests, results. In one SQLite file, or in PostgreSQL where several share it.
+"""The service's store of accounts, keys, requests and results: an SQLite file, or PostgreSQL for several processes.
 
-Changes are plain functions of a transaction; they run on the database's own threads, so the event loop never waits for
-a disk.
+Changes are plain functions of a transaction. They run on the database's own threads, so that the event loop never waits
+for a disk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.store.database import Connection, is_postgres
-from lightmeter.service.store.db_calls import DatabaseCall
 from lightmeter.service.store.sqlite import DatabaseBusy, SqliteDatabase
 
 __all__ = ["Store"]
@@ -21,17 +20,17 @@ T = TypeVar("T")
 
 
 class _Database(Protocol):
-    def submit(self, job: DatabaseCall) -> None: ...
+    async def run(self, work: Callable[[Connection], T]) -> T: ...
 
     def close(self) -> None: ...
 
 
 class Store:
-    """The database an address names.
+    """The store at a database address.
 
     Args:
         database: `sqlite:///PATH` or `postgresql://…`.
-        exclusive: Whether requests are done here: an SQLite file admits one such process.
+        exclusive: Whether this process runs requests: an SQLite file admits one such process.
 
     Raises:
         SettingsError: the database cannot be used.
@@ -41,34 +40,37 @@ class Store:
         self._database = _postgres(database) if is_postgres(database) else SqliteDatabase(database, exclusive=exclusive)
 
     async def write(self, change: Callable[[Connection], T]) -> T:
-        """Run `change`, all of it or nothing; returns when it is on disk.
+        """Run `change`, all of it or nothing; return its result when it is on disk.
 
-        A client that hangs up does not take back what was decided: it is done, whether somebody waits or not.
+        Cancelling the caller does not undo the change: a client that hangs up does not alter what was decided.
+
+        Raises:
+            StoreError: the database failed.
+            RuntimeError: the store is closed.
         """
-        return await self._do(change, writes=True)
+        return await self._database.run(change)
 
-    async def read(self, look: Callable[[Connection], T]) -> T:
-        """Run `look`, which changes nothing."""
-        return await self._do(look, writes=False)
+    async def read(self, query: Callable[[Connection], T]) -> T:
+        """Run `query`, which changes nothing. It sees all changes that were queued before it.
 
-    async def read_inline(self, look: Callable[[Connection], T]) -> T:
-        """Run `look`, which changes nothing and reads a few rows that are always in memory.
+        Raises:
+            StoreError: the database failed.
+            RuntimeError: the store is closed.
+        """
+        return await self._database.run(query)
 
-        On a file it is done here and now: it sees what is written, and waits for no disk and no other thread.
+    async def read_inline(self, query: Callable[[Connection], T]) -> T:
+        """Run `query`, which changes nothing and reads a few rows that are always in memory.
+
+        On SQLite it runs on the event loop's own thread, and waits for no disk and no other thread.
         """
         if isinstance(self._database, SqliteDatabase):
             with suppress(DatabaseBusy):
-                return self._database.read_inline(look)
-        return await self.read(look)
-
-    async def _do(self, work: Callable[[Connection], T], *, writes: bool) -> T:
-        job = DatabaseCall(work, writes)
-        self._database.submit(job)
-        done: T = await job.outcome()
-        return done
+                return self._database.read_inline(query)
+        return await self.read(query)
 
     def close(self) -> None:
-        """Finish what was handed in and close the database."""
+        """Write every queued change and close the database."""
         self._database.close()
 
 

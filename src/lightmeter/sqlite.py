@@ -1,0 +1,369 @@
+"""SQLite for the whole project: opens databases, locks them between processes, and writes with group commits.
+
+`GroupCommitWriter` owns one connection on one thread. A change is a function of the connection. The writer takes all
+changes that are queued, runs each in its own savepoint inside one transaction, and commits once, because a commit costs
+a disk flush and a change costs almost nothing.
+
+A change that has a static method `apply_all(db, changes)` is applied in one call together with all queued changes of
+its kind, because each SQL call has a fixed cost and passes the interpreter lock to another thread. Callers that wait at
+the same time do not depend on each other, so such changes may run after the others of their batch. If `apply_all`
+fails, each of its changes is tried alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+import apsw
+from apsw import BusyError, CantOpenError, Connection, Error, ReadOnlyError
+
+__all__ = [
+    "BusyError",
+    "CantOpenError",
+    "Change",
+    "Connection",
+    "Error",
+    "GroupCommitWriter",
+    "ReadOnlyError",
+    "WriterClosed",
+    "connect",
+    "hold_exclusive_lock",
+    "is_exclusively_locked",
+    "open_immutable",
+    "open_read_only",
+    "open_wal",
+    "write_transaction",
+]
+
+T = TypeVar("T")
+Change = Callable[[Connection], T]
+"""A function that the writer runs inside its transaction; its result reaches the caller after the commit."""
+
+_AnyFuture = Future[Any] | asyncio.Future[Any]
+_QueuedChange = tuple[Change[Any], _AnyFuture]
+_ApplyAll = Callable[[Connection, Sequence[Change[Any]]], Sequence[Any]]
+_Outcome = tuple[_AnyFuture, Any, BaseException | None]
+"""The caller's future, the result of the change, or why it failed."""
+
+BUSY_TIMEOUT_MS: Final = 10_000
+"""How long a statement waits for another process; transactions here take milliseconds."""
+
+MAX_CHANGES_PER_COMMIT: Final = 512
+"""Upper bound of a batch: its first caller waits until the last change has run."""
+
+_WAL_RETRY_S: Final = 0.01
+
+_DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.CorruptError, ReadOnlyError, CantOpenError)
+"""Errors of the disk, not of a statement: the whole transaction fails with them."""
+
+
+def connect(path: Path, *, create: bool = True, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Connection:
+    """Open a database for reading and writing.
+
+    Args:
+        path: The database file.
+        create: Whether a missing file is made; otherwise it is an error.
+        busy_timeout_ms: How long a statement waits while another process holds a lock.
+
+    Raises:
+        Error: the file cannot be opened.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = Connection(str(path), flags=flags)
+    connection.set_busy_timeout(busy_timeout_ms)
+    return connection
+
+
+def open_wal(
+    path: Path, *, synchronous: Literal["full", "normal"] = "full", busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> Connection:
+    """Open a database for writing in WAL mode, so that readers and the writer do not block each other.
+
+    Args:
+        path: The database file; made if it is missing.
+        synchronous: `full` flushes every commit to disk; `normal` may lose the last commits in a power cut.
+        busy_timeout_ms: How long a statement waits while another process holds a lock.
+
+    Raises:
+        Error: the file cannot be opened, or is no database.
+    """
+    connection = connect(path, busy_timeout_ms=busy_timeout_ms)
+    try:
+        _switch_to_wal(connection, busy_timeout_ms / 1000)
+        connection.pragma("synchronous", synchronous)
+        connection.pragma("foreign_keys", "on")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _switch_to_wal(connection: Connection, timeout_s: float) -> None:
+    """Retry while another process switches too: SQLite then reports "busy" at once, whatever the busy timeout.
+
+    Both processes have read the file header and both want to write it, so waiting inside SQLite would be a deadlock.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+        except BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_WAL_RETRY_S)
+        else:
+            return
+
+
+def open_read_only(path: Path) -> Connection:
+    """Open an existing database for reading; a statement that would have to wait raises `BusyError` at once."""
+    return Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+
+
+def open_immutable(path: Path) -> Connection:
+    """Open a database on a read-only medium, without locks and without its write-ahead log."""
+    uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+    return Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
+def hold_exclusive_lock(path: Path) -> Connection:
+    """Lock a file between processes until the returned connection is closed or the process dies, however it dies.
+
+    The lock is an exclusive transaction on an empty database of its own.
+
+    Raises:
+        BusyError: another process holds the lock.
+        Error: the file cannot be made or opened.
+    """
+    lock = connect(path, busy_timeout_ms=0)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def is_exclusively_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of `hold_exclusive_lock`, without taking it."""
+    if not path.exists():
+        return False
+    try:
+        lock = open_read_only(path)
+        try:
+            lock.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        finally:
+            lock.close()
+    except BusyError:
+        return True
+    except Error:
+        return False
+    return False
+
+
+@contextmanager
+def write_transaction(db: Connection) -> Iterator[None]:
+    """Run the block in a transaction that holds the write lock from its start: committed at the end, or rolled back."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has already rolled it back
+            with suppress(Error):  # the first error is the one to report
+                db.execute("ROLLBACK")
+        raise
+
+
+class WriterClosed(RuntimeError):
+    """A change was given to a `GroupCommitWriter` that is closed."""
+
+
+class GroupCommitWriter:
+    """One thread that writes to one database, with many changes in each commit.
+
+    Args:
+        connection: The database; the writer closes it.
+        name: Name of the thread.
+        to_error: Turns an error that fails a whole transaction into the exception that its callers receive.
+        free_disk_space: Called when the disk is full; True if it freed space, so that the commit is tried again.
+
+    Attributes:
+        after_commit: Called by the writer's thread after each commit, before any caller learns of it.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        to_error: Callable[[Error], Exception],
+        free_disk_space: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._db = connection
+        self._to_error = to_error
+        self._free_disk_space = free_disk_space
+        self.after_commit: Callable[[Connection], None] | None = None
+        self._queued: deque[_QueuedChange] = deque()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._loops_to_wake: set[asyncio.AbstractEventLoop] = set()
+        self._wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write everything that is queued, then close the connection; idempotent."""
+        with self._lock:
+            self._closed = True
+        self._wake_ups.put(None)
+        self._thread.join()
+        self._db.close()
+
+    async def write(self, change: Change[T]) -> T:
+        """Run a change; return its result when it is on disk. Cancelling the caller does not undo the change.
+
+        The writer's thread wakes up once for all changes that the tasks of a loop queue in one iteration.
+
+        Raises:
+            WriterClosed: the writer is closed.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._enqueue(change, future)
+        if loop not in self._loops_to_wake:
+            self._loops_to_wake.add(loop)
+            loop.call_soon(self._wake_up, loop)
+        return await future
+
+    def submit(self, change: Change[T]) -> Future[T]:
+        """Queue a change from any thread.
+
+        Raises:
+            WriterClosed: the writer is closed.
+        """
+        future: Future[T] = Future()
+        self._enqueue(change, future)
+        self._wake_ups.put(None)
+        return future
+
+    def _enqueue(self, change: Change[Any], future: _AnyFuture) -> None:
+        with self._lock:  # after `close` nothing may be queued that the thread no longer sees
+            if self._closed:
+                raise WriterClosed("The database is closed.")
+            self._queued.append((change, future))
+
+    def _wake_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loops_to_wake.discard(loop)
+        self._wake_ups.put(None)
+
+    def _run(self) -> None:
+        closed = False
+        while not closed:
+            self._wake_ups.get()
+            closed = self._closed  # read before the queue is emptied: nothing is queued once it is True
+            while self._queued:
+                count = min(len(self._queued), MAX_CHANGES_PER_COMMIT)
+                self._commit([self._queued.popleft() for _ in range(count)])
+
+    def _commit(self, batch: Sequence[_QueuedChange]) -> None:
+        """Write a batch in one transaction; on a full disk, write as many of its changes as fit."""
+        try:
+            outcomes = self._transaction(batch)
+        except apsw.FullError as error:
+            if self._free_disk_space():
+                self._commit(batch)
+                return
+            if len(batch) > 1:
+                for one in batch:
+                    self._commit([one])
+                return
+            outcomes = self._failed(batch, error)
+        except Error as error:
+            outcomes = self._failed(batch, error)
+        _deliver(outcomes)
+
+    def _failed(self, batch: Sequence[_QueuedChange], error: Error) -> list[_Outcome]:
+        failure = self._to_error(error)
+        failure.__cause__ = error
+        return [(future, None, failure) for _, future in batch]
+
+    def _transaction(self, batch: Sequence[_QueuedChange]) -> list[_Outcome]:
+        with write_transaction(self._db):
+            outcomes = list(self._apply_batch(batch))
+        if self.after_commit is not None:
+            self.after_commit(self._db)
+        return outcomes
+
+    def _apply_batch(self, batch: Sequence[_QueuedChange]) -> Iterator[_Outcome]:
+        groups: dict[_ApplyAll, list[_QueuedChange]] = {}
+        for change, future in batch:
+            apply_all = getattr(change, "apply_all", None)
+            if apply_all is None:
+                yield future, *self._apply_in_savepoint(change)
+            else:
+                groups.setdefault(apply_all, []).append((change, future))
+        for apply_all, group in groups.items():
+            yield from self._apply_group(apply_all, group)
+
+    def _apply_group(self, apply_all: _ApplyAll, group: Sequence[_QueuedChange]) -> Iterator[_Outcome]:
+        if len(group) > 1:
+            results, error = self._apply_in_savepoint(lambda db: apply_all(db, [change for change, _ in group]))
+            if error is None:
+                yield from ((future, result, None) for (_, future), result in zip(group, results, strict=True))
+                return
+        for change, future in group:
+            yield future, *self._apply_in_savepoint(change)
+
+    def _apply_in_savepoint(self, change: Change[Any]) -> tuple[Any, Exception | None]:
+        """Run a change in its own savepoint, so that one that fails does not undo the others."""
+        db = self._db
+        db.execute("SAVEPOINT change")
+        try:
+            result = change(db)
+        except Exception as error:
+            if isinstance(error, _DISK_ERRORS):
+                raise
+            if not db.in_transaction:
+                raise apsw.FullError("SQLite has rolled the transaction back.") from error
+            db.execute("ROLLBACK TO change")
+            db.execute("RELEASE change")
+            return None, error
+        db.execute("RELEASE change")
+        return result, None
+
+
+def _deliver(outcomes: Sequence[_Outcome]) -> None:
+    """Complete the callers' futures; each event loop is woken once, however many of its tasks wait."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
+    for outcome in outcomes:
+        future = outcome[0]
+        if isinstance(future, asyncio.Future):
+            by_loop.setdefault(future.get_loop(), []).append(outcome)
+        else:
+            _complete(outcome)
+    for loop, theirs in by_loop.items():
+        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            loop.call_soon_threadsafe(_complete_all, theirs)
+
+
+def _complete_all(outcomes: Sequence[_Outcome]) -> None:
+    for outcome in outcomes:
+        if not outcome[0].done():  # else its caller was cancelled
+            _complete(outcome)
+
+
+def _complete(outcome: _Outcome) -> None:
+    future, result, error = outcome
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
