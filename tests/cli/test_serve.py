@@ -158,7 +158,7 @@ def test_a_fault_that_is_none_is_wrong_usage(command):
     """Exit code 2, and what is allowed."""
     told = command("serve", "--faults", '{"429": {"bucket": "fast"}}')
     assert told.code == 2
-    assert "Fault 429: bucket: Input should be a valid number, not 'fast' (settings: on, bucket, " in told.err
+    assert "Fault 429: bucket: Input should be a valid number, not 'fast'" in told.err
 
 
 def test_every_fault_is_in_the_help(command):

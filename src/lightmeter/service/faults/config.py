@@ -250,7 +250,7 @@ def _fault(name: str, value: Any) -> Fault:
     table = value if isinstance(value, Mapping) else {} if value is True else {main: value}
     unknown = set(table) - allowed
     if unknown or (main in allowed and main not in table and kind.example != "true"):
-        what = f"{sorted(unknown)[0]} is not a setting" if unknown else f"{main} is missing"
+        what = f"{min(unknown)} is not a setting" if unknown else f"{main} is missing"
         raise _invalid(name, f"{what}; write it like {kind.example}, settings: {', '.join(sorted(allowed)) or 'none'}")
     try:
         return Fault.model_validate({"name": name, "on": kind.lanes, **table})
