@@ -151,7 +151,8 @@ def _element(identifier: str, value: int | bytes) -> bytes:
 
 @contextmanager
 def odd_service(
-    *faults: str,
+    faults: Mapping[str, object] | None = None,
+    *,
     key: str = "rehearsal",
     credits: int = 1000,  # noqa: A002 (the word of the contract)
     backends: Sequence[str] = ("palette",),
@@ -162,20 +163,20 @@ def odd_service(
     faults; with none it is an orderly service.
 
     Args:
-        faults: As `--fault` takes them, such as `"fail-charged=1"` or `"shuffle:names=redirect"`.
+        faults: Faults by name, such as `{"fail-charged": 1, "shuffle": {"names": "redirect"}}`.
         key: The key that it lets in.
         credits: Balance of that key's account.
         backends: Names of back ends; `palette` alone needs no model.
 
     Raises:
-        SettingsError: a fault or a back end is none.
+        SettingsError: a fault or a back end is unknown, or a setting is not valid.
 
     Example:
-        >>> with odd_service("prices=2", key="mine", credits=10) as base_url:  # doctest: +SKIP
+        >>> with odd_service({"prices": 2}, key="mine", credits=10) as base_url:  # doctest: +SKIP
         ...     client = lm.Client(base_url, "mine")
     """
     from lightmeter.service.app import ServiceConfig, start  # noqa: PLC0415 (whoever wants media alone loads no service)
-    from lightmeter.service.faults.grammar import Faults  # noqa: PLC0415 (likewise)
+    from lightmeter.service.faults.config import Faults  # noqa: PLC0415 (likewise)
 
     portal = BackgroundLoop("lightmeter-odd-service")
     try:
@@ -185,7 +186,7 @@ def odd_service(
                 tuple(backends),
                 {key: credits},
                 allow_private=True,
-                faults=Faults.parse(*faults),
+                faults=Faults.parse(faults or {}),
             )
             running = portal.run(start(config))
             try:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lightmeter.service.faults.grammar import FAULT_SYNTAX
+from lightmeter.service.faults.config import FAULT_KINDS
 
 LIGHTMETER = Path(sys.executable).with_name("lightmeter")
 SECRET = "a-key-that-nobody-may-read"
@@ -141,11 +141,12 @@ def test_workers_may_be_chosen(tmp_path):
 
 def test_faults_are_loud(tmp_path):
     """Who rehearses is told so, in the log and beside it; who does not hears nothing of it. The limit is real."""
-    with served(tmp_path, "--key", "k=5", "--fault", "429:window=1/600,on=credits", "--fault", "seed=7") as line:
+    faults = '{"429": {"window": [1, 600], "on": "credits"}, "seed": 7}'
+    with served(tmp_path, "--key", "k=5", "--faults", faults) as line:
         assert get(line, "/api/credits", "k") == (200, {"credits": 5})
         assert get(line, "/api/credits", "k")[0] == 429
     said = (tmp_path / "log.txt").read_text()
-    assert "*** FAULTS ARE ON: this service misbehaves on purpose: 429:window=1/600,on=credits seed=7 ***" in said
+    assert f"*** FAULTS ARE ON: this service misbehaves on purpose: {faults} ***" in said
     assert said.count("FAULTS ARE ON") == 2
     (tmp_path / "log.txt").unlink()
     with served(tmp_path):
@@ -155,12 +156,12 @@ def test_faults_are_loud(tmp_path):
 
 def test_a_fault_that_is_none_is_wrong_usage(command):
     """Exit code 2, and what is allowed."""
-    told = command("serve", "--fault", "429:bucket=fast")
+    told = command("serve", "--faults", '{"429": {"bucket": "fast"}}')
     assert told.code == 2
-    assert "--fault 429:bucket=fast: bucket must be a number" in told.err
+    assert "Fault 429: bucket: Input should be a valid number, not 'fast'" in told.err
 
 
 def test_every_fault_is_in_the_help(command):
     """With the way it is written."""
     told = command("serve", "--help").out
-    assert [rule.form for rule in FAULT_SYNTAX.values() if rule.form not in told] == []
+    assert [name for name, kind in FAULT_KINDS.items() if f'"{name}": {kind.example}' not in told] == []

@@ -10,15 +10,21 @@ from aiohttp import web
 import lightmeter as lm
 from lightmeter.pricing.rates import Rounding
 from lightmeter.service.app import ServiceConfig, start
-from lightmeter.service.faults.grammar import Faults
+from lightmeter.service.faults.config import Faults
 from lightmeter.service.store.credits import balances
 from lightmeter.service.store.store import Store
 from lightmeter.testing import tiny_jpeg
 
 GRANTED = 1000
 KEY = "key"
-CALM: tuple[str, ...] = ()
-ROUGH = ("drop-after=0.04", "drop-before=0.04", "5xx=0.03:when=before", "429:bucket=150,burst=20", "seed=5")
+CALM: dict[str, object] = {}
+ROUGH = {
+    "drop-after": 0.04,
+    "drop-before": 0.04,
+    "5xx": {"chance": 0.03, "when": "before"},
+    "429": {"bucket": 150, "burst": 20},
+    "seed": 5,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +52,7 @@ async def pictures():
 
 
 @asynccontextmanager
-async def service(folder, rounding: Rounding, faults: tuple[str, ...]):
+async def service(folder, rounding: Rounding, faults: dict[str, object]):
     """The service, and a function that says what its ledger has charged."""
     database = f"sqlite:///{folder / 'service.db'}"
     config = ServiceConfig(
@@ -55,7 +61,7 @@ async def service(folder, rounding: Rounding, faults: tuple[str, ...]):
         accounts={KEY: GRANTED},
         allow_private=True,
         rounding=rounding,
-        faults=Faults.parse(*faults),
+        faults=Faults.parse(faults),
     )
     running = await start(config)
     charged = []

@@ -8,7 +8,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.service.app import ServiceConfig, start
-from lightmeter.service.faults.grammar import Faults
+from lightmeter.service.faults.config import Faults
 from lightmeter.testing import tiny_png
 
 KEY, CREDITS, ROWS = "key", 100, 24
@@ -18,13 +18,13 @@ KEY, CREDITS, ROWS = "key", 100, 24
 def rehearse(tmp_path, charges_at_once):
     """Run pictures against a service with these faults; returns (the run, how often each was met, credits spent)."""
 
-    async def run(*faults, **options):
+    async def run(faults, **options):
         manifest = tmp_path / "manifest.csv"
         for number in range(ROWS):
             (tmp_path / f"{number}.png").write_bytes(tiny_png(number))
         manifest.write_text("path\n" + "".join(f"{number}.png\n" for number in range(ROWS)))
         database = f"sqlite:///{tmp_path / 'service.db'}"
-        config = ServiceConfig(database, ("palette",), {KEY: CREDITS}, faults=Faults.parse(*faults))
+        config = ServiceConfig(database, ("palette",), {KEY: CREDITS}, faults=Faults.parse(faults))
         service = await start(config)
         try:
             asked = {"features": ["colors"], "backends": ["palette"], "precheck": False, "budget": CREDITS, **options}
@@ -41,7 +41,7 @@ def rehearse(tmp_path, charges_at_once):
 async def test_a_hidden_limit_costs_nothing_but_time(rehearse):
     """A bucket that nobody has told of turns requests away: each row is answered all the same, and paid for once."""
     async with asyncio.timeout(60):
-        run, met, spent = await rehearse("429:bucket=20,burst=2")
+        run, met, spent = await rehearse({"429": {"bucket": 20, "burst": 2}})
     said = run.summary()
     assert met["429"] > 0
     assert said.counts["ok"] == ROWS
@@ -52,7 +52,7 @@ async def test_a_hidden_limit_costs_nothing_but_time(rehearse):
 async def test_dropped_answers_are_found_in_the_balance(rehearse):
     """Answers that were charged and never came are proven paid where nobody else spends; none is paid for twice."""
     async with asyncio.timeout(60):
-        run, met, spent = await rehearse("drop-after=0.2", "seed=3", sole_spender=True)
+        run, met, spent = await rehearse({"drop-after": 0.2, "seed": 3}, sole_spender=True)
     said, lost = run.summary(), met["drop-after"]
     assert lost > 0
     assert (said.counts["ok"], said.counts["failed"]) == (ROWS - lost, lost)
@@ -63,7 +63,7 @@ async def test_dropped_answers_are_found_in_the_balance(rehearse):
 async def test_dropped_answers_stay_in_doubt_where_others_spend(rehearse):
     """A balance that others may have changed proves no charge: the price stays held, and nothing is sent again."""
     async with asyncio.timeout(60):
-        run, met, spent = await rehearse("drop-after=0.2", "seed=3")
+        run, met, spent = await rehearse({"drop-after": 0.2, "seed": 3})
     said, lost = run.summary(), met["drop-after"]
     assert (said.counts["ok"], said.counts["in_doubt"]) == (ROWS - lost, lost)
     assert said.paid + said.held == spent == ROWS
@@ -72,7 +72,7 @@ async def test_dropped_answers_stay_in_doubt_where_others_spend(rehearse):
 async def test_dropped_requests_are_sent_again(rehearse):
     """What never reached the service was not charged: the balance proves it, and every row is answered in the end."""
     async with asyncio.timeout(60):
-        run, met, spent = await rehearse("drop-before=0.2", "seed=3")
+        run, met, spent = await rehearse({"drop-before": 0.2, "seed": 3})
     said = run.summary()
     assert met["drop-before"] > 0
     assert said.counts["ok"] == ROWS

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from lightmeter.clock import SystemClock
-from lightmeter.service.faults.grammar import Faults
+from lightmeter.service.faults.config import Faults
 
 UNDONE = "Request ID {} not found."
 
@@ -19,8 +19,8 @@ UNDONE = "Request ID {} not found."
 def faulty(starting, calling):
     """A service with faults, and a caller of it."""
 
-    async def begin(*texts, credits=1000):  # noqa: A002 (as it reads in the tests)
-        service = await starting(faults=Faults.parse(*texts))
+    async def begin(faults, credits=1000):  # noqa: A002 (as it reads in the tests)
+        service = await starting(faults=Faults.parse(faults))
         return service, await calling(service, credits)
 
     return begin
@@ -39,7 +39,7 @@ async def attempts(caller, count, encoded, **headers):
 
 async def test_a_hidden_bucket_rejects_and_charges_nothing(faulty, encoded):
     """Burst first, then 429 without a header, and no credit is gone for it; other lanes are free."""
-    service, caller = await faulty("429:bucket=0.01,burst=3")
+    service, caller = await faulty({"429": {"bucket": 0.01, "burst": 3}})
     answers = await attempts(caller, 6, encoded)
     assert [answer.status for answer in answers] == [200] * 3 + [429] * 3
     assert answers[-1].body == {"error": "Too many requests.", "status": "failed"}
@@ -48,17 +48,17 @@ async def test_a_hidden_bucket_rejects_and_charges_nothing(faulty, encoded):
     assert service.fault_counts == {"429": 3}
 
 
-@pytest.mark.parametrize(("said", "most"), [("yes", 100), ("7", 7)])
+@pytest.mark.parametrize(("said", "most"), [("yes", 100), (7, 7)])
 async def test_a_limit_says_when_to_come_again(faulty, encoded, said, most):
     """In seconds: those that are left, or those it was told to say."""
-    _, caller = await faulty(f"429:window=1/100,retry-after={said}")
+    _, caller = await faulty({"429": {"window": [1, 100], "retry-after": said}})
     rejected = (await attempts(caller, 2, encoded))[1]
     assert most - 5 <= int(rejected.headers["Retry-After"]) <= most
 
 
 async def test_a_limit_says_it_as_a_date(faulty, encoded):
     """As HTTP writes dates."""
-    _, caller = await faulty("429:window=1/100,retry-after=date,status=503")
+    _, caller = await faulty({"429": {"window": [1, 100], "retry-after": "date", "status": 503}})
     rejected = (await attempts(caller, 2, encoded))[1]
     assert rejected.status == 503
     assert 90 <= parsedate_to_datetime(rejected.headers["Retry-After"]).timestamp() - time.time() <= 101
@@ -66,7 +66,7 @@ async def test_a_limit_says_it_as_a_date(faulty, encoded):
 
 async def test_each_key_has_a_limit_of_its_own(faulty, calling, encoded):
     """What one caller has used up, another has not."""
-    service, first = await faulty("429:window=1/100")
+    service, first = await faulty({"429": {"window": [1, 100]}})
     second = await calling(service)
     assert [each.status for each in await attempts(first, 2, encoded)] == [200, 429]
     assert [each.status for each in await attempts(second, 2, encoded)] == [200, 429]
@@ -74,7 +74,7 @@ async def test_each_key_has_a_limit_of_its_own(faulty, calling, encoded):
 
 async def test_a_cap_counts_what_is_in_hand(faulty, site):
     """Two are being done, the third is turned away; when one ends there is room."""
-    _, caller = await faulty("429:cap=2")
+    _, caller = await faulty({"429": {"cap": 2}})
     held = [asyncio.create_task(caller.ask(url=site.url(f"held/{seed}.png"))) for seed in range(2)]
     for _ in held:
         assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
@@ -87,7 +87,7 @@ async def test_a_cap_counts_what_is_in_hand(faulty, site):
 async def test_dropped_before_is_not_charged_and_dropped_after_is(faulty, portal, encoded):
     """The caller sees the same both times: only the balance tells."""
     for name, balance in (("drop-before", 1000), ("drop-after", 995)):
-        service, caller = await faulty(f"{name}=1")
+        service, caller = await faulty({name: 1})
         assert await attempts(caller, 5, encoded) == [None] * 5
         assert (await caller.balance(), service.fault_counts) == (balance, {name: 5})
         await portal.call(service.close())
@@ -95,8 +95,8 @@ async def test_dropped_before_is_not_charged_and_dropped_after_is(faulty, portal
 
 async def test_a_dropped_answer_is_there_under_its_key(faulty, portal, encoded):
     """An Idempotency-Key is honoured, unless the service is told to forget it: then the second is charged again."""
-    for more, left in (((), 9), (("forgetful",), 8)):
-        service, caller = await faulty("drop-after=0.5", "seed=3", *more, credits=10)
+    for more, left in (({}, 9), ({"forgetful": True}, 8)):
+        service, caller = await faulty({"drop-after": 0.5, "seed": 3, **more}, credits=10)
         answers = [(await attempts(caller, 1, encoded, **{"Idempotency-Key": "mine"}))[0] for _ in range(2)]
         assert [answer is None for answer in answers] == [True, False]
         assert answers[1].body["credits"] == await caller.balance() == left
@@ -106,7 +106,7 @@ async def test_a_dropped_answer_is_there_under_its_key(faulty, portal, encoded):
 @pytest.mark.parametrize(("when", "left"), [("before", 10), ("after", 9)])
 async def test_errors_come_before_or_after_the_charge(faulty, encoded, when, left):
     """A page of HTML, as a gateway sends it."""
-    service, caller = await faulty(f"5xx=1:status=504,when={when}", credits=10)
+    service, caller = await faulty({"5xx": {"chance": 1, "status": 504, "when": when}}, credits=10)
     async with caller.session.post(
         f"{service.base_url}/api/fetch", json={"file": encoded()}, headers=caller.headers
     ) as got:
@@ -117,8 +117,8 @@ async def test_errors_come_before_or_after_the_charge(faulty, encoded, when, lef
 async def test_chances_are_kept_and_can_be_repeated(faulty, portal, encoded):
     """A seed gives the same fate to the same requests; about as many as was said meet it."""
     fates = []
-    for texts in (("drop-after=0.3", "seed=5"), ("drop-after=0.3", "seed=5", "slow=0"), ("drop-after=0.3", "seed=6")):
-        service, caller = await faulty(*texts)
+    for more in ({"seed": 5}, {"seed": 5, "slow": 0}, {"seed": 6}):
+        service, caller = await faulty({"drop-after": 0.3, **more})
         fates.append([answer is None for answer in await attempts(caller, 60, encoded)])
         await portal.call(service.close())
     assert fates[0] == fates[1] != fates[2]
@@ -127,7 +127,7 @@ async def test_chances_are_kept_and_can_be_repeated(faulty, portal, encoded):
 
 async def test_a_truncated_answer_ends_half_way(faulty, encoded):
     """It says how long it is, and is shorter; it was charged."""
-    service, caller = await faulty("truncate=1:on=submit", credits=10)
+    service, caller = await faulty({"truncate": {"chance": 1, "on": "submit"}}, credits=10)
     async with caller.session.post(
         f"{service.base_url}/api/fetch", json={"file": encoded()}, headers=caller.headers
     ) as got:
@@ -138,7 +138,7 @@ async def test_a_truncated_answer_ends_half_way(faulty, encoded):
 
 async def test_late_results_are_processing_until_they_are_due(faulty, encoded):
     """The work is done and charged, and polls do not say so yet; then they do."""
-    _, caller = await faulty("late=0.5", credits=10)
+    _, caller = await faulty({"late": 0.5}, credits=10)
     acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
     begun = time.monotonic()
     seen = []
@@ -153,7 +153,7 @@ async def test_late_results_are_processing_until_they_are_due(faulty, encoded):
 
 async def test_ids_are_unknown_for_a_while(faulty, encoded):
     """404 in the words of the contract, then the result."""
-    _, caller = await faulty("unknown=0.3")
+    _, caller = await faulty({"unknown": 0.3})
     acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
     name = acknowledged.body["request_id"]
     early = await caller.poll(name)
@@ -164,7 +164,7 @@ async def test_ids_are_unknown_for_a_while(faulty, encoded):
 
 async def test_assets_are_shuffled_under_temporary_names(faulty, encoded):
     """The same in each poll; every asset is there once, and charged."""
-    _, caller = await faulty("shuffle", "seed=2")
+    _, caller = await faulty({"shuffle": True, "seed": 2})
     acknowledged = await caller.ask(file=[encoded(seed) for seed in range(8)])
     done = await caller.finished(acknowledged)
     names = [asset["name"] for asset in done["all"]["assets"]]
@@ -175,7 +175,7 @@ async def test_assets_are_shuffled_under_temporary_names(faulty, encoded):
 
 async def test_assets_are_shuffled_under_their_own_names(faulty, encoded):
     """Only the order is another."""
-    _, caller = await faulty("shuffle:names=keep", "seed=2")
+    _, caller = await faulty({"shuffle": {"names": "keep"}, "seed": 2})
     sent = [f"{seed}.png" for seed in range(8)]
     done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
     names = [asset["name"] for asset in done["all"]["assets"]]
@@ -184,7 +184,7 @@ async def test_assets_are_shuffled_under_their_own_names(faulty, encoded):
 
 async def test_missing_assets_are_charged(faulty, encoded):
     """Some are not in the answer, and nothing says so."""
-    _, caller = await faulty("missing=0.5", "seed=4")
+    _, caller = await faulty({"missing": 0.5, "seed": 4})
     done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)]))
     assert 0 < len(done["all"]["assets"]) < 8
     assert (done["credits_paid"], done["all"]["errors"]) == (8, [])
@@ -192,7 +192,7 @@ async def test_missing_assets_are_charged(faulty, encoded):
 
 async def test_a_charged_job_fails_without_a_word_on_money(faulty, encoded):
     """The acknowledgment took the credits, every poll says failed, and only the balance tells of the charge."""
-    _, caller = await faulty("fail-charged=1", credits=10)
+    _, caller = await faulty({"fail-charged": 1}, credits=10)
     acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
     assert await caller.balance() == 8
     done = await caller.finished(acknowledged)
@@ -205,7 +205,7 @@ async def test_a_charged_job_fails_without_a_word_on_money(faulty, encoded):
 
 async def test_an_answer_at_once_may_fail_after_its_charge_too(faulty, encoded):
     """With `on=submit`."""
-    _, caller = await faulty("fail-charged=1:on=submit", credits=10)
+    _, caller = await faulty({"fail-charged": {"chance": 1, "on": "submit"}}, credits=10)
     answered = await caller.ask(file=encoded())
     assert (answered.status, answered.body["status"], "credits_paid" in answered.body) == (200, "failed", False)
     assert await caller.balance() == 9
@@ -213,7 +213,7 @@ async def test_an_answer_at_once_may_fail_after_its_charge_too(faulty, encoded):
 
 async def test_prices_are_those_of_the_table_times_a_factor(faulty, encoded):
     """Holds, charges and the balance show it, at once and in jobs; what is told of prices does not."""
-    _, caller = await faulty("prices=7.5", credits=20)  # 0.2 x 7.5 = 1.5, rounded up for each picture
+    _, caller = await faulty({"prices": 7.5}, credits=20)  # 0.2 x 7.5 = 1.5, rounded up for each picture
     answered = await caller.ask(file=encoded())
     assert (answered.body["credits_paid"], answered.body["credits"], await caller.balance()) == (2, 18, 18)
     done = await caller.finished(await caller.ask(file=[encoded(1), encoded(2), encoded(3)]))
@@ -239,7 +239,7 @@ async def test_prices_are_those_of_the_table_times_a_factor(faulty, encoded):
 )
 async def test_odd_values_come_as_they_are(faulty, encoded, kind, part):
     """In answers at once and in polls, once in each; acknowledgments and balances are in order, and all was charged."""
-    _, caller = await faulty(f"odd-value=1:kind={kind}", credits=10)
+    _, caller = await faulty({"odd-value": {"chance": 1, "kind": kind}}, credits=10)
 
     async def read(method, path, **more):
         async with caller.session.request(method, caller.base_url + path, headers=caller.headers, **more) as got:
@@ -257,7 +257,7 @@ async def test_odd_values_come_as_they_are(faulty, encoded, kind, part):
 
 async def test_odd_values_are_drawn_by_chance(faulty, encoded):
     """Without a kind each answer has one of them, and not always the same."""
-    service, caller = await faulty("odd-value=1", "seed=4")
+    service, caller = await faulty({"odd-value": 1, "seed": 4})
     seen = set()
     for seed in range(24):
         body = {"file": encoded(seed)}
@@ -272,7 +272,7 @@ async def test_odd_values_are_drawn_by_chance(faulty, encoded):
 @pytest.mark.parametrize("names", ["redirect", "none"])
 async def test_assets_cannot_be_matched_by_name(faulty, encoded, names):
     """Each asset has the address of another place, or no name; every one is there once, in some order, and charged."""
-    _, caller = await faulty(f"shuffle:names={names}", "seed=2")
+    _, caller = await faulty({"shuffle": {"names": names}, "seed": 2})
     sent = [f"{seed}.png" for seed in range(8)]
     done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
     answered = [asset.get("name") for asset in done["all"]["assets"]]
@@ -288,7 +288,7 @@ async def test_assets_cannot_be_matched_by_name(faulty, encoded, names):
 
 async def test_one_asset_is_extra_and_one_missing(faulty, encoded):
     """As many as were sent, and not the same ones: counting does not tell."""
-    _, caller = await faulty("extra=1", "missing=0.125", "seed=4")
+    _, caller = await faulty({"extra": 1, "missing": 0.125, "seed": 4})
     sent = [f"{seed}.png" for seed in range(8)]
     done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
     answered = [asset["name"] for asset in done["all"]["assets"]]
@@ -298,7 +298,7 @@ async def test_one_asset_is_extra_and_one_missing(faulty, encoded):
 
 async def test_assets_come_as_an_object(faulty, encoded):
     """By name; what was found in each is the same."""
-    _, caller = await faulty("assets-object")
+    _, caller = await faulty({"assets-object": True})
     assets = (await caller.ask(file=encoded(), file_name="a.png")).body["all"]["assets"]
     assert list(assets) == ["a.png"]
     assert assets["a.png"]["colors"]
@@ -307,7 +307,7 @@ async def test_assets_come_as_an_object(faulty, encoded):
 async def test_money_comes_as_text_or_not_at_all(faulty, portal, encoded):
     """Of jobs and of answers at once; the balance is a number all the same."""
     for fault, money in (("text-credits", ("1", "9")), ("no-credits", (None, None))):
-        service, caller = await faulty(fault, credits=10)
+        service, caller = await faulty({fault: True}, credits=10)
         body = (await caller.ask(file=encoded())).body
         assert (body.get("credits_paid"), body.get("credits")) == money
         assert await caller.balance() == 9
@@ -326,7 +326,7 @@ class LaterClock(SystemClock):
 async def test_a_balance_shows_a_charge_later(starting, calling, encoded):
     """The answer says what was paid, and neither it nor the balance shows it before its time."""
     clock = LaterClock()
-    service = await starting(faults=Faults.parse("charge-late=300"), clock=clock)
+    service = await starting(faults=Faults.parse({"charge-late": 300}), clock=clock)
     caller, other = await calling(service, 10), await calling(service, 10)
     body = (await caller.ask(file=encoded())).body
     assert (body["credits_paid"], body["credits"], await caller.balance()) == (1, 10, 10)
@@ -338,7 +338,7 @@ async def test_a_balance_shows_a_charge_later(starting, calling, encoded):
 
 async def test_a_queue_turns_nobody_away(faulty, encoded):
     """Ten at once are answered one after another, at its pace."""
-    _, caller = await faulty("queue=20")
+    _, caller = await faulty({"queue": 20})
     begun = time.monotonic()
     answers = await asyncio.gather(*(caller.ask(file=encoded(seed)) for seed in range(10)))
     assert {answer.status for answer in answers} == {200}
@@ -347,7 +347,7 @@ async def test_a_queue_turns_nobody_away(faulty, encoded):
 
 async def test_probes_never_meet_a_fault(faulty, session):
     """Whoever operates it is told the truth."""
-    service, _ = await faulty("drop-before=1:on=all", "slow=3600")
+    service, _ = await faulty({"drop-before": {"chance": 1, "on": "all"}, "slow": 3600})
     for path in ("healthz", "readyz", "metrics", "openapi.json", ""):
         async with session.get(f"{service.base_url}/{path}") as answer:
             assert answer.status == 200
@@ -355,7 +355,7 @@ async def test_probes_never_meet_a_fault(faulty, session):
 
 async def test_a_service_with_faults_says_so(starting, caplog):
     """A warning in the log with everything it was told; a service without them is silent."""
-    await starting(faults=Faults.parse("drop-after=0.1", "seed=7"))
+    await starting(faults=Faults.parse({"drop-after": 0.1, "seed": 7}))
     assert "FAULTS ARE ON" in caplog.text
-    assert "drop-after=0.1 seed=7" in caplog.text
+    assert '{"drop-after": 0.1, "seed": 7}' in caplog.text
     caplog.clear()

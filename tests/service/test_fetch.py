@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
+from lightmeter.public_addresses import is_public
 from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
-from lightmeter.service.ingest.ssrf import is_public, url_rejection
+from lightmeter.service.ingest.url_rules import url_rejection
 
 PRIVATE = """
     127.0.0.1 127.255.255.254 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 192.0.0.1 192.0.2.1

@@ -22,7 +22,7 @@ def asked(base_url: str, key: str) -> dict:
 def test_an_odd_service_is_there_for_a_block(monkeypatch, tmp_path):
     """It listens on loopback, lets the key in, and misbehaves as told; then its port and its folder are gone."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with odd_service("prices=10", key="mine", credits=5) as base_url:
+    with odd_service({"prices": 10}, key="mine", credits=5) as base_url:
         assert base_url.startswith("http://127.0.0.1:")
         answered = asked(base_url, "mine")
         assert (answered["credits_paid"], answered["credits"]) == (2, 3)
@@ -34,11 +34,11 @@ def test_an_odd_service_is_there_for_a_block(monkeypatch, tmp_path):
 
 def test_several_at_once_have_books_of_their_own():
     """Two services, two balances; without a fault it is an orderly one."""
-    with odd_service(credits=5) as one, odd_service("text-credits", credits=9) as other:
+    with odd_service(credits=5) as one, odd_service({"text-credits": True}, credits=9) as other:
         assert (asked(one, "rehearsal")["credits"], asked(other, "rehearsal")["credits"]) == (4, "8")
 
 
 def test_a_fault_that_is_none_is_refused():
     """Before anything is started."""
-    with pytest.raises(SettingsError, match="--fault odd"), odd_service("odd"):
+    with pytest.raises(SettingsError, match="Fault odd: unknown"), odd_service({"odd": 1}):
         pytest.fail("it started")

@@ -13,8 +13,9 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from lightmeter.errors import FetchError, ForbiddenAddress
+from lightmeter.public_addresses import is_public
 from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
-from lightmeter.service.ingest.ssrf import PORTS, is_public, url_rejection
+from lightmeter.service.ingest.url_rules import PORTS, url_rejection
 
 CORPUS = json.loads(Path(__file__).with_name("ssrf_corpus.json").read_text(encoding="utf-8"))
 FORMS, NAMES, REDIRECTS = CORPUS["forms"], CORPUS["names"], CORPUS["redirects"]

@@ -13,7 +13,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,6 +22,7 @@ import aiohttp
 from lightmeter.errors import FetchError, ForbiddenAddress
 from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive
+from lightmeter.public_addresses import is_public
 
 __all__ = ["MAX_REDIRECTS", "UrlProber"]
 
@@ -203,13 +203,6 @@ def _any_socket(address: Any) -> socket.socket:
 
 
 def _public_socket(address: Any) -> socket.socket:
-    host = ip_address(address[4][0].partition("%")[0])
-    if not _is_public(host):
+    if not is_public(address[4][0]):
         raise _NotPublicError("not a public address")
     return _any_socket(address)
-
-
-def _is_public(host: IPv4Address | IPv6Address) -> bool:
-    if isinstance(host, IPv6Address) and host.ipv4_mapped is not None:
-        host = host.ipv4_mapped
-    return host.is_global and not host.is_multicast

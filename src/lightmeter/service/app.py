@@ -23,7 +23,7 @@ from lightmeter.service import logs
 from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
 from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.backends.catalog import AnyBackend, BackendCatalog, read_catalog
-from lightmeter.service.faults.grammar import NO_FAULTS, Faults
+from lightmeter.service.faults.config import NO_FAULTS, Faults
 from lightmeter.service.http.backend_list import offers
 from lightmeter.service.http.fault_injection import FaultInjector
 from lightmeter.service.http.handlers import Handlers
@@ -301,12 +301,12 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
         ready.set()
         bound = runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host
-        met = {} if injection is None else injection.met
-        return RunningService(f"http://{shown}:{bound}", bound, stack.pop_all(), met)
+        fault_counts = {} if injection is None else injection.fault_counts
+        return RunningService(f"http://{shown}:{bound}", bound, stack.pop_all(), fault_counts)
 
 
 def _injection(config: ServiceConfig) -> FaultInjector | None:
     if not config.faults:
         return None
-    log.warning("FAULTS ARE ON: this service misbehaves on purpose: %s", " ".join(config.faults.texts))
+    log.warning("FAULTS ARE ON: this service misbehaves on purpose: %s", config.faults.text)
     return FaultInjector(config.faults, config.clock)

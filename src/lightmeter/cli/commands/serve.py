@@ -10,7 +10,7 @@ import click
 
 from lightmeter.cli.serve_options import serve_options, service_config, stop_on_signals
 from lightmeter.service.app import ServiceConfig, start
-from lightmeter.service.faults.grammar import FAULT_SYNTAX, Faults
+from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Faults
 
 __all__ = ["command"]
 
@@ -25,28 +25,40 @@ def _accounts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     return accounts
 
 
-def _faults(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Faults:  # noqa: ARG001 (click's own)
-    return Faults.parse(*value)
+def _faults(ctx: click.Context, param: click.Parameter, value: str | None) -> Faults:  # noqa: ARG001 (click's own)
+    return NO_FAULTS if value is None else Faults.read(value)
 
 
-def _language() -> str:
-    """What may go wrong, as the grammar has it; the mark keeps its lines as they are."""
-    lines = ["\b", "Faults, to rehearse (several may be given; on=submit|poll|credits|all says where):"]
-    for rule in FAULT_SYNTAX.values():
+def _fault_help() -> str:
+    """Return the help on all faults; click leaves the lines after the mark as they are."""
+    lines = [
+        "\b",
+        "Faults, to rehearse failures: the keys of a JSON object or of a TOML file. A table in place of a value,",
+        'such as "drop-after": {"chance": 0.05, "on": "poll"}, has further settings; most faults have "on":',
+        '"submit", "poll", "credits", "all" or a list of them.',
+    ]
+    for name, kind in FAULT_KINDS.items():
         lines += [
-            f"  {rule.form}",
-            *wrap(rule.says, 76, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False),
+            f'  "{name}": {kind.example}',
+            *wrap(kind.help, 76, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False),
         ]
-    lines += ["  seed=7", "      Of all chances: the same requests in the same order meet the same faults."]
+    lines += [
+        '  "seed": 7',
+        "      Seed of all random choices: the same requests in the same order meet the same faults.",
+    ]
     return "\n".join(lines)
 
 
-@click.command("serve", epilog=_language())
+@click.command("serve", epilog=_fault_help())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free one.")
 @click.option("--key", "accounts", multiple=True, metavar="NAME=CREDITS", callback=_accounts, help="A key to let in.")
 @click.option(
-    "--fault", "faults", multiple=True, metavar="FAULT", callback=_faults, help="Misbehave on purpose, as told below."
+    "--faults",
+    "--fault",
+    metavar="FILE|JSON",
+    callback=_faults,
+    help="Misbehave on purpose: a TOML or JSON file, or inline JSON, with the faults below.",
 )
 @serve_options
 def command(host: str, port: int, accounts: dict[str, int], faults: Faults, **options: Any) -> int:
@@ -64,7 +76,7 @@ def command(host: str, port: int, accounts: dict[str, int], faults: Faults, **op
     Examples:
       lightmeter serve --port 8080 --key mykey=500 --allow-private
       lightmeter serve --database postgresql://user@host/lightmeter
-      lightmeter serve --fault 429:bucket=10 --fault drop-after=0.05 --fault seed=7
+      lightmeter serve --faults '{"429": {"bucket": 10}, "drop-after": 0.05, "seed": 7}'
     """
     asyncio.run(_serve(service_config(accounts=accounts, faults=faults, **options), host, port))
     return 0
@@ -73,9 +85,7 @@ def command(host: str, port: int, accounts: dict[str, int], faults: Faults, **op
 async def _serve(config: ServiceConfig, host: str, port: int) -> None:
     stop = stop_on_signals()
     if config.faults:
-        click.echo(
-            f"*** FAULTS ARE ON: this service misbehaves on purpose: {' '.join(config.faults.texts)} ***", err=True
-        )
+        click.echo(f"*** FAULTS ARE ON: this service misbehaves on purpose: {config.faults.text} ***", err=True)
     service = await start(config, host, port)
     click.echo(f"listening on {service.base_url}")
     try:

@@ -32,6 +32,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -42,7 +43,6 @@ from lightmeter.models.response import Entries
 from lightmeter.service.analysis.fair_queue import RoundRobinQueue
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.thread_pool import AsyncThreadPool
 
 __all__ = ["InferenceParams", "InferenceQueues"]
 
@@ -76,18 +76,18 @@ class _Desk:
         self._pictures_a_call = traits.pictures_a_call
         self._free = traits.calls_at_once
         self._queue: RoundRobinQueue[_Waiting] = RoundRobinQueue()
-        self._threads = AsyncThreadPool(traits.calls_at_once, f"lightmeter-{backend.name}")
+        self._threads = ThreadPoolExecutor(traits.calls_at_once, thread_name_prefix=f"lightmeter-{backend.name}")
 
     def __len__(self) -> int:
         return len(self._queue)
 
     async def warm(self) -> None:
-        await self._threads.run(self._backend.warm)
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._backend.warm)
 
     def close(self) -> None:
         while self._queue:
             self._queue.pop().answer.cancel()
-        self._threads.close()
+        self._threads.shutdown(cancel_futures=True)
 
     async def ask(self, pictures: Sequence[RGB], question: InferenceParams, caller: Hashable) -> list[Entries]:
         loop = asyncio.get_running_loop()
@@ -112,7 +112,10 @@ class _Desk:
                 continue
             self._free -= 1
             pictures = [waiting.picture for waiting in batch]
-            calling = self._threads.run(_look, self._backend, pictures, batch[0].question, self._metrics)
+            loop = asyncio.get_running_loop()
+            calling = loop.run_in_executor(
+                self._threads, _look, self._backend, pictures, batch[0].question, self._metrics
+            )
             calling.add_done_callback(partial(self._called, batch))
 
     def _called(self, batch: Sequence[_Waiting], calling: asyncio.Future[list[InferenceOutcome]]) -> None:

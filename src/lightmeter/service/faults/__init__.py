@@ -1,1 +1,1 @@
-"""Faults on purpose: a service that misbehaves as it is told to, so that users and tests can rehearse."""
+"""Fault injection: what the service does wrong on purpose, so that users and tests can rehearse failures."""

@@ -1,121 +1,133 @@
-"""Hidden limits as services have them: each says at an instant whether a request goes in, or when one would. Pure."""
+"""Rate limiters as services have them. Each decides at an instant whether a request is admitted, or when. Pure.
+
+Times are seconds on a monotonic clock.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
-from lightmeter.service.faults.kinds import LimitAlgorithm, RateLimitFault
+from lightmeter.service.faults.config import Fault
 
-__all__ = ["ConcurrencyLimit", "FixedWindowLimit", "LeakyBucketQueue", "LimitCounter", "TokenBucketLimit", "counter"]
+__all__ = [
+    "ConcurrencyLimit",
+    "FixedWindowLimit",
+    "LeakyBucketQueue",
+    "LimitCounter",
+    "TokenBucketLimit",
+    "limit_counter",
+]
 
 
-class LimitCounter(Protocol):
-    """What a limit knows of one key. Times are seconds on a clock that never steps."""
+class LimitCounter(ABC):
+    """The state of one limit for one API key."""
 
+    @abstractmethod
     def enter(self, now_s: float) -> float:
-        """0 if the request goes in; otherwise seconds until one would."""
-        ...
+        """Return 0 if the request is admitted, otherwise the seconds until one would be."""
 
-    def leave(self) -> None:
-        """A request that went in has been answered."""
-        ...
+    def leave(self) -> None:  # noqa: B027 (most limits count only the start of a request)
+        """Record that an admitted request has been answered."""
 
 
-class TokenBucketLimit:
-    """Fills evenly, is full at first, and each request takes one.
+class TokenBucketLimit(LimitCounter):
+    """A token bucket: it refills evenly, starts full, and each request takes one token.
 
     Args:
         per_s: Requests a second.
-        burst: What it holds when it is full, 1 or more.
+        burst: Tokens in a full bucket, 1 or more.
     """
 
     def __init__(self, per_s: float, burst: float) -> None:
         self._per_s = per_s
         self._burst = burst
-        self._level = burst
-        self._at_s: float | None = None
+        self._tokens = burst
+        self._updated_s: float | None = None
 
     def enter(self, now_s: float) -> float:
-        """Take one if there is one."""
-        if self._at_s is not None:
-            self._level = min(self._burst, self._level + (now_s - self._at_s) * self._per_s)
-        self._at_s = now_s
-        if self._level < 1 - 1e-9:  # what adds up to one over many fractions of a second is one
-            return (1 - self._level) / self._per_s
-        self._level -= 1
+        """Take a token if there is one, else return the seconds until there is."""
+        if self._updated_s is not None:
+            self._tokens = min(self._burst, self._tokens + (now_s - self._updated_s) * self._per_s)
+        self._updated_s = now_s
+        if self._tokens < 1 - 1e-9:  # many small refills may add up to slightly less than one token
+            return (1 - self._tokens) / self._per_s
+        self._tokens -= 1
         return 0.0
 
-    def leave(self) -> None:
-        """It counts beginnings alone."""
 
+class FixedWindowLimit(LimitCounter):
+    """A fixed-window counter; windows follow one another without gaps from the first request on.
 
-class FixedWindowLimit:
-    """So many in each window; windows follow one another from the first request on, whether anybody comes or not."""
+    Args:
+        max_requests: Requests in each window.
+        window_s: Length of a window in seconds.
+    """
 
-    def __init__(self, most: float, seconds: float) -> None:
-        self._most = most
-        self._seconds = seconds
-        self._began_s: float | None = None
+    def __init__(self, max_requests: float, window_s: float) -> None:
+        self._max_requests = max_requests
+        self._window_s = window_s
+        self._window_start_s: float | None = None
         self._count = 0
 
     def enter(self, now_s: float) -> float:
-        """Count it, if the window has room."""
-        if self._began_s is None:
-            self._began_s = now_s
-        elapsed = now_s - self._began_s
-        if elapsed >= self._seconds:
-            self._began_s += elapsed // self._seconds * self._seconds
+        """Count the request if the window has room, else return the seconds until the next window."""
+        if self._window_start_s is None:
+            self._window_start_s = now_s
+        elapsed_s = now_s - self._window_start_s
+        if elapsed_s >= self._window_s:
+            self._window_start_s += elapsed_s // self._window_s * self._window_s
             self._count = 0
-        if self._count + 1 > self._most:
-            return self._began_s + self._seconds - now_s
+        if self._count + 1 > self._max_requests:
+            return self._window_start_s + self._window_s - now_s
         self._count += 1
         return 0.0
 
-    def leave(self) -> None:
-        """It counts beginnings alone."""
 
+class ConcurrencyLimit(LimitCounter):
+    """A limit of requests at once. It cannot know when a request ends, so a rejection always says one second.
 
-class ConcurrencyLimit:
-    """So many at once. When one will leave is not known: a second is said."""
+    Args:
+        max_requests: Requests at once.
+    """
 
-    def __init__(self, most: float) -> None:
-        self._most = most
-        self._inside = 0
+    def __init__(self, max_requests: float) -> None:
+        self._max_requests = max_requests
+        self._running = 0
 
     def enter(self, now_s: float) -> float:  # noqa: ARG002 (of the protocol)
-        """Count it, if there is room."""
-        if self._inside + 1 > self._most:
+        """Count the request if there is room, else return 1."""
+        if self._running + 1 > self._max_requests:
             return 1.0
-        self._inside += 1
+        self._running += 1
         return 0.0
 
     def leave(self) -> None:
-        """Its place is free."""
-        self._inside -= 1
+        """Make room for another request."""
+        self._running -= 1
 
 
-def counter(limit: RateLimitFault) -> LimitCounter:
-    """A fresh counter of a limit, for one key."""
-    if limit.shape is LimitAlgorithm.BUCKET:
-        return TokenBucketLimit(limit.most, limit.burst)
-    if limit.shape is LimitAlgorithm.WINDOW:
-        return FixedWindowLimit(limit.most, limit.window_s)
-    return ConcurrencyLimit(limit.most)
+def limit_counter(limit: Fault) -> LimitCounter:
+    """Return a new counter of a limit, for one API key."""
+    if limit.bucket is not None:
+        return TokenBucketLimit(limit.bucket, limit.burst)
+    if limit.window is not None:
+        return FixedWindowLimit(*limit.window)
+    return ConcurrencyLimit(limit.cap or 1)
 
 
 class LeakyBucketQueue:
-    """A queue that nobody is turned away from: one after another, evenly.
+    """A queue that rejects nobody: requests leave it one after another, at even intervals.
 
     Args:
-        per_s: How fast it moves.
+        per_s: Requests a second.
     """
 
     def __init__(self, per_s: float) -> None:
-        self._every_s = 1 / per_s
-        self._free_s = float("-inf")
+        self._interval_s = 1 / per_s
+        self._next_start_s = float("-inf")
 
-    def wait(self, now_s: float) -> float:
-        """How long whoever comes now waits, in seconds."""
-        turn_s = max(now_s, self._free_s)
-        self._free_s = turn_s + self._every_s
-        return turn_s - now_s
+    def delay_s(self, now_s: float) -> float:
+        """Return how long a request that arrives now must wait, in seconds."""
+        start_s = max(now_s, self._next_start_s)
+        self._next_start_s = start_s + self._interval_s
+        return start_s - now_s

@@ -1,81 +1,76 @@
-"""Faults on their way between HTTP and the API: one layer, and none at all when no fault is asked for.
+"""The middleware that injects faults between HTTP and the API; a service without faults has no such middleware.
 
-What goes wrong before the work costs nothing; what goes wrong after it was charged, as with a real service. Each fault
-draws from chances of its own, so that one more does not change what the others do.
+A fault that happens before the work costs nothing; one that happens afterwards leaves the charge, as with a real
+service. Each fault has its own random numbers, so that one more fault does not change what the others do.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import Counter as Tally
+from collections import Counter
 from email.utils import formatdate
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from lightmeter.clock import Clock
-from lightmeter.service.faults import spoiled_bodies
-from lightmeter.service.faults.grammar import Faults
-from lightmeter.service.faults.kinds import ODD_VALUES, Fault, FaultKind, Lane, RateLimitFault
-from lightmeter.service.faults.rate_limits import LeakyBucketQueue, LimitCounter, counter
+from lightmeter.models.vocabulary import not_found
+from lightmeter.service.faults.body_faults import BODY_FAULTS, as_unfinished, encode_malformed
+from lightmeter.service.faults.config import FAULT_KINDS, Fault, FaultName, Faults, Lane, OddValue
+from lightmeter.service.faults.rate_limits import LeakyBucketQueue, LimitCounter, limit_counter
 from lightmeter.service.store.auth import key_from
 
-__all__ = ["FORGET_KEY", "FaultInjector"]
+__all__ = ["IGNORE_IDEMPOTENCY_KEY", "FaultInjector"]
 
 log = logging.getLogger("lightmeter.service")
 
-FORGET_KEY: Final = web.RequestKey("lightmeter_forget_key", bool)
+IGNORE_IDEMPOTENCY_KEY: Final = web.RequestKey("lightmeter_ignore_idempotency_key", bool)
 """Set on a request whose Idempotency-Key is to be ignored."""
 
-STATUSES: Final = (500, 502, 503, 504)
-CUT_OFF_STATUS: Final = 499
-"""What the log says of an answer that was never sent; the caller's connection is gone by then."""
+TOO_MANY_STATUS: Final = 429
+ERROR_STATUSES: Final = (500, 502, 503, 504)
+ABORTED_STATUS: Final = 499
+"""Status in the log for an answer that was never sent, because its connection was closed (nginx's code)."""
 
 TOO_MANY: Final = {"error": "Too many requests.", "status": "failed"}
-PAGE: Final = "<!doctype html><title>{0}</title><h1>{0} on purpose</h1>"
-RESPONSE: Final = "/api/response/"
-_BODIES: Final = frozenset(
-    {
-        *spoiled_bodies.BODY_FAULTS,
-        FaultKind.MISSING,
-        FaultKind.LATE,
-        FaultKind.UNKNOWN,
-        FaultKind.ODD_VALUE,
-        FaultKind.CHARGE_LATE,
-    }
-)
+ERROR_PAGE: Final = "<!doctype html><title>{0}</title><h1>{0} on purpose</h1>"
+RESPONSE_PATH: Final = "/api/response/"
+
+_BODY_READERS: Final = frozenset({*BODY_FAULTS, "late", "unknown", "odd-value", "charge-late"})
+"""Faults for which the JSON of an answer must be read."""
 
 
 class FaultInjector:
-    """Makes a service misbehave.
+    """Injects faults into the requests of a service.
 
     Args:
-        faults: As it is told to.
-        clock: Time; what is slow sleeps on it.
+        faults: Which faults.
+        clock: Time; delays sleep on it.
 
     Attributes:
-        met: How often each fault has happened, by the name it is written with.
+        fault_counts: How often each fault has happened, by its name.
     """
 
     def __init__(self, faults: Faults, clock: Clock) -> None:
-        self.met: Tally[str] = Tally()
+        self.fault_counts: Counter[str] = Counter()
         self._faults = faults
         self._clock = clock
-        self._chances = {
-            fault: Random(f"{faults.seed}:{index}:{fault.kind}")  # noqa: S311 (reproducible, no secret)
-            for index, fault in enumerate(faults.faults)
+        self._random = {
+            fault: Random(f"{faults.seed}:{index}:{fault.name}")  # noqa: S311 (reproducible, no secret)
+            for name in FAULT_KINDS
+            for index, fault in enumerate(faults.active(name))
         }
-        self._lines = {fault: LeakyBucketQueue(fault.low) for fault in faults.faults if fault.kind is FaultKind.QUEUE}
-        self._counters: dict[tuple[int, str], LimitCounter] = {}
-        self._acknowledged: dict[str, float] = {}
-        self._unseen: dict[str, list[tuple[float, int]]] = {}
+        self._queues = {fault: LeakyBucketQueue(fault.per_second) for fault in faults.active("queue")}
+        self._limit_counters: dict[tuple[Fault, str], LimitCounter] = {}
+        self._acknowledged_s: dict[str, float] = {}
+        self._late_charges: dict[str, list[tuple[float, int]]] = {}
 
     def middleware(self) -> Middleware:
-        """The layer."""
+        """Return the middleware."""
 
         @web.middleware
         async def inject(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -83,185 +78,177 @@ class FaultInjector:
             if lane is None:
                 return await handler(request)
             key = key_from(request.headers) or ""
-            inside: list[LimitCounter] = []
+            entered: list[LimitCounter] = []
             try:
-                for index, limit in enumerate(self._faults.limits):
-                    if lane in limit.lanes:
-                        known = self._counters.setdefault((index, key), counter(limit))
-                        wait_s = known.enter(self._clock.monotonic())
-                        if wait_s > 0:
-                            return self._rejected(limit, wait_s)
-                        inside.append(known)
-                return await self._through(request, handler, lane)
+                for limit in self._faults.active("429", lane):
+                    counter = self._limit_counters.setdefault((limit, key), limit_counter(limit))
+                    wait_s = counter.enter(self._clock.monotonic())
+                    if wait_s > 0:
+                        return self._rate_limited(limit, wait_s)
+                    entered.append(counter)
+                return await self._handle(request, handler, lane)
             finally:
-                for known in inside:
-                    known.leave()
+                for counter in entered:
+                    counter.leave()
 
         return inject
 
-    def _tell(self, kind: FaultKind) -> None:
-        self.met[kind] += 1
-        log.info("fault on purpose: %s", kind)
+    def _count(self, fault: Fault) -> None:
+        self.fault_counts[fault.name] += 1
+        log.info("fault on purpose: %s", fault.name)
 
-    def _draw(self, kind: FaultKind, lane: Lane) -> Fault | None:
-        """The first fault of a kind that happens to this request."""
-        for fault in self._of(kind, lane):
-            if self._chances[fault].random() < fault.low:
-                self._tell(kind)
+    def _draw(self, name: FaultName, lane: Lane) -> Fault | None:
+        """Return the first fault of a kind that happens to this request, by chance."""
+        for fault in self._faults.active(name, lane):
+            if self._random[fault].random() < fault.chance:
+                self._count(fault)
                 return fault
         return None
 
-    def _of(self, kind: FaultKind, lane: Lane) -> list[Fault]:
-        return [fault for fault in self._faults.faults if fault.kind is kind and lane in fault.lanes]
+    def _random_of_request(self, fault: Fault, request_id: str) -> Random:
+        """Return the random numbers of one request: the same in each poll, and in each process."""
+        return Random(f"{self._faults.seed}:{fault.name}:{request_id}")  # noqa: S311 (reproducible, no secret)
 
-    def _rejected(self, limit: RateLimitFault, wait_s: float) -> web.Response:
-        self._tell(FaultKind.LIMIT)
-        response = web.json_response(TOO_MANY, status=limit.status)
+    def _rate_limited(self, limit: Fault, wait_s: float) -> web.Response:
+        self._count(limit)
+        response = web.json_response(TOO_MANY, status=limit.status or TOO_MANY_STATUS)
         whole_s = max(1, math.ceil(wait_s))
         if limit.retry_after == "yes":
             response.headers["Retry-After"] = str(whole_s)
         elif limit.retry_after == "date":
             response.headers["Retry-After"] = formatdate(self._clock.now() + whole_s, usegmt=True)
         elif limit.retry_after != "no":
-            response.headers["Retry-After"] = limit.retry_after
+            response.headers["Retry-After"] = f"{limit.retry_after:g}"
         return response
 
-    async def _through(self, request: web.Request, handler: Handler, lane: Lane) -> web.StreamResponse:
-        for fault in self._of(FaultKind.QUEUE, lane):
-            await self._clock.sleep(self._lines[fault].wait(self._clock.monotonic()))
-        error = self._draw(FaultKind.ERROR, lane)
-        if self._draw(FaultKind.DROP_BEFORE, lane):
-            return _cut(request)
-        if error is not None and not error.charged:
-            return self._page(error)
-        if lane is Lane.POLL and self._waits(FaultKind.UNKNOWN, request):
-            return web.json_response(spoiled_bodies.unknown(request.match_info["request_id"]), status=404)
-        if self._of(FaultKind.FORGETFUL, lane):
-            request[FORGET_KEY] = True
+    async def _handle(self, request: web.Request, handler: Handler, lane: Lane) -> web.StreamResponse:
+        """Answer a request that no rate limit has rejected, with the faults that happen to it."""
+        for queue in self._faults.active("queue", lane):
+            await self._clock.sleep(self._queues[queue].delay_s(self._clock.monotonic()))
+        error = self._draw("5xx", lane)
+        if self._draw("drop-before", lane):
+            return _abort_connection(request)
+        if error is not None and error.when == "before":
+            return self._error_page(error)
+        if lane is Lane.POLL and self._is_delayed("unknown", request):
+            body = {"error": not_found(request.match_info["request_id"]), "status": "failed"}
+            return web.json_response(body, status=404)
+        if self._faults.active("forgetful", lane):
+            request[IGNORE_IDEMPOTENCY_KEY] = True
         response = await handler(request)
-        for fault in self._of(FaultKind.SLOW, lane):
-            await self._clock.sleep(self._chances[fault].uniform(fault.low, fault.high))
-        answer = self._spoilt(request, response, lane)
-        return self._page(error) if error is not None else self._sent(request, answer, lane)
+        for slow in self._faults.active("slow", lane):
+            await self._clock.sleep(self._random[slow].uniform(*slow.seconds))
+        response = self._change_response(request, response, lane)
+        return self._error_page(error) if error is not None else self._deliver(request, response, lane)
 
-    def _sent(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        """An answer to work that was done, on its way."""
-        if self._draw(FaultKind.DROP_AFTER, lane):
-            return _cut(request)
-        if isinstance(response, web.Response) and self._draw(FaultKind.TRUNCATE, lane):
-            return _Torn(request, response)
+    def _deliver(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
+        """Send the answer to work that is done and charged, with the faults that break its connection."""
+        if self._draw("drop-after", lane):
+            return _abort_connection(request)
+        if isinstance(response, web.Response) and self._draw("truncate", lane):
+            return _TruncatedResponse(request, response)
         return response
 
-    def _page(self, error: Fault) -> web.Response:
-        status = error.status or self._chances[error].choice(STATUSES)
-        return web.Response(status=status, text=PAGE.format(status), content_type="text/html")
+    def _error_page(self, error: Fault) -> web.Response:
+        status: int = error.status or self._random[error].choice(ERROR_STATUSES)
+        return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
-    def _waits(self, kind: FaultKind, request: web.Request) -> bool:
-        """Whether an acknowledged request is still to be late, or unknown, in a poll."""
-        name = request.match_info["request_id"]
-        at_s = self._acknowledged.get(name)
-        if at_s is None:
+    def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
+        """Return whether a poll of an acknowledged request comes before the delay of such a fault has passed."""
+        request_id = request.match_info["request_id"]
+        acknowledged_s = self._acknowledged_s.get(request_id)
+        if acknowledged_s is None:
             return False
-        waits = any(
-            self._clock.monotonic() - at_s < self._of_id(kind, name).uniform(fault.low, fault.high)
-            for fault in self._of(kind, Lane.POLL)
-        )
-        if waits:
-            self._tell(kind)
-        return waits
+        for fault in self._faults.active(name, Lane.POLL):
+            delay_s = self._random_of_request(fault, request_id).uniform(*fault.seconds)
+            if self._clock.monotonic() - acknowledged_s < delay_s:
+                self._count(fault)
+                return True
+        return False
 
-    def _of_id(self, kind: FaultKind, request_id: str) -> Random:
-        """Chances of one request: the same in each poll, and in each process."""
-        return Random(f"{self._faults.seed}:{kind}:{request_id}")  # noqa: S311 (reproducible, no secret)
-
-    def _spoilt(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        wanted = any(fault.kind in _BODIES for fault in self._faults.faults)
-        if not wanted or not isinstance(response, web.Response) or response.status != 200:  # noqa: PLR2004 (an answer)
+    def _change_response(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
+        """Apply the faults that change the JSON of an answer."""
+        is_read = any(fault.name in _BODY_READERS for fault in self._faults.entries)
+        if not is_read or not isinstance(response, web.Response) or response.status != 200:  # noqa: PLR2004 (an answer)
             return response
-        body = orjson.loads(_bytes(response))
+        body = orjson.loads(_content(response))
         if body.get("status") == "queued":
-            self._acknowledged[body["request_id"]] = self._clock.monotonic()
+            self._acknowledged_s[body["request_id"]] = self._clock.monotonic()
             return response
-        body = self._before_the_charge(request, body, lane)
-        response.body = orjson.dumps(body) if lane is Lane.CREDITS else self._written(request, body, lane)
+        body = self._hide_late_charges(request, body, lane)
+        response.body = orjson.dumps(body) if lane is Lane.CREDITS else self._change_result(request, body, lane)
         return response
 
-    def _before_the_charge(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
-        """An answer whose balance does not show yet what is to be charged late."""
-        unseen = self._unseen.setdefault(key_from(request.headers) or "", [])
+    def _hide_late_charges(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
+        """Return the answer with a balance that does not show late charges yet."""
+        late = self._late_charges.setdefault(key_from(request.headers) or "", [])
         now_s = self._clock.monotonic()
-        for fault in self._of(FaultKind.CHARGE_LATE, lane):
+        for fault in self._faults.active("charge-late", lane):
             if body.get("credits_paid"):
-                unseen.append((now_s + self._chances[fault].uniform(fault.low, fault.high), body["credits_paid"]))
-                self._tell(fault.kind)
-        unseen[:] = [charge for charge in unseen if charge[0] > now_s]
+                late.append((now_s + self._random[fault].uniform(*fault.seconds), body["credits_paid"]))
+                self._count(fault)
+        late[:] = [charge for charge in late if charge[0] > now_s]
         if "credits" not in body:
             return body
-        return {**body, "credits": body["credits"] + sum(paid for _, paid in unseen)}
+        return {**body, "credits": body["credits"] + sum(credits_paid for _, credits_paid in late)}
 
-    def _written(self, request: web.Request, body: dict[str, Any], lane: Lane) -> bytes:
-        """An answer of a request's own, spoilt as told, as bytes."""
-        name, changed = str(body.get("request_id")), self._changed(request, body, lane)
-        if "all" in changed:
-            for fault in self._of(FaultKind.ODD_VALUE, lane):
-                chances = self._of_id(fault.kind, name)
-                if chances.random() < fault.low:
-                    self._tell(fault.kind)
-                    return spoiled_bodies.odd(changed, fault.odd or chances.choice(ODD_VALUES))
-        return orjson.dumps(changed)
-
-    def _changed(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
-        name = str(body.get("request_id"))
-        if body.get("status") in {"completed", "failed"} and lane is Lane.POLL and self._waits(FaultKind.LATE, request):
-            return spoiled_bodies.not_done(body)
+    def _change_result(self, request: web.Request, body: dict[str, Any], lane: Lane) -> bytes:
+        """Return the answer to a request as bytes, changed by the faults that happen to it."""
+        is_final = body.get("status") in {"completed", "failed"}
+        if is_final and lane is Lane.POLL and self._is_delayed("late", request):
+            return orjson.dumps(as_unfinished(body))
         if "all" not in body:
-            return body
-        self._acknowledged.pop(name, None)
-        for fault in self._of(FaultKind.MISSING, lane):
-            before = len(body["all"]["assets"])
-            body = spoiled_bodies.without(body, self._of_id(fault.kind, name), fault.low)
-            if len(body["all"]["assets"]) < before:
-                self._tell(fault.kind)
-        for kind, spoil in spoiled_bodies.BODY_FAULTS.items():
-            for fault in self._of(kind, lane):
-                chances = self._of_id(kind, name)
-                if chances.random() < fault.low:
-                    body = spoil(body, chances, fault)
-                    self._tell(kind)
-        return body
+            return orjson.dumps(body)
+        request_id = str(body.get("request_id"))
+        self._acknowledged_s.pop(request_id, None)
+        for name, change in BODY_FAULTS.items():
+            for fault in self._faults.active(name, lane):
+                random = self._random_of_request(fault, request_id)
+                if name != "missing" and random.random() >= fault.chance:
+                    continue
+                before, body = body, change(body, random, fault)
+                if body != before:
+                    self._count(fault)
+        for odd in self._faults.active("odd-value", lane) if "all" in body else ():
+            random = self._random_of_request(odd, request_id)
+            if random.random() < odd.chance:
+                self._count(odd)
+                kind: OddValue = odd.kind or random.choice(get_args(OddValue))
+                return encode_malformed(body, kind)
+        return orjson.dumps(body)
 
 
 def _lane(request: web.Request) -> Lane | None:
-    """What a request of the API is for; None for probes, the page and preflights."""
+    """Return the lane of an API request; None for probes, the index page and preflights."""
     if request.method not in {"GET", "POST"}:
         return None
-    if request.path.startswith(RESPONSE) and "request_id" in request.match_info:
+    if request.path.startswith(RESPONSE_PATH) and "request_id" in request.match_info:
         return Lane.POLL
     return {"/api/fetch": Lane.SUBMIT, "/api/credits": Lane.CREDITS}.get(request.path)
 
 
-def _bytes(response: web.Response) -> bytes:
+def _content(response: web.Response) -> bytes:
     return response.body if isinstance(response.body, bytes) else b"{}"
 
 
-def _cut(request: web.Request) -> web.Response:
-    """Close the connection at once; what is returned is for the log, and is never sent."""
+def _abort_connection(request: web.Request) -> web.Response:
+    """Close the connection at once; the response that is returned is for the log and is never sent."""
     if request.transport is not None:
         request.transport.abort()
-    return web.Response(status=CUT_OFF_STATUS)
+    return web.Response(status=ABORTED_STATUS)
 
 
-class _Torn(web.StreamResponse):
-    """An answer that says how long it is, and ends half way."""
+class _TruncatedResponse(web.StreamResponse):
+    """A response that declares its whole length and ends after half of it."""
 
     def __init__(self, request: web.Request, whole: web.Response) -> None:
         super().__init__(status=whole.status, headers=whole.headers)
-        self._whole = _bytes(whole)
+        self._whole = _content(whole)
         self._request = request
         self.content_length = len(self._whole)
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 (the framework's own signature)
-        """Half of it, then the end of the connection."""
+        """Write half of the content, then close the connection."""
         await self.write(self._whole[: len(self._whole) // 2])
         if self._request.transport is not None:
             self._request.transport.close()

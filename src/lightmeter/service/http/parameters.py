@@ -26,7 +26,7 @@ from lightmeter.models.vocabulary import (
     PARAMS_REQUIRED,
     ROLES,
 )
-from lightmeter.service.ingest.ssrf import PORTS, url_rejection
+from lightmeter.service.ingest.url_rules import PORTS, url_rejection
 
 __all__ = [
     "MAX_NAMES",

@@ -26,7 +26,7 @@ from lightmeter.models.vocabulary import (
 )
 from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
-from lightmeter.service.http.fault_injection import FORGET_KEY, FaultInjector
+from lightmeter.service.http.fault_injection import IGNORE_IDEMPOTENCY_KEY, FaultInjector
 from lightmeter.service.http.handlers import Handlers, Reply, refusal
 from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.http.request_ids import random_hex
@@ -189,7 +189,7 @@ class _Endpoints:
             return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
         body = await request.read()
         asked = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
-        key = None if FORGET_KEY in request else request.headers.get("Idempotency-Key")
+        key = None if IGNORE_IDEMPOTENCY_KEY in request else request.headers.get("Idempotency-Key")
         return _json(await self._handlers.analyze(account, asked, _base_url(request), key))
 
     async def get_fetch(self, request: web.Request) -> web.Response:

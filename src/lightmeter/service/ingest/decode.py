@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,6 @@ from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, VideoFrame, iter
 from lightmeter.service.backends.base import MAX_SIDE
 from lightmeter.service.ingest.allocator import keep_small_blocks
 from lightmeter.service.ingest.payload import AssetPayload
-from lightmeter.service.thread_pool import AsyncThreadPool
 
 __all__ = ["DecodedPictures", "DecodingLimits", "MediaDecoder", "PixelsByView"]
 
@@ -115,13 +115,13 @@ class MediaDecoder:
         self._limits = limits
         self._decoders = asyncio.Semaphore(limits.decoders)
         self._pixels = _Budget(limits.pixels_in_flight)
-        self._threads = AsyncThreadPool(limits.threads, "lightmeter-darkroom")
+        self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="lightmeter-decode")
         # Room that each thread has for a picture whose size is not known yet: most are decoded in the same go.
         self._usual = max(1, limits.pixels_in_flight // limits.threads)
 
     def close(self) -> None:
         """End the threads when they have done what they are at."""
-        self._threads.close()
+        self._threads.shutdown(cancel_futures=True)
 
     async def image(self, film: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
         """Decode an image, and cut views out of it.
@@ -131,11 +131,12 @@ class MediaDecoder:
         """
         if sniff(film.head) is None:
             raise UnsupportedMedia("not an image or a video of a known format")
+        loop = asyncio.get_running_loop()
         async with self._pixels.taking(self._usual):
-            facts, cut = await self._threads.run(_developed, film, views, self._usual)
+            facts, cut = await loop.run_in_executor(self._threads, _developed, film, views, self._usual)
         if cut is None:
             async with self._pixels.taking(facts.width * facts.height):
-                facts, cut = await self._threads.run(_developed, film, views, None)
+                facts, cut = await loop.run_in_executor(self._threads, _developed, film, views, None)
         seen = {view: (rgb,) for view, rgb in (cut or {}).items()}
         return DecodedPictures("image", facts.width, facts.height, None, None, seen)
 
@@ -194,7 +195,7 @@ class MediaDecoder:
             except StopAsyncIteration:
                 return None
         times = tuple(frame.time_s for frame in frames)
-        seen = await self._threads.run(_seen, frames, views)
+        seen = await asyncio.get_running_loop().run_in_executor(self._threads, _seen, frames, views)
         return DecodedPictures("video", facts.width, facts.height, facts.duration_s, times, seen)
 
 

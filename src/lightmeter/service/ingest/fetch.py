@@ -3,7 +3,7 @@
 The address that is really dialled is checked, on every hop, at the socket: names that resolve to private addresses,
 whenever they do, literals in every spelling and redirects all pass through there. Credentials in URLs, other schemes,
 other ports and more than three redirects are refused. Sizes are counted on decoded bytes, whatever the headers say;
-headers, each silence and the whole time are bounded. The rules themselves are in `guard`.
+headers, each silence and the whole time are bounded. The rules are in `public_addresses` and `url_rules`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from yarl import URL
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
 from lightmeter.media.media_info import sniff
 from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
+from lightmeter.public_addresses import is_public
 from lightmeter.service.ingest.payload import AssetPayload, PayloadWriter
-from lightmeter.service.ingest.ssrf import PORTS, is_public, url_rejection
+from lightmeter.service.ingest.url_rules import PORTS, url_rejection
 
 __all__ = ["FetchLimits", "Fetcher"]
 

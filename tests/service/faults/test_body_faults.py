@@ -1,16 +1,17 @@
-"""Bodies are spoilt as told, and in no other way."""
+"""A fault changes the body of an answer as documented, and nothing else in it."""
 
 from __future__ import annotations
 
 import json
 from random import Random
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.faults.kinds import ODD_VALUES, Fault, FaultKind, Lane
-from lightmeter.service.faults.spoiled_bodies import BODY_FAULTS, odd
+from lightmeter.service.faults.body_faults import BODY_FAULTS, encode_malformed
+from lightmeter.service.faults.config import FaultName, Faults, OddValue
 
 ENTRY = {"name": "cat", "score": 0.5, "source": "palette"}
 ASSETS = [{"name": f"http://a.example/{n}.png", "tags": {"cat": [ENTRY]}} for n in range(3)]
@@ -29,17 +30,17 @@ EMPTY = {**BODY, "all": {"assets": [], "errors": []}}
 seeds = st.integers(0, 2**32)
 
 
-def spoilt(kind: FaultKind, seed: int = 0, body=BODY, **more) -> dict:
-    """The body with one fault."""
-    fault = Fault(kind, 1, 1, frozenset({Lane.SUBMIT}), **more)
-    return BODY_FAULTS[kind](body, Random(seed), fault)  # noqa: S311 (reproducible, no secret)
+def changed(name: FaultName, seed: int = 0, body=BODY, **settings) -> dict:
+    """Return the body, changed by one fault."""
+    (fault,) = Faults.parse({name: {"chance": 1, **settings}}).entries
+    return BODY_FAULTS[name](body, Random(seed), fault)  # noqa: S311 (reproducible, no secret)
 
 
 @given(seeds, st.sampled_from(["temporary", "redirect", "none", "keep"]))
 def test_shuffled_assets_are_all_there(seed, names):
     """Whatever becomes of their names, the facts are the same; none but kept names can be matched."""
     sent = [asset["name"] for asset in BODY["all"]["assets"]]
-    assets = spoilt(FaultKind.SHUFFLE, seed, names=names)["all"]["assets"]
+    assets = changed("shuffle", seed, names=names)["all"]["assets"]
     assert [asset["tags"] for asset in assets] == [{"cat": [ENTRY]}] * 3
     answered = [asset.get("name") for asset in assets]
     if names == "keep":
@@ -54,35 +55,35 @@ def test_shuffled_assets_are_all_there(seed, names):
 @given(seeds)
 def test_one_asset_more(seed):
     """The others are as they were, in their order; of nothing there is no more."""
-    assets = spoilt(FaultKind.EXTRA, seed)["all"]["assets"]
+    assets = changed("extra", seed)["all"]["assets"]
     known = [asset for asset in assets if asset["name"].startswith("http://a.example/")]
     assert (len(assets), known) == (4, BODY["all"]["assets"])
-    assert spoilt(FaultKind.EXTRA, seed, EMPTY) == EMPTY
+    assert changed("extra", seed, EMPTY) == EMPTY
 
 
 def test_assets_by_name_lose_none():
     """Two of one name, and those without one, are kept by their number."""
     assets = [{"name": "a", "n": 0}, {"name": "a", "n": 1}, {"n": 2}]
-    answered = spoilt(FaultKind.ASSETS_OBJECT, body={**BODY, "all": {"assets": assets, "errors": []}})
+    answered = changed("assets-object", body={**BODY, "all": {"assets": assets, "errors": []}})
     assert answered["all"] == {"assets": {"a": assets[0], "1": assets[1], "2": assets[2]}, "errors": []}
 
 
 def test_money_is_text_or_not_there_or_failed():
     """Everything else is as it was."""
     rest = {name: value for name, value in BODY.items() if name not in {"credits", "credits_paid"}}
-    assert spoilt(FaultKind.TEXT_CREDITS) == {**rest, "credits_paid": "3", "credits": "7"}
-    assert spoilt(FaultKind.NO_CREDITS) == rest
-    failed = spoilt(FaultKind.FAIL_CHARGED)
+    assert changed("text-credits") == {**rest, "credits_paid": "3", "credits": "7"}
+    assert changed("no-credits") == rest
+    failed = changed("fail-charged")
     assert (failed.pop("status"), failed.pop("error")) == ("failed", "Request failed: the job broke.")
     assert failed == {"request_id": "1"}
 
 
 @pytest.mark.parametrize("body", [BODY, EMPTY], ids=["assets", "none"])
-@pytest.mark.parametrize("kind", ODD_VALUES)
+@pytest.mark.parametrize("kind", get_args(OddValue))
 def test_each_odd_value_is_refused_or_changes_what_is_read(kind, body):
     """A strict reader (UTF-8, no constants, unique keys, nothing behind the object) takes none of them."""
     with pytest.raises((ValueError, AssertionError)):
-        strictly(odd(body, kind))
+        strictly(encode_malformed(body, kind))
     assert strictly(json.dumps(body).encode()) == body
 
 
@@ -98,10 +99,10 @@ def test_each_odd_value_is_refused_or_changes_what_is_read(kind, body):
 )
 def test_odd_values_stand_where_facts_are_read(kind, part):
     """Once, in the first entry; a body without entries has them in a field that nobody knows."""
-    text = odd(BODY, kind)
+    text = encode_malformed(BODY, kind)
     assert text.count(part) == 1
     assert text.count(b'"score":0.5') + text.count(b'"source":"palette"') == 5
-    assert part.partition(b":")[2].strip(b'",').removeprefix(b"palette") in odd(EMPTY, kind)
+    assert part.partition(b":")[2].strip(b'",').removeprefix(b"palette") in encode_malformed(EMPTY, kind)
 
 
 def strictly(text: bytes):

@@ -83,7 +83,7 @@ def test_a_line_moves_evenly(gaps_s, per_s):
     """First come, first served, at its pace: nobody is let through sooner, and an idle line keeps nobody."""
     line, served = LeakyBucketQueue(per_s), deque()
     for at in instants(gaps_s):
-        turn = at + line.wait(at)
+        turn = at + line.delay_s(at)
         assert not served or turn >= served[-1] + 1 / per_s - 1e-6
         assert turn <= max(at, served[-1] + 1 / per_s if served else at) + 1e-6
         served.append(turn)

@@ -1,0 +1,43 @@
+"""Which URLs the service accepts, judged by their text alone. Pure. `public_addresses` has the rules for addresses."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from yarl import URL
+
+__all__ = ["PORTS", "url_rejection"]
+
+PORTS: Final = frozenset({80, 443})
+"""Ports of public hosts that the service connects to."""
+
+
+def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = PORTS) -> str | None:
+    """Return why a URL is refused before its host is resolved; None if it is accepted.
+
+    Args:
+        text: The URL as it was sent.
+        allow_private: Whether private hosts, and with them all ports, are allowed.
+        ports: Ports that are allowed otherwise.
+    """
+    try:
+        url, authority = URL(text), urlsplit(text).netloc
+        host, port, has_user = url.raw_host, url.port, url.user is not None or url.password is not None
+        readable = url.host  # raises for invalid punycode
+    except ValueError:
+        return "not a URL"
+    if url.scheme not in {"http", "https"} or not host or not readable:
+        return "not an http or https URL"
+    if "\\" in authority or any(not letter.isprintable() for letter in text) or not _is_host(host):
+        return "not a URL"
+    if "@" in authority or has_user:
+        return "credentials in the URL"
+    if not allow_private and port not in ports:
+        return f"port {port} is not fetched from"
+    return None
+
+
+def _is_host(host: str) -> bool:
+    """Return whether a host has neither spaces nor percent-encoding, which URL parsers read differently."""
+    return not any(letter.isspace() for letter in host) and ("%" not in host or ":" in host)
