@@ -71,7 +71,7 @@ def test_a_provider_that_cannot_be_called_says_what_is_missing(catalog, name):
     assert missing is not None
     assert missing in reason
     with pytest.raises(SettingsError, match=missing):
-        catalog().load(name)
+        catalog().create_backend(name)
 
 
 def test_a_key_makes_a_provider_available(catalog):
@@ -147,7 +147,7 @@ def test_millicredits_are_exact(price):
 
 def test_template_composes(catalog):
     """The template needs other back ends that exist, and features that they offer."""
-    template = catalog().load("template")
+    template = catalog().create_backend("template")
     assert isinstance(template, ComposingBackend)
     for name, features in template.builds_on.items():
         assert features <= BUILTIN_BACKENDS[name].features

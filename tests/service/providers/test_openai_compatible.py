@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletion
 from pydantic import SecretStr
 
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.model_views import FitWithin
+from lightmeter.media.image_transforms import FitWithin
 from lightmeter.service.backends.base import AnalysisOptions, Backend
 from lightmeter.service.backends.providers.description.openai_compatible import (
     Ollama,

@@ -16,7 +16,7 @@ import orjson
 
 from lightmeter.errors import SettingsError
 from lightmeter.media.image import encode_jpeg
-from lightmeter.media.model_views import FitWithin, transform_array
+from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.models.response import Description, Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.providers.description.prompts import prompt_for

@@ -67,20 +67,20 @@ class PictureAdapter(ABC):
 
     Attributes:
         licence: Under which terms its answers come.
-        offered: Features that the adapter knows how to request.
+        supported_features: Features that the adapter knows how to request.
 
     Raises:
         SettingsError: the settings name a feature that it does not know, or a key that no provider can have given.
     """
 
     licence: ClassVar[str] = "terms of the provider"
-    offered: ClassVar[frozenset[str]]
+    supported_features: ClassVar[frozenset[str]]
 
     def __init__(self, settings: ProviderSettings, secrets: Sequence[str] = ()) -> None:
-        unknown = settings.features - self.offered
+        unknown = settings.features - self.supported_features
         if unknown or not settings.features:
             raise SettingsError(
-                f"The back end {settings.name} offers {', '.join(sorted(self.offered))},"
+                f"The back end {settings.name} offers {', '.join(sorted(self.supported_features))},"
                 f" not {', '.join(sorted(unknown)) or 'an empty list of features'}."
             )
         if not all(_is_sendable(key) for key in (*settings.secrets, *secrets)):

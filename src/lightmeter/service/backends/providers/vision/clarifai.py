@@ -70,7 +70,7 @@ class Clarifai(PictureAdapter):
         SettingsError: clarifai-grpc is not installed, the key is missing, or the address is none.
     """
 
-    offered = frozenset({"nsfw", "tags"})
+    supported_features = frozenset({"nsfw", "tags"})
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)

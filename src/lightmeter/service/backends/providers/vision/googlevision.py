@@ -72,7 +72,7 @@ class GoogleVision(PictureAdapter):
         SettingsError: there is neither key nor key file, or the file cannot be used.
     """
 
-    offered = frozenset(_TYPES)
+    supported_features = frozenset(_TYPES)
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)

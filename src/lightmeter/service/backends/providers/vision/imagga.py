@@ -86,7 +86,7 @@ class Imagga(PictureAdapter):
         SettingsError: the key is missing, or the address is none.
     """
 
-    offered = frozenset({"nsfw", "tags"})
+    supported_features = frozenset({"nsfw", "tags"})
 
     def __init__(self, settings: ProviderSettings) -> None:
         pair = key_pair(settings, "IMAGGA_API_KEY", "IMAGGA_API_SECRET")

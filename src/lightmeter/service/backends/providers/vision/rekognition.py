@@ -90,7 +90,7 @@ class Rekognition(PictureAdapter):
         SettingsError: botocore is not installed, the key is missing, or the address is none.
     """
 
-    offered = frozenset({"faces", "nsfw", "tags"})
+    supported_features = frozenset({"faces", "nsfw", "tags"})
 
     def __init__(self, settings: ProviderSettings) -> None:
         token = settings.options.get(SESSION_TOKEN_OPTION) or None
