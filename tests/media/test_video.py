@@ -30,7 +30,7 @@ def children():
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # threads and processes end while they are looked at
             pids = (task / "children").read_text().split()
-            found += [int(pid) for pid in pids if b"decoder.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            found += [int(pid) for pid in pids if b"decoder_process.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return found
 
 

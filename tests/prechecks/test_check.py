@@ -73,7 +73,7 @@ async def test_one_url_is_looked_at_once(checker, site):
 
 async def test_only_so_many_urls_are_remembered(checker, site, monkeypatch):
     """Memory does not grow with the manifest: what was looked at longest ago is looked at again."""
-    monkeypatch.setattr("lightmeter.prechecks.check.REMEMBERED", 2)
+    monkeypatch.setattr("lightmeter.prechecks.check.MAX_CACHED_URLS", 2)
     for name in ("a", "b", "c", "c", "a"):
         await checker.check(row(f"{site.base_url}/picture.{name}.jpg"))
     heads = [path for method, path in site.seen if method == "HEAD"]

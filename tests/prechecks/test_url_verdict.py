@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.prechecks.finding import CHECKS
-from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive, judge_answer
+from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive, judge_response
 from lightmeter.testing import tiny_jpeg
 
 JPEG = tiny_jpeg()[:64]
@@ -17,28 +17,28 @@ def answer(status=200, content_type="image/jpeg", size_bytes=1000, head=b"", *, 
     return ProbeResponse(status, content_type, size_bytes, "http://h.example/a", head, content_requested=inside)
 
 
-def worst(judgement):
-    severities = [finding.severity for finding in judgement.findings]
+def worst(verdict):
+    severities = [finding.severity for finding in verdict.findings]
     return max(severities, key=["info", "warning", "error"].index)
 
 
 @pytest.mark.parametrize("status", [404, 410])
 def test_what_is_gone_is_an_error(status):
     """No service finds what is not there."""
-    assert worst(judge_answer(answer(status), "image")) == "error"
+    assert worst(judge_response(answer(status), "image")) == "error"
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 405, 416, 429, 451, 500, 502, 503])
 def test_what_may_be_a_matter_of_this_machine_is_a_warning(status):
     """A refusal here need not be a refusal to the service, so the row stays in."""
-    judgement = judge_answer(answer(status), "image")
-    assert worst(judgement) == "warning"
-    assert judgement.kind == "image"
-    assert judgement.findings[0].value == status
+    verdict = judge_response(answer(status), "image")
+    assert worst(verdict) == "warning"
+    assert verdict.kind == "image"
+    assert verdict.findings[0].value == status
 
 
 @pytest.mark.parametrize(
-    ("reached", "expected", "kind", "severity"),
+    ("response", "expected", "kind", "severity"),
     [
         (answer(), "image", "image", "info"),
         (answer(head=JPEG), None, "image", "info"),
@@ -54,15 +54,15 @@ def test_what_may_be_a_matter_of_this_machine_is_a_warning(status):
         (answer(content_requested=True, size_bytes=0), "image", "image", "error"),
     ],
 )
-def test_content_is_judged_by_its_bytes_then_by_its_type(reached, expected, kind, severity):
+def test_content_is_judged_by_its_bytes_then_by_its_type(response, expected, kind, severity):
     """First bytes win over the media type, that wins over the name; only what was seen to be neither is an error."""
-    judgement = judge_answer(reached, expected)
-    assert judgement.kind == kind
-    assert worst(judgement) == severity
+    verdict = judge_response(response, expected)
+    assert verdict.kind == kind
+    assert worst(verdict) == severity
 
 
 @pytest.mark.parametrize(
-    ("reached", "conclusive"),
+    ("response", "conclusive"),
     [
         (answer(), True),
         (answer(429), True),
@@ -74,9 +74,9 @@ def test_content_is_judged_by_its_bytes_then_by_its_type(reached, expected, kind
         (answer(size_bytes=None), False),
     ],
 )
-def test_only_good_news_of_a_head_request_is_believed(reached, conclusive):
+def test_only_good_news_of_a_head_request_is_believed(response, conclusive):
     """Anything else is asked again with GET, unless the server asks for less."""
-    assert is_conclusive(reached) is conclusive
+    assert is_conclusive(response) is conclusive
 
 
 @given(
@@ -89,7 +89,7 @@ def test_only_good_news_of_a_head_request_is_believed(reached, conclusive):
 )
 def test_every_answer_has_a_judgement(status, content_type, size_bytes, head, inside, expected):
     """Whatever a server says, there is at least one finding, by a check that is known."""
-    reached = ProbeResponse(status, content_type, size_bytes, "http://h.example/", head, content_requested=inside)
-    judgement = judge_answer(reached, expected)
-    assert judgement.findings
-    assert all(finding.check in CHECKS and finding.message for finding in judgement.findings)
+    response = ProbeResponse(status, content_type, size_bytes, "http://h.example/", head, content_requested=inside)
+    verdict = judge_response(response, expected)
+    assert verdict.findings
+    assert all(finding.check in CHECKS and finding.message for finding in verdict.findings)

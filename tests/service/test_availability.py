@@ -18,7 +18,7 @@ OFFERING = BackendAvailability(
 
 
 def active(**fields):
-    request = OFFERING.active(AnalyzeRequest(**fields))
+    request = OFFERING.effective_request(AnalyzeRequest(**fields))
     return request.backend, request.feature
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightmeter.media.model_views import CenterCrop, FitWithin, PixelMapping, StretchToSquare, placement_of
+from lightmeter.media.image_transforms import CenterCrop, FitWithin, PixelMapping, StretchToSquare, pixel_mapping
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Brand, Entries, Face, Text
 from lightmeter.pricing.rates import Rounding, default_rates
@@ -125,7 +125,7 @@ async def test_polygons_and_boxes_lie_on_the_original(view, orientation):
 def test_a_view_lies_inside_its_picture(view, width, height):
     """The corners of a view are points of the picture; those of all of it are the picture's own."""
     side = 7 if isinstance(view, FitWithin) else view.side
-    where = placement_of(view, width, height, np.broadcast_to(np.uint8(0), (side, side, 3)))
+    where = pixel_mapping(view, width, height, np.broadcast_to(np.uint8(0), (side, side, 3)))
     right, bottom = where.left + side * where.across, where.top + side * where.down
     if not isinstance(view, CenterCrop):
         assert (where.left, where.top, right, bottom) == pytest.approx((0, 0, width, height))

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from lightmeter.errors import BrokenMedia, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.model_views import CenterCrop, FitWithin
+from lightmeter.media.image_transforms import CenterCrop, FitWithin
 from lightmeter.media.video import DecoderLimits
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.service.ingest.decode import DecodingLimits, MediaDecoder

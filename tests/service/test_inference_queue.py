@@ -211,7 +211,7 @@ async def test_closing_ends_what_waits(asking):
 @pytest.mark.parametrize("name", LOCAL)
 async def test_results_do_not_depend_on_company(name):
     """Each local back end says of a picture the same to the last digit, alone or under load from other requests."""
-    backend = read_catalog().load(name)
+    backend = read_catalog().create_backend(name)
     inference = InferenceQueues({name: backend}, Metrics())
     await inference.warm()
     question = InferenceParams(backend.features, AnalysisOptions())

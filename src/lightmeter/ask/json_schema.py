@@ -1,9 +1,9 @@
-"""The part of JSON Schema whose values fit into typed columns. Pure.
+"""Converts the part of JSON Schema whose values fit into typed columns to column types. Pure.
 
 Supported: `string`, `integer`, `number`, `boolean`, `enum` and `const` of those, arrays of one type, objects with named
-properties, "or null" (a list of types, or `anyOf` with `null`), and references to `$defs` that do not go round in
-circles: what pydantic writes for models of such fields. Keywords that only limit values (`minimum`, `pattern`,
-`required`, …) are all allowed: the validator applies them.
+properties, "or null" (a list of types, or `anyOf` with `null`), and references to `$defs` without
+cycles. Pydantic writes such schemas for models of such fields. Keywords that only limit values (`minimum`, `pattern`,
+`required`, …) are allowed: the validator applies them.
 
 Source: JSON Schema draft 2020-12, json-schema.org/draft/2020-12.
 """
@@ -22,34 +22,34 @@ Kind = Literal["string", "integer", "number", "boolean"]
 
 _SCALARS: Final = ("string", "integer", "number", "boolean")
 _TYPES: Final = f"Types: {', '.join(_SCALARS)}, array, object."
-_OPEN: Final = ("patternProperties", "prefixItems", "$dynamicRef", "propertyNames")
-"""Keywords whose values have no columns that could be named beforehand."""
+_UNSUPPORTED: Final = ("patternProperties", "prefixItems", "$dynamicRef", "propertyNames")
+"""Keywords that give no fixed columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A single value, or null."""
+    """Type of a single value; null is allowed."""
 
     kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of values of one type, or null."""
+    """Type of a list of values of one type; null is allowed."""
 
     item: ValueType
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectOf:
-    """An object with these properties, or null."""
+    """Type of an object with named properties; null is allowed."""
 
     properties: tuple[Property, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A named value; `description` is the schema's own text."""
+    """Property of an object; `description` is the text in the schema."""
 
     name: str
     type: ValueType
@@ -60,14 +60,14 @@ ValueType: TypeAlias = "Scalar | ListOf | ObjectOf"
 
 
 def properties_of(schema: Mapping[str, Any], name: str = "schema") -> tuple[Property, ...]:
-    """The properties of a schema of an object, with their types, in their order.
+    """Return the properties of a schema of an object with their types, in order.
 
     Args:
-        schema: The schema, as JSON has it.
-        name: What messages call it.
+        schema: The schema, as JSON values.
+        name: Name of the schema for messages.
 
     Raises:
-        SettingsError: it is no schema of an object, or a value in it has no column type; the message names the place.
+        SettingsError: the schema is not of an object, or one of its values has no column type; the message says where.
     """
     found = _type_of(schema, name, _Context(schema, ()))
     if not isinstance(found, ObjectOf):
@@ -76,42 +76,42 @@ def properties_of(schema: Mapping[str, Any], name: str = "schema") -> tuple[Prop
 
 
 def check_references(schema: Mapping[str, Any], name: str = "schema") -> None:
-    """Check that every `$ref` stays inside the schema: nothing is fetched.
+    """Check that every `$ref` points into the schema; no URL is fetched.
 
     Raises:
-        SettingsError: one does not.
+        SettingsError: a reference does not.
     """
     for place, reference in _references(schema, name):
-        _resolved(schema, reference, place)
+        _resolve(schema, reference, place)
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The whole schema, and the references that led to the place that is looked at."""
+    """The whole schema, and the references that were followed to the current place."""
 
     root: Mapping[str, Any]
-    within: tuple[str, ...]
+    followed: tuple[str, ...]
 
 
 def _type_of(node: Any, place: str, context: _Context) -> ValueType:
     if not isinstance(node, Mapping):
         raise SettingsError(f"{place}: {node!r} is no schema: an object such as {{'type': 'string'}} is expected.")
-    for keyword in _OPEN:
+    for keyword in _UNSUPPORTED:
         if keyword in node:
             raise SettingsError(f"{place}: {keyword!r} is not supported: a column needs one known type.")
     if "$ref" in node:
-        return _referred(node["$ref"], place, context)
+        return _referenced_type(node["$ref"], place, context)
     for keyword in ("anyOf", "oneOf", "allOf"):
         if keyword in node:
-            return _only_one(node[keyword], f"{place}.{keyword}", context)
+            return _single_type(node[keyword], f"{place}.{keyword}", context)
     if "enum" in node or "const" in node:
-        return _listed(node.get("enum", [node.get("const")]), place)
-    return _named(_type_name(node, place), node, place, context)
+        return _enum_type(node.get("enum", [node.get("const")]), place)
+    return _type_by_name(_type_name(node, place), node, place, context)
 
 
-def _named(kind: str, node: Mapping[str, Any], place: str, context: _Context) -> ValueType:
+def _type_by_name(kind: str, node: Mapping[str, Any], place: str, context: _Context) -> ValueType:
     if kind == "object":
-        return _object(node, place, context)
+        return _object_type(node, place, context)
     if kind == "array":
         if not isinstance(node.get("items"), Mapping):
             raise SettingsError(f"{place}: an array needs 'items' that give the type of its values.")
@@ -122,18 +122,18 @@ def _named(kind: str, node: Mapping[str, Any], place: str, context: _Context) ->
 
 
 def _type_name(node: Mapping[str, Any], place: str) -> str:
-    """The one type that a node names beside null."""
-    given = node.get("type", "object" if "properties" in node else None)
-    names = [given] if isinstance(given, str) else given
+    """Return the one type of a node beside null."""
+    type_names = node.get("type", "object" if "properties" in node else None)
+    names = [type_names] if isinstance(type_names, str) else type_names
     if not isinstance(names, Sequence):
         raise SettingsError(f"{place}: 'type' is missing.", hint=_TYPES)
     wanted = [str(name) for name in names if name != "null"]
     if len(wanted) != 1:
-        raise SettingsError(f"{place}: type {given!r} is not supported: one type, or one type and 'null'.")
+        raise SettingsError(f"{place}: type {type_names!r} is not supported: one type, or one type and 'null'.")
     return wanted[0]
 
 
-def _object(node: Mapping[str, Any], place: str, context: _Context) -> ObjectOf:
+def _object_type(node: Mapping[str, Any], place: str, context: _Context) -> ObjectOf:
     properties = node.get("properties")
     if not isinstance(properties, Mapping) or not properties:
         raise SettingsError(f"{place}: an object needs 'properties': each becomes a column.")
@@ -151,8 +151,8 @@ def _object(node: Mapping[str, Any], place: str, context: _Context) -> ObjectOf:
     )
 
 
-def _listed(values: Any, place: str) -> Scalar:
-    """The type of the values of an `enum`."""
+def _enum_type(values: Any, place: str) -> Scalar:
+    """Return the type of the values of an `enum`."""
     kinds = {_kind_of(value) for value in values if value is not None} if isinstance(values, Sequence) else set()
     if kinds == {"integer", "number"}:
         return Scalar("number")
@@ -167,22 +167,22 @@ def _kind_of(value: Any) -> Kind | None:
     return {str: "string", int: "integer", float: "number"}.get(type(value))  # type: ignore[return-value]
 
 
-def _only_one(options: Any, place: str, context: _Context) -> ValueType:
+def _single_type(options: Any, place: str, context: _Context) -> ValueType:
     wanted = [one for one in options if one != {"type": "null"}] if isinstance(options, Sequence) else []
     if len(wanted) != 1:
         raise SettingsError(f"{place} is not supported: a column has one type. Use one schema, or one and null.")
     return _type_of(wanted[0], place, context)
 
 
-def _referred(reference: Any, place: str, context: _Context) -> ValueType:
-    if reference in context.within:
+def _referenced_type(reference: Any, place: str, context: _Context) -> ValueType:
+    if reference in context.followed:
         raise SettingsError(f"{place}: {reference} refers to itself, which has no column type.")
-    found = _resolved(context.root, reference, place)
-    return _type_of(found, place, _Context(context.root, (*context.within, reference)))
+    found = _resolve(context.root, reference, place)
+    return _type_of(found, place, _Context(context.root, (*context.followed, reference)))
 
 
-def _resolved(root: Mapping[str, Any], reference: Any, place: str) -> Any:
-    """What a reference such as `#/$defs/Part` points to (RFC 6901)."""
+def _resolve(root: Mapping[str, Any], reference: Any, place: str) -> Any:
+    """Return the target of a reference such as `#/$defs/Part` (RFC 6901)."""
     found: Any = root
     steps = str(reference).removeprefix("#/").split("/") if str(reference).startswith("#/") else [None]
     for step in steps:

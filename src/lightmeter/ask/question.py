@@ -1,4 +1,4 @@
-"""The question itself: its name, its prompt, and the JSON schema of its answers; read from a file or made in Python."""
+"""Question about every row: its name, its prompt, and the JSON schema of its answers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from lightmeter.errors import SettingsError
 __all__ = ["MAX_ERROR_CHARS", "RESERVED", "Ask", "coerce_ask", "load_ask"]
 
 RESERVED: Final = ("item_id", "url", "frame", "run_id", "source", "error", "raw")
-"""Columns that the table of answers has anyway."""
+"""Columns that every table of answers has."""
 
 MAX_ERROR_CHARS: Final = 400
-"""Characters of a validation error that a second prompt quotes: its length, and so its price, has a bound."""
+"""Longest quote of a validation error in a second prompt, in characters: it bounds the price of the prompt."""
 
 _MAX_NAME_CHARS: Final = 64
 _KEYS: Final = ("name", "prompt", "schema")
@@ -33,7 +33,7 @@ _KEYS: Final = ("name", "prompt", "schema")
 _INSTRUCTION: Final = (
     "Answer with one JSON object alone, with no text before or after it. It must be valid against this JSON Schema: "
 )
-_AGAIN: Final = "\n\nYour last answer to this was not valid: "
+_RETRY_INSTRUCTION: Final = "\n\nYour last answer to this was not valid: "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +41,13 @@ class Ask:
     """A question that is asked about every row; its answers become the table `answers_<name>`.
 
     Attributes:
-        name: Names the table: made lowercase, and what is no letter, digit or `_` becomes `_`.
-        prompt: The question, in words.
-        schema: A JSON schema of an object, or a pydantic model, whose own schema is taken. Each property at the top
-            becomes a column; see `json_schema` for what is supported.
+        name: Name of the table, in lower case; characters other than letters, digits and `_` become `_`.
+        prompt: Text of the question.
+        schema: A JSON schema of an object, or a pydantic model. Each property at the top becomes a column; see
+            `json_schema` for what is supported.
 
     Raises:
-        SettingsError: one of them cannot be used; the message names the place.
+        SettingsError: an attribute is invalid; the message says where.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Ask:
         object.__setattr__(self, "name", _name_of(self.name))
         if not isinstance(self.prompt, str) or not self.prompt.strip():
             raise SettingsError("prompt: a question in words is needed.")
-        schema = _plain(self.schema)
+        schema = _schema_to_json(self.schema)
         check_references(schema)
         try:
             _validator(schema)
@@ -68,65 +68,65 @@ class Ask:
         except ValueError as error:
             raise SettingsError(f"schema: it is no JSON schema: {error}.") from error
         object.__setattr__(self, "schema", schema)
-        for one in self.properties:
-            if one.name.casefold() in RESERVED:
+        for prop in self.properties:
+            if prop.name.casefold() in RESERVED:
                 raise SettingsError(
-                    f"schema.properties.{one.name}: the table has a column of this name: name the property otherwise."
+                    f"schema.properties.{prop.name}: the table has a column of this name: name the property otherwise."
                 )
 
     @cached_property
     def properties(self) -> tuple[Property, ...]:
-        """The properties at the top of the schema, in their order."""
+        """Properties at the top of the schema, in order."""
         return properties_of(self._document)
 
     @cached_property
     def validator(self) -> Draft202012Validator:
-        """What an answer is held against."""
+        """Validator of answers."""
         return _validator(self._document)
 
     @cached_property
     def request_prompt(self) -> str:
-        """What a request carries as its prompt: the question, then what an answer must look like."""
+        """Prompt of a request: the question, then the form of the answer."""
         schema = json.dumps(self._document, separators=(",", ":"), ensure_ascii=False)
         return f"{self.prompt.strip()}\n\n{_INSTRUCTION}{schema}"
 
     def retry_prompt(self, error: str) -> str:
-        """The same, with what was wrong with the answer that came: `MAX_ERROR_CHARS` of it at most."""
-        return f"{self.request_prompt}{_AGAIN}{error[:MAX_ERROR_CHARS]}"
+        """Return the prompt with the error in the last answer, of which at most `MAX_ERROR_CHARS` are quoted."""
+        return f"{self.request_prompt}{_RETRY_INSTRUCTION}{error[:MAX_ERROR_CHARS]}"
 
     @property
     def longest_prompt_chars(self) -> int:
-        """Length of the longest prompt that a second request can carry, in characters."""
+        """Length of the longest possible retry prompt, in characters."""
         return len(self.retry_prompt("e" * MAX_ERROR_CHARS))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values, from which `coerce_ask` makes it again."""
+        """Return the question as JSON values, which `coerce_ask` accepts."""
         return {"name": self.name, "prompt": self.prompt, "schema": self._document}
 
     @property
     def _document(self) -> dict[str, Any]:
-        """The schema; `__post_init__` has made it plain."""
+        """The schema as JSON values, which `__post_init__` has set."""
         assert isinstance(self.schema, dict)  # noqa: S101 (for the type checker)
         return self.schema
 
 
 def _validator(schema: dict[str, Any]) -> Draft202012Validator:
-    return Draft202012Validator(schema, retriever=_fetch_nothing)
+    return Draft202012Validator(schema, retriever=_refuse_retrieval)
 
 
-def _fetch_nothing(uri: str) -> Any:
+def _refuse_retrieval(uri: str) -> Any:
     raise ValueError(f"{uri} is not fetched")
 
 
-def _name_of(given: object) -> str:
-    name = re.sub(r"[^a-z0-9_]+", "_", str(given).strip().lower()).strip("_")
+def _name_of(value: object) -> str:
+    name = re.sub(r"[^a-z0-9_]+", "_", str(value).strip().lower()).strip("_")
     if not name or len(name) > _MAX_NAME_CHARS:
-        raise SettingsError(f"name: {given!r} names no table: 1 to {_MAX_NAME_CHARS} letters, digits or _.")
+        raise SettingsError(f"name: {value!r} names no table: 1 to {_MAX_NAME_CHARS} letters, digits or _.")
     return name
 
 
-def _plain(schema: object) -> dict[str, Any]:
-    """A schema as plain JSON values."""
+def _schema_to_json(schema: object) -> dict[str, Any]:
+    """Return a schema as JSON values."""
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         try:
             return schema.model_json_schema()
@@ -141,24 +141,24 @@ def _plain(schema: object) -> dict[str, Any]:
     return plain
 
 
-def coerce_ask(given: object) -> Ask | None:
-    """The question of whatever it was given as: the path of a file, what stands in one, an `Ask`, or None.
+def coerce_ask(value: object) -> Ask | None:
+    """Return the question for an `Ask`, the path of a file, the content of a file as a dict, or None.
 
     Raises:
-        SettingsError: it cannot be read, or is none; the message names the file and the place in it.
+        SettingsError: the question cannot be read or is invalid; the message names the file and the place in it.
     """
-    if given is None or isinstance(given, Ask):
-        return given
-    if isinstance(given, str | PathLike):
-        return load_ask(Path(given))
-    return _ask_in(given, "ask", None)
+    if value is None or isinstance(value, Ask):
+        return value
+    if isinstance(value, str | PathLike):
+        return load_ask(Path(value))
+    return _parse_ask(value, "ask", None)
 
 
 def load_ask(path: Path) -> Ask:
     """Read a question from a file, TOML (`.toml`) or JSON (any other name): `prompt`, `schema`, and perhaps `name`.
 
     Raises:
-        SettingsError: the file cannot be read, or holds no question; the message names it and the place in it.
+        SettingsError: the file cannot be read or holds no valid question; the message names the place in it.
     """
     try:
         content = path.read_text(encoding="utf-8-sig")
@@ -167,20 +167,20 @@ def load_ask(path: Path) -> Ask:
         raise SettingsError(f"{path}: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} holds no question: {error}.") from error
-    return _ask_in(data, str(path), path.stem)
+    return _parse_ask(data, str(path), path.stem)
 
 
-def _ask_in(data: object, where: str, default_name: str | None) -> Ask:
+def _parse_ask(data: object, where: str, default_name: str | None) -> Ask:
     if not isinstance(data, Mapping):
         raise SettingsError(f"{where} holds no question.", hint=f"It needs: {', '.join(_KEYS)}.")
-    named = {"name": default_name, **data}
-    for key in named:
+    fields = {"name": default_name, **data}
+    for key in fields:
         if key not in _KEYS:
             raise SettingsError(f"{where}: {key!r} is none of its keys.", hint=f"Keys: {', '.join(_KEYS)}.")
     for key in _KEYS:
-        if named.get(key) is None:
+        if fields.get(key) is None:
             raise SettingsError(f"{where}: {key!r} is missing.", hint=f"Keys: {', '.join(_KEYS)}.")
     try:
-        return Ask(**named)
+        return Ask(**fields)
     except SettingsError as error:
         raise SettingsError(f"{where}: {error}", hint=error.hint) from error

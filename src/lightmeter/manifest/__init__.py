@@ -1,4 +1,4 @@
-"""What the user wants analysed: rows, their stable ids, readers for every format, URL identity."""
+"""Manifests, the lists of what to analyse: readers for all formats, row ids, canonical URLs."""
 
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, Item, MediaKind, stable_id

@@ -1,7 +1,7 @@
-"""Where a manifest's bytes come from: a local file, standard input, or a file system that Arrow knows.
+"""Reads the bytes of a manifest from a local file, standard input, or a file system that Arrow supports.
 
-Bytes are hashed as they pass, unpacked if they are gzip, and cut into numbered lines of text. Every foreign error
-becomes a `ManifestError` here, with the file, the line where known, and what to do.
+Bytes are hashed, decompressed if they are gzip, and split into numbered lines of text. Every foreign error becomes a
+`ManifestError` with the file, the line if known, and what to do.
 """
 
 from __future__ import annotations
@@ -29,30 +29,34 @@ __all__ = [
     "LineReader",
     "Location",
     "cannot_open",
+    "decompress",
     "open_raw",
     "remote_file_system",
-    "unpacked",
 ]
 
 STDIN: Final = "-"
+"""Name of standard input as a manifest."""
+
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+"""Longest line, in bytes, so that memory is bounded for a file that is not text."""
+
 _PARQUET_MAGIC: Final = b"PAR1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _CHUNK_BYTES: Final = 1024 * 1024
-_ESCAPED: Final = re.compile(r"\[([*?[])\]")  # as glob.escape writes what is no pattern
-_PEEKED_BYTES: Final = 64
+_ESCAPED: Final = re.compile(r"\[([*?[])\]")  # a literal character as `glob.escape` writes it
+_HEAD_BYTES: Final = 64
 _BROKEN_GZIP: Final = (gzip.BadGzipFile, EOFError, zlib.error)
 _UNREADABLE: Final = (*_BROKEN_GZIP, OSError)
 
 
 class Location:
-    """Where a manifest is, taken apart once.
+    """Parsed location of a manifest: local path, glob, URI, or standard input.
 
     Attributes:
         text: As the user wrote it.
-        name: The same for messages: a URI without the key and the options that may be in it.
-        path: The local path; None for standard input and for other file systems.
-        is_remote: Whether it is a URI of another file system (`s3://…`, `gs://…`, `file://…`).
+        name: Name for messages: of a URI, without credentials and options.
+        path: The local path; None for standard input and URIs.
+        is_remote: Whether it is a URI of a file system (`s3://…`, `gs://…`, `file://…`).
         suffixes: The last two suffixes in lower case, such as `[".csv", ".gz"]`.
     """
 
@@ -66,12 +70,12 @@ class Location:
 
     @property
     def is_glob(self) -> bool:
-        """Whether it is a pattern, such as `photos/*.jpg`, and no file of that very name."""
+        """Whether it is a pattern, such as `photos/*.jpg`, and no file has that exact name."""
         return self.path is not None and glob.has_magic(_ESCAPED.sub("", self.text)) and not self.path.exists()
 
     @property
     def absolute(self) -> str:
-        """The same place in words that hold in any working folder."""
+        """The same location, independent of the working folder."""
         if self.path is None:
             return self.text
         if not self.is_glob or self.path.is_absolute():
@@ -80,30 +84,30 @@ class Location:
 
     @property
     def glob_parts(self) -> tuple[Path, tuple[str, ...]]:
-        """Of a pattern: the folder that it begins in, and a pattern for each part of the names in there."""
+        """The fixed folder of a pattern, and a pattern for each part of the names below it."""
         parts = Path(self.text).parts
         fixed = next(place for place, part in enumerate(parts) if glob.has_magic(_ESCAPED.sub("", part)))
         return Path(*(_ESCAPED.sub(r"\1", part) for part in parts[:fixed])), parts[fixed:]
 
     @property
     def folder(self) -> Path | None:
-        """What relative paths in the manifest are relative to; None for other file systems."""
+        """Folder that relative paths in the manifest start from; None for URIs."""
         if self.path is not None:
             return self.path.absolute().parent
         return Path.cwd() if self.is_stdin else None
 
 
 def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
-    """A URI without the key and the options that may be in it, and its path."""
+    """Return a URI without credentials and options, and its path."""
     try:
         parts = urlsplit(uri)
-    except ValueError:  # what is no URI is said by whoever opens it
+    except ValueError:  # opening it reports that it is invalid
         return uri, PurePosixPath(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl(), PurePosixPath(parts.path)
 
 
 class HashingReader(io.RawIOBase):
-    """Passes bytes through and hashes them: the SHA-256 of what is stored, packed or not."""
+    """Stream that hashes the bytes that are read through it (SHA-256 of the stored bytes, compressed or not)."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -114,14 +118,14 @@ class HashingReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` as far as one read goes; 0 at the end."""
+        """Read once into `buffer`; return the number of bytes, 0 at the end."""
         chunk = self._raw.read(len(buffer))
         self._digest.update(chunk)
         buffer[: len(chunk)] = chunk
         return len(chunk)
 
     def finish(self) -> str:
-        """Read to the end and give the hex digest of everything."""
+        """Read to the end; return the digest of everything, in hexadecimal digits."""
         while self.read(_CHUNK_BYTES):
             pass
         return self._digest.hexdigest()
@@ -129,10 +133,10 @@ class HashingReader(io.RawIOBase):
 
 @contextmanager
 def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any]:
-    """Open the bytes as they are stored, as something with `read`.
+    """Open the stored bytes as an object with `read`.
 
     Raises:
-        ManifestError: It is missing, or may not be read.
+        ManifestError: the file is missing or not readable.
     """
     if location.is_stdin:
         yield stdin or sys.stdin.buffer
@@ -140,31 +144,31 @@ def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any
     try:
         opened = location.path.open("rb") if location.path is not None else _open_remote(location)
     except (OSError, ValueError, ImportError) as error:
-        # pyarrow says ArrowInvalid, a ValueError, for a scheme that it does not know.
+        # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme.
         raise cannot_open(location, error) from error
     with opened:
         yield opened
 
 
 def _open_remote(location: Location) -> Any:
-    """Open a URI through Arrow's file systems; nothing is unpacked on the way."""
+    """Open a URI through Arrow's file systems, without decompression."""
     filesystem, path = remote_file_system(location)
     return filesystem.open_input_file(path)
 
 
 def remote_file_system(location: Location) -> tuple[Any, str]:
-    """The file system of a URI, as `pyarrow.fs` has it, and the path on it. Asks no server.
+    """Return the `pyarrow.fs` file system of a URI and the path on it, without a request to a server.
 
     `s3://`, `gs://`, `abfs://`, `file://` and others are Arrow's own. `az://CONTAINER/PATH` is the container of the
     account that AZURE_STORAGE_ACCOUNT_NAME names, with the key AZURE_STORAGE_ACCOUNT_KEY or the login of this machine.
     `hf://` needs the package huggingface_hub.
 
     Raises:
-        ManifestError: The scheme is not known, or what it needs is missing.
+        ManifestError: the scheme is unknown, or a package or variable that it needs is missing.
     """
     scheme, _, path = location.text.partition("://")
     try:
-        from pyarrow import fs  # noqa: PLC0415 (only for manifests elsewhere)
+        from pyarrow import fs  # noqa: PLC0415 (only for remote manifests)
 
         match scheme.lower():
             case "http" | "https":
@@ -175,7 +179,7 @@ def remote_file_system(location: Location) -> tuple[Any, str]:
                 return _hugging_face(fs), path
         found: tuple[Any, str] = fs.FileSystem.from_uri(location.text)
     except (OSError, ValueError, ImportError) as error:
-        # pyarrow says ArrowInvalid, a ValueError, for a scheme that it does not know.
+        # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme.
         raise cannot_open(location, error) from error
     return found
 
@@ -195,24 +199,24 @@ def _azure(fs: Any) -> Any:
 
 def _hugging_face(fs: Any) -> Any:
     try:
-        hub: Any = import_module("huggingface_hub")  # not among our requirements
+        hub: Any = import_module("huggingface_hub")  # not a dependency of lightmeter
     except ImportError:
         raise ImportError("hf:// needs another package: pip install huggingface_hub") from None
     return fs.PyFileSystem(fs.FSSpecHandler(hub.HfFileSystem()))
 
 
 def cannot_open(location: Location, error: Exception) -> ManifestError:
-    """The error for a place that cannot be opened or read."""
+    """Return the error for a location that cannot be opened or read."""
     if isinstance(error, FileNotFoundError):
         return ManifestError(f"{location.name}: there is no such file", hint="Check the manifest's path.")
     return ManifestError(f"{location.name}: it cannot be opened: {error}")
 
 
-def unpacked(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.GzipFile:
-    """The bytes without gzip, if the name or the first two bytes say gzip.
+def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.GzipFile:
+    """Return a stream that decompresses gzip, if the name or the first two bytes announce gzip.
 
     Raises:
-        ManifestError: It is Parquet under another name, or on standard input.
+        ManifestError: the content is Parquet under another name or on standard input.
     """
     stream: io.BufferedReader = io.BufferedReader(raw, _CHUNK_BYTES)
     if stream.peek(4)[:4] == _PARQUET_MAGIC:
@@ -226,30 +230,30 @@ def unpacked(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.
 
 
 class LineReader:
-    """Numbered lines of UTF-8 text, each with its line end; memory stays flat whatever the file's length.
+    """Iterator over numbered lines of UTF-8 text, each with its line end, in bounded memory.
 
     Attributes:
         name: The manifest's name, for messages.
-        number: The number of the line last given, counted from 1; 0 before the first.
+        number: Number of the last line that was returned, from 1; 0 before the first.
     """
 
     def __init__(self, stream: io.BufferedReader | gzip.GzipFile, name: str) -> None:
         self._stream = stream
         self.name = name
         self.number = 0
-        self._pushed: list[str] = []
+        self._pushed_back: list[str] = []
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the lines.
+        """Yield the lines.
 
         Raises:
-            ManifestError: Not UTF-8, broken gzip, a line without end, or the file cannot be read on.
+            ManifestError: the file is not UTF-8, is broken gzip, has an overlong line, or cannot be read further.
         """
         while line := self._next():
             yield line
 
     def first(self) -> str:
-        """The first line that is not blank, without taking it away; empty when there is none."""
+        """Return the first line that is not blank, without consuming it; empty if there is none."""
         for line in self:
             if line.strip():
                 self.push_back([line])
@@ -257,19 +261,19 @@ class LineReader:
         return ""
 
     def push_back(self, lines: Sequence[str]) -> None:
-        """Give lines back, in their order: the last ones that were taken are the next to come."""
-        self._pushed.extend(reversed(lines))
+        """Push lines back, in their order: they are returned next."""
+        self._pushed_back.extend(reversed(lines))
         self.number -= len(lines)
 
     def head(self) -> bytes:
-        """Some of the first bytes, before any line is taken; none are taken away."""
+        """Return some of the first bytes without consuming them; call it before any line is read."""
         try:
-            return self._stream.peek(_PEEKED_BYTES)
+            return self._stream.peek(_HEAD_BYTES)
         except _UNREADABLE as error:
             raise self._unreadable(error) from error
 
-    def rest(self, most_bytes: int) -> bytes:
-        """All bytes, before any line is taken, or the first `most_bytes` and some more."""
+    def read_all(self, most_bytes: int) -> bytes:
+        """Return all bytes, or a little more than `most_bytes` if there are more; call it before any line is read."""
         chunks, size = [], 0
         try:
             while size <= most_bytes and (chunk := self._stream.read(_CHUNK_BYTES)):
@@ -280,15 +284,15 @@ class LineReader:
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
-        """An error that names the file and a line, the current one unless `line` says another."""
+        """Return an error with the file and a line: the current one, or `line`."""
         return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
     def _next(self) -> str:
-        if self._pushed:
+        if self._pushed_back:
             self.number += 1
-            return self._pushed.pop()
+            return self._pushed_back.pop()
         raw = self._read()
-        self.number += bool(raw)  # the end is no line
+        self.number += bool(raw)  # the end of the file is not a line
         if len(raw) > MAX_LINE_BYTES:
             raise self.error(
                 f"a line is longer than {MAX_LINE_BYTES // 1024**2} MiB", hint="Is this really a text file?"

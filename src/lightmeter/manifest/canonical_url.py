@@ -1,7 +1,7 @@
-"""When two URLs are the same: the canonical form by which duplicates are found and ids are made.
+"""Canonical form of URLs, for duplicate detection and ids.
 
-Only what RFC 3986 calls equivalent is made equal (sections 6.2.2, by syntax, and 6.2.3, by scheme). The picture
-that is fetched may depend on everything else, such as the order of the query.
+Only the equivalences of RFC 3986 are used (sections 6.2.2, syntax, and 6.2.3, scheme). Any other difference, such as
+the order of the query, may lead to another picture.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _SUB_DELIMS: Final = "!$&'()*+,;="
 _PATH_SAFE: Final = _SUB_DELIMS + ":@/"
 _QUERY_SAFE: Final = _PATH_SAFE + "?"
 _ESCAPE: Final = re.compile(r"(%[0-9A-Fa-f]{2})")
-# A host of letters is a DNS name; underscores are no host names by the letter of the RFCs, yet are served.
+# A DNS name; underscores are invalid by the RFCs but occur.
 _ASCII_HOST: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?\.?")
-# Most URLs are spelled so already: nothing to escape, no dot segment, no port. That it finds no others, a test sees to.
+# Fast path: URLs that are canonical already, without escapes, dot segments and ports. A test checks that it is exact.
 _CANONICAL: Final = re.compile(
     r"https?://(?=[^/]{1,253}/)[a-z0-9_]+(?:[.-][a-z0-9_]+)*"
     r"(?:/(?!\.{1,2}(?:[/?]|$))[A-Za-z0-9\-._~!$&'()*+,;=:@]*)+"
@@ -34,20 +34,20 @@ _FORBIDDEN: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def canonical_url(url: str) -> str:
-    """The one spelling of all equivalent spellings of an http or https URL; idempotent.
+    """Return the canonical form of an http or https URL; idempotent.
 
-    Scheme and host in lower case (IDNA, UTS 46), no default port, no fragment, no empty query, dot segments
-    resolved, an empty path is `/`, percent-encoding with capital digits and only where it is needed. The
-    query's order is kept.
+    Scheme and host are in lower case (IDNA, UTS 46); default port, fragment and empty query are dropped; dot segments
+    are resolved; an empty path becomes `/`; percent-encoding uses capital digits and only where it is needed. The
+    order of the query is output.
 
     Raises:
-        ValueError: It is no URL that can be fetched; the message says why, as the end of a sentence.
+        ValueError: the URL cannot be fetched; the message says why, as the end of a sentence.
     """
-    return url if _CANONICAL.fullmatch(url) else _respelled(url)
+    return url if _CANONICAL.fullmatch(url) else _canonicalize(url)
 
 
-def _respelled(url: str) -> str:
-    """As `canonical_url`, taken apart and put together again."""
+def _canonicalize(url: str) -> str:
+    """Parse a URL and build its canonical form."""
     if not url:
         raise ValueError("it is empty")
     if found := _FORBIDDEN.search(url):
@@ -70,7 +70,7 @@ def _respelled(url: str) -> str:
 
 
 def _canonical_host(host: str) -> str:
-    """Lower case, IDNA for what is not ASCII, IPv6 in its short form; raises ValueError with the reason."""
+    """Return the host in lower case, IDNA-encoded, IPv6 in its short form; raise ValueError with the reason."""
     if not host:
         raise ValueError("it names no host")
     if ":" in host:
@@ -90,8 +90,8 @@ def _canonical_host(host: str) -> str:
 
 
 def _requote(text: str, safe: str) -> str:
-    """Percent-encode what must be, decode what need not be, and write the digits in capitals."""
-    pieces = _ESCAPE.split(text)  # plain text at even places, escapes at odd ones
+    """Normalize percent-encoding: encode what must be encoded, decode what need not be, use capital digits."""
+    pieces = _ESCAPE.split(text)  # plain text at even indices, escapes at odd ones
     pieces[::2] = [quote(piece, safe=safe) for piece in pieces[::2]]
     pieces[1::2] = [_requote_escape(escape) for escape in pieces[1::2]]
     return "".join(pieces)
@@ -104,14 +104,14 @@ def _requote_escape(escape: str) -> str:
 
 def _resolve_dots(path: str) -> str:
     """Remove `.` and `..` segments of an absolute path (RFC 3986, section 5.2.4)."""
-    kept: list[str] = []
+    output: list[str] = []
     segments = path.split("/")
     for segment in segments:
         if segment == "..":
-            if len(kept) > 1:
-                kept.pop()
+            if len(output) > 1:
+                output.pop()
         elif segment != ".":
-            kept.append(segment)
-    if segments[-1] in {".", ".."} and kept[-1] != "":
-        kept.append("")
-    return "/".join(kept)
+            output.append(segment)
+    if segments[-1] in {".", ".."} and output[-1] != "":
+        output.append("")
+    return "/".join(output)

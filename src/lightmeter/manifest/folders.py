@@ -1,8 +1,8 @@
-"""Many files as one manifest: a folder or a glob of media, a row for each file, or of Parquet files, read in order.
+"""Folders and globs as manifests: each media file is a row, or all Parquet files are read in order.
 
-A folder is walked recursively; in a glob, `**` does so. Hidden files and folders, symbolic links to folders and the
-output folders of runs are left out, and so are files that are neither media nor Parquet; in a data set of Parquet also
-names that begin with `_`. Order is that of the relative paths, compared as text with `/` between their parts.
+A folder is searched recursively; in a glob, `**` does so. Left out are hidden files and folders, symbolic links to
+folders, output folders of runs, files that are neither media nor Parquet, and in a Parquet data set names that begin
+with `_`. Files are ordered by their relative paths, compared as text with `/` between the parts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["FileSet", "file_set", "stored_digest"]
 _MEDIA_SUFFIXES: Final = frozenset((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES, *MORE_VIDEO_SUFFIXES))
 _PARQUET_SUFFIX: Final = ".parquet"
 _DELTA_LOG: Final = "_delta_log"
-_JOURNAL: Final = "journal.sqlite"  # what an output folder of a run is known by
+_JOURNAL: Final = "journal.sqlite"  # marks the output folder of a run
 _CHUNK_BYTES: Final = 1024 * 1024
 
 _Names = Callable[[], Iterable[str]]
@@ -34,13 +34,13 @@ _Names = Callable[[], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """Files that are one manifest.
+    """Files that form one manifest.
 
     Attributes:
-        kind: Whether each file is a row, or holds rows.
-        base: The folder that names are relative to: an absolute path, or a path on `filesystem`.
-        list_names: Lists the names in order, each time anew.
-        filesystem: The file system of `pyarrow.fs`; None for this machine's.
+        kind: Media files, which are rows, or Parquet files, which hold rows.
+        base: Folder that names are relative to: an absolute path, or a path on `filesystem`.
+        list_names: Lists the names in order, from the file system each time.
+        filesystem: A file system of `pyarrow.fs`; None for the local one.
     """
 
     kind: Literal["media", "parquet"]
@@ -49,24 +49,24 @@ class FileSet:
     filesystem: Any = None
 
     def media_rows(self) -> Iterator[tuple[RawRow, bytes]]:
-        """A row for each file, its name in the column `path`, with what the digest takes in of it."""
+        """Yield a row for each file, with its name in the column `path`, and the bytes that enter the digest."""
         for name in self.list_names():
-            size, changed = -1, -1  # of a file that went away, which is a row that cannot be read
+            size, changed = -1, -1  # of a file that was deleted; its row cannot be read later
             with suppress(FileNotFoundError):
                 stat = Path(self.base, name).stat()
                 size, changed = stat.st_size, stat.st_mtime_ns
             yield _media_row(name), os.fsencode(name) + f"\0{size} {changed}\n".encode()
 
     def digest(self) -> str:
-        """Hex SHA-256 of what the files are.
+        """Return a SHA-256 of the files, in hexadecimal digits.
 
-        Of media: their names, sizes in bytes and times of change in nanoseconds, because a folder may hold terabytes.
-        Of Parquet: their names, sizes and bytes.
+        Of media files, it covers names, sizes in bytes and modification times in nanoseconds, because a folder may hold
+        terabytes. Of Parquet files, it covers names, sizes and contents.
         """
         digest = sha256()
         if self.kind == "media":
-            for _, seen in self.media_rows():
-                digest.update(seen)
+            for _, file_state in self.media_rows():
+                digest.update(file_state)
             return digest.hexdigest()
         for name in self.list_names():
             with self.open(name) as file:
@@ -76,7 +76,7 @@ class FileSet:
         return digest.hexdigest()
 
     def open(self, name: str) -> Any:
-        """One of the files, opened through Arrow."""
+        """Open one of the files through Arrow."""
         from pyarrow import fs  # noqa: PLC0415 (Arrow only where needed)
 
         filesystem = self.filesystem or fs.LocalFileSystem()
@@ -88,15 +88,15 @@ def _media_row(name: str) -> RawRow:
         name.encode()
     except UnicodeEncodeError:
         return RawRow({"path": name.encode("utf-8", "replace").decode()}, "its name is not UTF-8")
-    # Cells lose outer white space: a name that begins with some is written with the folder before it.
+    # Cells are stripped of outer white space: a name that begins with some gets a folder in front.
     return RawRow({"path": name if name == name.strip() else f"./{name}"})
 
 
 def stored_digest(location: Location) -> str:
-    """Hex SHA-256 of a manifest that is stored: of a file's bytes, packed or not, or as `FileSet.digest`.
+    """Return the SHA-256 of a stored manifest in hexadecimal digits: of a file's bytes, or see `FileSet.digest`.
 
     Raises:
-        ManifestError: It is not there, or cannot be read.
+        ManifestError: the manifest is missing or not readable.
     """
     try:
         if (files := file_set(location)) is not None:
@@ -108,22 +108,22 @@ def stored_digest(location: Location) -> str:
 
 
 def file_set(location: Location) -> FileSet | None:
-    """The files that a folder, a glob or the name of a media file stands for; None for one file that holds a manifest.
+    """Return the files of a folder, a glob or a media file; None for a single manifest file.
 
     Raises:
-        ManifestError: Nothing matches a glob, or the files are both media and Parquet, or neither.
+        ManifestError: no file matches a glob, or the files are both media and Parquet, or neither.
     """
     try:
         if location.is_remote:
-            return _remote_set(location, *remote_file_system(location))
+            return _remote_files(location, *remote_file_system(location))
         path = location.path
         if path is None:
             return None
         if path.is_dir():
-            return _set_of(location, path, lambda: _walk(path, path))
+            return _select_files(location, path, lambda: _list_files(path, path))
         if location.is_glob:
             base, patterns = location.glob_parts
-            return _set_of(location, base, lambda: _matches(base, patterns))
+            return _select_files(location, base, lambda: _glob_files(base, patterns))
         if _is_media(path.name) and path.stat():
             return FileSet("media", str(path.absolute().parent), lambda: [path.name])
     except OSError as error:
@@ -131,8 +131,8 @@ def file_set(location: Location) -> FileSet | None:
     return None
 
 
-def _remote_set(location: Location, filesystem: Any, path: str) -> FileSet | None:
-    """A folder of Parquet files elsewhere."""
+def _remote_files(location: Location, filesystem: Any, path: str) -> FileSet | None:
+    """Return the Parquet files of a remote folder; None if the path is not a folder."""
     from pyarrow import fs  # noqa: PLC0415 (Arrow only where needed)
 
     path = path.rstrip("/")
@@ -141,14 +141,24 @@ def _remote_set(location: Location, filesystem: Any, path: str) -> FileSet | Non
 
     def names() -> Iterator[str]:
         found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
-        told = sorted(info.path.removeprefix(path).lstrip("/") for info in found if info.is_file)
-        return (name for name in told if not any(part.startswith(".") for part in name.split("/")))
+        paths = sorted(info.path.removeprefix(path).lstrip("/") for info in found if info.is_file)
+        return (name for name in paths if not any(part.startswith(".") for part in name.split("/")))
 
-    return _set_of(location, path, names, filesystem)
+    return _select_files(location, path, names, filesystem)
 
 
-def _set_of(location: Location, base: Path | str, names: _Names, filesystem: Any = None) -> FileSet:
-    """The files of one kind among names; which kind, all of them decide."""
+def _select_files(location: Location, base: Path | str, names: _Names, filesystem: Any = None) -> FileSet:
+    """Return the media or the Parquet files among the names.
+
+    Args:
+        location: Location of the manifest, for messages.
+        base: Folder that the names are relative to.
+        names: Lists the names.
+        filesystem: A file system of `pyarrow.fs`; None for the local one.
+
+    Raises:
+        ManifestError: the files are both media and Parquet, or neither, or remote media.
+    """
     media, parquet, others = 0, 0, 0
     example = ""
     for name in names():
@@ -170,18 +180,18 @@ def _set_of(location: Location, base: Path | str, names: _Names, filesystem: Any
             hint="Say which with a glob in quotes, such as 'FOLDER/**/*.jpg' or 'FOLDER/**/*.parquet'.",
         )
     if not (media or parquet):
-        raise _nothing_there(location, others, example)
+        raise _no_files_error(location, others, example)
     if media and filesystem is not None:
         raise ManifestError(
             f"{location.name}: {media} pictures and videos are there, which are read from this machine alone",
             hint="Name them by https URLs, one a line, or copy the folder here.",
         )
     chosen = _is_parquet if parquet else _is_media
-    where = str(base.absolute()) if isinstance(base, Path) else base
-    return FileSet("parquet" if parquet else "media", where, lambda: filter(chosen, names()), filesystem)
+    base_path = str(base.absolute()) if isinstance(base, Path) else base
+    return FileSet("parquet" if parquet else "media", base_path, lambda: filter(chosen, names()), filesystem)
 
 
-def _nothing_there(location: Location, others: int, example: str) -> ManifestError:
+def _no_files_error(location: Location, others: int, example: str) -> ManifestError:
     if not others and location.is_glob:
         return ManifestError(f"{location.name}: no file matches", hint="`**` goes into folders: 'FOLDER/**/*.jpg'.")
     what = "among the files that match" if location.is_glob else "in this folder"
@@ -200,8 +210,8 @@ def _is_parquet(name: str) -> bool:
     return name.lower().endswith(_PARQUET_SUFFIX) and not any(part.startswith("_") for part in name.split("/"))
 
 
-def _walk(folder: Path, base: Path, most_deep: int | None = None) -> Iterator[str]:
-    """Names of all files under a folder, relative to `base`, in order, with at most `most_deep` parts."""
+def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Iterator[str]:
+    """Yield the names of all files below a folder in order, relative to `base`, down to `max_depth` levels."""
     with os.scandir(folder) as entries:
         found = sorted((f"{entry.name}/" if entry.is_dir() else entry.name, entry.is_symlink()) for entry in entries)
     if folder != base and any(name == _JOURNAL for name, _ in found):
@@ -211,24 +221,24 @@ def _walk(folder: Path, base: Path, most_deep: int | None = None) -> Iterator[st
             continue
         if not name.endswith("/"):
             yield (folder / name).relative_to(base).as_posix()
-        elif not is_link and most_deep != 1:
-            yield from _walk(folder / name, base, None if most_deep is None else most_deep - 1)
+        elif not is_link and max_depth != 1:
+            yield from _list_files(folder / name, base, None if max_depth is None else max_depth - 1)
 
 
-def _matches(base: Path, patterns: tuple[str, ...]) -> Iterator[str]:
-    """Names of the files under a folder that match a pattern for each part of the name, in order."""
+def _glob_files(base: Path, patterns: tuple[str, ...]) -> Iterator[str]:
+    """Yield the names of the files below a folder whose parts match the patterns, in order."""
     if not base.is_dir():
         return
-    for name in _walk(base, base, None if "**" in patterns else len(patterns)):
-        if _fits(tuple(name.split("/")), patterns):
+    for name in _list_files(base, base, None if "**" in patterns else len(patterns)):
+        if _matches_pattern(tuple(name.split("/")), patterns):
             yield name
 
 
-def _fits(parts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Whether the parts of a name match; `**` matches any number of folders, and at the end all that is in them."""
+def _matches_pattern(parts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+    """Return whether the parts of a name match; `**` matches any number of folders, at the end with their files."""
     if not patterns:
         return not parts
     first, *rest = patterns
     if first != "**":
-        return bool(parts) and fnmatchcase(parts[0], first) and _fits(parts[1:], patterns[1:])
-    return not rest or any(_fits(parts[skipped:], patterns[1:]) for skipped in range(len(parts)))
+        return bool(parts) and fnmatchcase(parts[0], first) and _matches_pattern(parts[1:], patterns[1:])
+    return not rest or any(_matches_pattern(parts[skipped:], patterns[1:]) for skipped in range(len(parts)))

@@ -1,4 +1,4 @@
-"""Rows that are already in memory: a list of URLs, paths or dicts, and values of any Python kind in them."""
+"""Reads rows from Python objects (lists of URLs, paths or dicts), and converts their values to JSON values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["column_values", "plain_value", "sequence_rows"]
 
 
 def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
-    """A text is a URL, a `Path` is a path, a mapping is a whole row; anything else is a row with a problem."""
+    """Yield a row for each entry: a string is a URL, a `Path` is a path, a mapping is a row; others have a problem."""
     for entry in source:
         if isinstance(entry, str):
             yield RawRow({"url": _text(entry)})
@@ -29,15 +29,15 @@ def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
 
 
 def column_values(source: Any) -> Iterable[Any] | None:
-    """The values of a single column, such as a Series of pandas or Polars or an array of Arrow; None of all else."""
+    """Return the values of a pandas or Polars Series or an Arrow array; None for any other object."""
     if hasattr(source, "columns") or hasattr(source, "schema"):  # a table
         return None
-    listed = next((found for name in ("to_pylist", "to_list") if (found := getattr(source, name, None))), None)
+    listed = next((method for name in ("to_pylist", "to_list") if (method := getattr(source, name, None))), None)
     return None if listed is None else listed()
 
 
 def plain_value(value: Any) -> JSON:
-    """A Python value as JSON holds it; NaN is None, a scalar of numpy what it stands for, the unknown its text."""
+    """Convert a Python value to JSON: NaN becomes None, a numpy value a Python one, an unknown type its string."""
     for kinds, convert in _CONVERSIONS:
         if isinstance(value, kinds):
             return convert(value)
@@ -55,7 +55,7 @@ def _number(value: float) -> JSON:
 
 
 def _text(value: Any) -> str:
-    """The text of a value; what UTF-8 cannot hold (a lone surrogate) becomes a question mark."""
+    """Return `str(value)`; characters that UTF-8 cannot encode (lone surrogates) become question marks."""
     return str(value).encode("utf-8", "replace").decode()
 
 
@@ -67,17 +67,17 @@ def _list(value: Iterable[Any]) -> JSON:
     return [plain_value(inner) for inner in value]
 
 
-def _moment(value: date) -> JSON:
+def _iso_date(value: date) -> JSON:
     return value.isoformat() if value == value else None  # noqa: PLR0124 (pandas' NaT is a date that differs from itself)
 
 
-# The first that fits converts: True is an int too, and a moment a date.
+# The first matching type converts; the order matters: True is an int, and a datetime is a date.
 _CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any], JSON]], ...]] = (
     ((bool, NoneType), lambda value: value),
     (int, _integer),
     (float, _number),
     (str, _text),
-    (date, _moment),
+    (date, _iso_date),
     (Mapping, _mapping),
     ((list, tuple), _list),
 )

@@ -1,4 +1,4 @@
-"""One row of a manifest: what is to be analysed, its stable id, and why it cannot be, if so."""
+"""Manifest row: what to analyse, its stable id, and the problem if it cannot be analysed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, Literal, TypeAlias
 __all__ = ["ID_HEX_DIGITS", "JSON", "MEDIA_KINDS", "Item", "MediaKind", "stable_id"]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
-"""What a JSON text can hold."""
+"""Any JSON value."""
 
 MediaKind: TypeAlias = Literal["image", "video"]
 
 MEDIA_KINDS: Final[tuple[MediaKind, ...]] = ("image", "video")
 
 ID_HEX_DIGITS: Final = 16
-"""64 bits: among a million items two different ones share an id with a probability of 3e-8."""
+"""Length of an id: 64 bits, so that among a million items two share an id with a probability of 3e-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Item:
     """One row of a manifest; a row that cannot be analysed is an item with a problem, never an exception.
 
     Attributes:
-        seq: Position in the manifest, counted from 0; blank lines and comments are not counted.
-        item_id: The row's own `id` as text, else `stable_id` of the canonical URL or path. Rows that name
-            the same thing share it: whoever knows all rows makes it unique.
-        url: The text of the manifest, URL or path, stripped of surrounding white space.
+        seq: Position in the manifest, from 0; blank lines and comments are not counted.
+        item_id: The row's own `id` as text, else `stable_id` of the canonical URL or path. Rows with the same URL
+            share it here; the planner makes ids unique.
+        url: URL or path as written in the manifest, without surrounding white space.
         path: Absolute path of a local file; None for a URL.
-        kind: What the row itself says it is; None when it says nothing.
-        extra: All other columns, unchanged, under their own names.
-        problem: Why this row cannot be analysed, as a sentence; None when it can.
-        has_own_id: Whether `item_id` is the row's own.
+        kind: Kind that the row states; None if it states none.
+        extra: All other columns, unchanged, by name.
+        problem: Why this row cannot be analysed, as a sentence; None if it can.
+        has_own_id: Whether the manifest gives the id.
     """
 
     seq: int
@@ -46,6 +46,6 @@ class Item:
 
 
 def stable_id(identity: str) -> str:
-    """The id of what has no id of its own: 16 hex digits of BLAKE2b over the canonical URL or path."""
+    """Return the id of a row without its own id: 16 hex digits of BLAKE2b over the canonical URL or path."""
     encoded = identity.encode("utf-8", "surrogatepass")
     return blake2b(encoded, digest_size=ID_HEX_DIGITS // 2).hexdigest()

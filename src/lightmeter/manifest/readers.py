@@ -1,4 +1,4 @@
-"""The manifest as a stream of items, wherever it is and whatever its format; memory stays flat."""
+"""Reads a manifest of any supported format and location as a stream of items, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 import orjson
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest.byte_sources import HashingReader, LineReader, Location, cannot_open, open_raw, unpacked
+from lightmeter.manifest.byte_sources import HashingReader, LineReader, Location, cannot_open, decompress, open_raw
 from lightmeter.manifest.folders import FileSet, file_set, stored_digest
 from lightmeter.manifest.in_memory import column_values, sequence_rows
 from lightmeter.manifest.item import Item
@@ -31,36 +31,37 @@ _FORMATS: Final = {
     ".parquet": "parquet",
 }
 _DEFAULTS: Final = ReadOptions()
-_ROWS_TO_SEE: Final = 1000  # a column that none of so many rows of JSON has is taken to be missing
+_PROBED_ROWS: Final = 1000
+"""A named column that none of the first rows of JSON has is reported as missing."""
 
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """A table of another library (pandas, Polars, Arrow itself) that can be had as an Arrow stream."""
+    """Table of pandas, Polars, Arrow or another library that exports an Arrow stream."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The Arrow PyCapsule interface."""
+        """Export the table by the Arrow PyCapsule interface."""
         ...
 
 
 def location_of(source: object) -> Location | None:
-    """Where a manifest is stored; None for what is in memory."""
+    """Return the location of a stored manifest; None for one in memory."""
     if isinstance(source, str | Path):
         return Location(source)
     return Location(Path(source)) if isinstance(source, PathLike) else None
 
 
 def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
-    """The `sha256` of a manifest, which is not read row by row where it is stored.
+    """Return the `sha256` of a manifest; a stored one is hashed without parsing its rows.
 
     Raises:
-        ManifestError: It cannot be read.
+        ManifestError: the manifest cannot be read.
     """
     location = location_of(source)
     if location is not None and not location.is_stdin:
         return stored_digest(location)
     reader = ManifestReader(source, options=options)
-    deque(reader, maxlen=0)  # the digest is known once all of it was read
+    deque(reader, maxlen=0)  # the digest is known after the last row
     return reader.sha256
 
 
@@ -69,20 +70,20 @@ ManifestSource: TypeAlias = "str | PathLike[str] | Sequence[str | PathLike[str] 
 
 
 class ManifestReader:
-    """Iterates over the items of a manifest; each iteration reads it anew (standard input only once).
+    """Iterable over the items of a manifest; each iteration reads it again (standard input only once).
 
-    Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array), `.txt`, each also with `.gz`, and `.parquet`. A
-    folder or a glob is its media files, a row each with a path relative to the folder, or its Parquet files, one after
-    the other: the keys of folders such as `year=2024` are columns, and a row's path is relative to the folder that was
-    named. A media file is a manifest of one row.
+    Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array), `.txt`, each also with `.gz`, and `.parquet`. Of
+    a folder or a glob, each media file is a row with a path relative to the folder, or all Parquet files are read in
+    order: keys of folders such as `year=2024` are columns, and paths in rows are relative to the named folder. A media
+    file is a manifest of one row.
 
     Args:
         source: See `ManifestSource`.
-        stdin: What `-` reads; the process's own standard input unless given.
-        options: Which columns mean something, and what becomes of a quote that is not closed.
+        stdin: Stream for `-`; by default the standard input of the process.
+        options: Names of the columns with a role; treatment of unclosed quotes.
 
     Attributes:
-        name: What the manifest is called in messages and lineage.
+        name: Name of the manifest in messages and lineage.
     """
 
     def __init__(
@@ -98,32 +99,32 @@ class ManifestReader:
 
     @property
     def extra_types(self) -> dict[str, str]:
-        """Types by name of extra columns.
+        """Types of the extra columns, by name.
 
-        Names: `string`, `int64`, `uint64`, `double`, `bool`, `date`, `timestamp`, `timestamp_utc`, `json`. Known from
-        the first item on where the format declares them (CSV, TSV, Parquet, DataFrame); where each row may bring
-        new columns (JSON lines, lists of dicts) they cover the rows read so far.
+        Types: `string`, `int64`, `uint64`, `double`, `bool`, `date`, `timestamp`, `timestamp_utc`, `json`. CSV,
+        TSV, Parquet and DataFrames declare them, so they are known from the first item on. In JSON lines and lists of
+        dicts, where each row may add columns, they cover the rows that were read so far.
         """
-        return {name: "string" if seen == "null" else seen for name, seen in self._types.items()}
+        return {name: "string" if kind == "null" else kind for name, kind in self._types.items()}
 
     @property
     def sha256(self) -> str:
-        """Hex SHA-256 of the bytes as stored, or of the rows as JSON lines for what is in memory.
+        """SHA-256 in hexadecimal digits: of the stored bytes, or of rows in memory as JSON lines.
 
-        Of a folder or a glob as `FileSet.digest` says: of media the names, sizes and times of change.
+        For folders and globs see `FileSet.digest`.
 
         Raises:
-            RuntimeError: The manifest has not been read to its end yet.
+            RuntimeError: the manifest was not read to its end yet.
         """
         if self._sha256 is None:
             raise RuntimeError("the manifest's digest is known once it has been read to its end")
         return self._sha256
 
     def __iter__(self) -> Iterator[Item]:
-        """Read from the start.
+        """Read the items from the start.
 
         Raises:
-            ManifestError: It cannot be read at all, or not to its end.
+            ManifestError: the manifest cannot be read, or not to its end.
         """
         self._types.clear()
         self._sha256 = None
@@ -133,7 +134,7 @@ class ManifestReader:
             yield maker.make(seq, row)
 
     def _folder_and_rows(self) -> tuple[Path | None, Iterator[RawRow]]:
-        """What relative paths are relative to, and the rows."""
+        """Return the folder that relative paths start from, and the rows."""
         if self._location is None:
             return Path.cwd(), self._memory_rows()
         files = file_set(self._location)
@@ -142,13 +143,13 @@ class ManifestReader:
         return None if files.filesystem else Path(files.base), self._rows_of_files(files, self._location)
 
     def _rows_of_files(self, files: FileSet, location: Location) -> Iterator[RawRow]:
-        """Rows of a folder, a glob or a media file; the digest is set when the last has been given."""
+        """Yield the rows of a folder, a glob or a media file; set the digest after the last one."""
         try:
             if files.kind == "media":
                 digest = sha256()
-                for row, seen in files.media_rows():
-                    digest.update(seen)
-                    yield from self._with_named_columns(iter([row]), ())
+                for row, file_state in files.media_rows():
+                    digest.update(file_state)
+                    yield from self._check_named_columns(iter([row]), ())
                 self._sha256 = digest.hexdigest()
             else:
                 from lightmeter.manifest.arrow_reader import parquet_set_rows  # noqa: PLC0415 (Arrow only where needed)
@@ -160,48 +161,48 @@ class ManifestReader:
             raise cannot_open(location, error) from error
 
     def _stored_rows(self, location: Location) -> Iterator[RawRow]:
-        """Rows of a file or a stream; the digest is set when the last has been given."""
-        form = self._format(location)
+        """Yield the rows of a file or a stream; set the digest after the last one."""
+        file_format = self._format(location)
         with open_raw(location, self._stdin) as opened:
             raw = HashingReader(opened)
-            if form == "parquet":
+            if file_format == "parquet":
                 digest = raw.finish()
                 opened.seek(0)
                 from lightmeter.manifest.arrow_reader import parquet_rows  # noqa: PLC0415 (Arrow only where needed)
 
                 yield from parquet_rows(opened, self.name, self._types, self._options)
             else:
-                yield from self._line_rows(LineReader(unpacked(raw, location), self.name), form)
+                yield from self._line_rows(LineReader(decompress(raw, location), self.name), file_format)
                 digest = raw.finish()
             self._sha256 = digest
 
     def _format(self, location: Location) -> str | None:
-        """The format by the name's suffix; None where it must be guessed from the content."""
+        """Return the format by the suffix of the name; None if the content must tell."""
         if location.is_stdin:
             return None
-        packed = location.suffixes[-1:] == [".gz"]
-        suffixes = location.suffixes[:-1] if packed else location.suffixes
-        form = _FORMATS.get(suffixes[-1]) if suffixes else None
-        if form is None or (packed and form == "parquet"):
+        is_gzip = location.suffixes[-1:] == [".gz"]
+        suffixes = location.suffixes[:-1] if is_gzip else location.suffixes
+        file_format = _FORMATS.get(suffixes[-1]) if suffixes else None
+        if file_format is None or (is_gzip and file_format == "parquet"):
             known = ", ".join(_FORMATS)
             raise ManifestError(
                 f"{self.name}: the name does not say what format this is",
                 hint=f"Known suffixes are {known}; each but the last may be followed by .gz.",
             )
-        return form
+        return file_format
 
-    def _line_rows(self, lines: LineReader, form: str | None) -> Iterator[RawRow]:
-        match form or guess_format(lines, self._options):
+    def _line_rows(self, lines: LineReader, file_format: str | None) -> Iterator[RawRow]:
+        match file_format or guess_format(lines, self._options):
             case "csv":
                 return table_rows(lines, "csv", self._types, self._options)
             case "tsv":
                 return table_rows(lines, "tsv", self._types, self._options)
             case "json":
-                return self._observed(json_rows(lines))
+                return self._typed_rows(json_rows(lines))
             case "jsonl":
-                return self._observed(jsonl_rows(lines))
+                return self._typed_rows(jsonl_rows(lines))
             case _:
-                return self._with_named_columns(text_rows(lines), ())
+                return self._check_named_columns(text_rows(lines), ())
 
     def _memory_rows(self) -> Iterator[RawRow]:
         digest = sha256()
@@ -213,42 +214,42 @@ class ManifestReader:
     def _rows_of_source(self) -> Iterator[RawRow]:
         values = column_values(self._source)
         if values is not None or not isinstance(self._source, ArrowStream):
-            return self._observed(sequence_rows(cast("Sequence[Any]", self._source) if values is None else values))
+            return self._typed_rows(sequence_rows(cast("Sequence[Any]", self._source) if values is None else values))
         from lightmeter.manifest.arrow_reader import open_stream, stream_rows  # noqa: PLC0415 (Arrow only where needed)
 
         stream = open_stream(self._source)
         if stream is not None:
             return stream_rows(stream, self.name, self._types, self._options)
-        # Columns that mix Python types are no Arrow columns; row by row they are no trouble.
-        return self._observed(sequence_rows(cast("Any", self._source).to_dict("records")))
+        # Arrow has no columns of mixed Python types; rows as dicts may have them.
+        return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
 
-    def _observed(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
-        """Rows of which each may have columns of its own; their types are gathered."""
-        return self._with_named_columns(self._typed(rows))
+    def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
+        """Yield rows that may have columns of their own, and record the types of the columns."""
+        return self._check_named_columns(self._record_types(rows))
 
-    def _typed(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
+    def _record_types(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
         for row in rows:
             observe_types(self._types, ColumnRoles.of(row.cells, self._options).extra, row.cells)
             yield row
 
-    def _with_named_columns(self, rows: Iterator[RawRow], columns: Collection[str] | None = None) -> Iterator[RawRow]:
-        """The rows, as long as each column that the user named is in one of the first `_ROWS_TO_SEE`.
+    def _check_named_columns(self, rows: Iterator[RawRow], columns: Collection[str] | None = None) -> Iterator[RawRow]:
+        """Yield the rows; check that the first `_PROBED_ROWS` have each column that the user named.
 
         Args:
             rows: The rows.
-            columns: What columns there are; None: those that the rows have.
+            columns: Columns that exist; None means those of the rows.
 
         Raises:
-            ManifestError: A column that was named is in none of them.
+            ManifestError: a named column is missing.
         """
-        seen: dict[str, None] = dict.fromkeys(columns or ())
-        looking = bool(self._options.named)
+        columns_seen: dict[str, None] = dict.fromkeys(columns or ())
+        unconfirmed = bool(self._options.named)
         for count, row in enumerate(rows, start=1):
-            if looking:
-                seen.update(dict.fromkeys(row.cells) if columns is None else {})
-                looking = self._options.missing(seen) is not None
-                if looking and (columns is not None or count >= _ROWS_TO_SEE):
+            if unconfirmed:
+                columns_seen.update(dict.fromkeys(row.cells) if columns is None else {})
+                unconfirmed = self._options.missing(columns_seen) is not None
+                if unconfirmed and (columns is not None or count >= _PROBED_ROWS):
                     break
             yield row
-        if looking and (missing := self._options.missing(seen)) is not None:
-            raise missing_column(self.name, missing, seen)
+        if unconfirmed and (missing := self._options.missing(columns_seen)) is not None:
+            raise missing_column(self.name, missing, columns_seen)

@@ -1,7 +1,7 @@
-"""From the cells of one row to an item: which column means what, and what is wrong with it. Pure.
+"""Converts the cells of a row to an item by the names of its columns. Pure.
 
-Four column names mean something, in any case: `url`, `path`, `id` and `kind`. The first of each counts; a second
-one (`URL` beside `url`) and all other columns travel along as `extra`. `ReadOptions` can name other columns for them.
+Four column names have a meaning, in any case: `url`, `path`, `id` and `kind`. The first of each counts; a second one
+(`URL` beside `url`) and all other columns are `extra`. `ReadOptions` can name other columns for them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_
 
 __all__ = ["ColumnRoles", "ItemMaker", "RawRow", "ReadOptions", "missing_column", "observe_types", "widen"]
 
-_MAX_LAYOUTS: Final = 256  # rows of JSONL may each have other keys: what is remembered about them is bounded
+_MAX_CACHED_ROLES: Final = 256
+"""Sets of column names whose roles are cached; each row of JSON lines may have other keys."""
+
 _INT64: Final = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """The cells of one row under their column names, and what the format found wrong with them."""
+    """Cells of a row by column name, and the problem that the format reader found; None if it found none."""
 
     cells: Mapping[str, JSON]
     problem: str | None = None
@@ -34,12 +36,12 @@ class ReadOptions:
     """How a manifest is read.
 
     Attributes:
-        url_column: The column that says what to analyse, in place of `url` and `path`: a value with a scheme (`://`)
-            is a URL, one without is a path. Columns that are called `url` or `path` are then like any other.
-        id_column: The column that holds the ids, in place of `id`.
-        kind_column: The column that holds the kinds, in place of `kind`.
-        lenient: A record of CSV or TSV whose quote is not closed is a row with a problem, and reading goes on with
-            the next line; otherwise it is an error.
+        url_column: Column that names what to analyse, in place of `url` and `path`: a value with a scheme (`://`) is a
+            URL, one without is a path. Columns called `url` or `path` then have no meaning.
+        id_column: Column that holds the ids, in place of `id`.
+        kind_column: Column that holds the kinds, in place of `kind`.
+        lenient: Whether a CSV or TSV record with an unclosed quote is a row with a problem, after which reading goes on
+            with the next line; otherwise it is an error.
     """
 
     url_column: str | None = None
@@ -49,36 +51,42 @@ class ReadOptions:
 
     @property
     def named(self) -> dict[str, str]:
-        """The columns that were named, by what they mean: `url`, `id`, `kind`."""
+        """Columns that the user named, by role: `url`, `id`, `kind`."""
         named = {"url": self.url_column, "id": self.id_column, "kind": self.kind_column}
         return {role: name for role, name in named.items() if name is not None}
 
     def missing(self, names: Iterable[str]) -> str | None:
-        """The first column that was named and is not among `names`; None if all are there."""
-        there = list(names)
-        return next((wanted for wanted in self.named.values() if _same_name(wanted, there) is None), None)
+        """Return the first column that the user named and `names` lacks; None if none is missing."""
+        available = list(names)
+        return next((wanted for wanted in self.named.values() if _same_name(wanted, available) is None), None)
 
 
 def missing_column(where: str, wanted: str, names: Iterable[str]) -> ManifestError:
-    """The error for a column that was named and is not there; `where` is the file, with the line where known."""
-    there = ", ".join(names)
-    columns = f"its columns are {there}" if there else "it has no columns"
+    """Return the error for a column that the user named and that is missing.
+
+    Args:
+        where: The file, with the line if known.
+        wanted: Name of the missing column.
+        names: Names of the columns that exist.
+    """
+    listed = ", ".join(names)
+    columns = f"its columns are {listed}" if listed else "it has no columns"
     return ManifestError(f"{where}: no column is named `{wanted}`; {columns}")
 
 
 def _same_name(wanted: str, names: Iterable[str]) -> str | None:
-    """The column of this name; without one, the first that differs by case or outer white space alone."""
-    there = list(names)
-    if wanted in there:
+    """Return the column of this name, else the first that differs only in case or outer white space."""
+    available = list(names)
+    if wanted in available:
         return wanted
-    return next((name for name in there if name.strip().casefold() == wanted.strip().casefold()), None)
+    return next((name for name in available if name.strip().casefold() == wanted.strip().casefold()), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRoles:
-    """Which column of a row means what; None where there is no such column.
+    """Columns of a row by role; None if there is no such column.
 
-    `url` and `path` are the same column where the user has named it: its values tell which of both they are.
+    `url` and `path` are the same column if the user named it: each value is then a URL or a path.
     """
 
     url: str | None
@@ -89,13 +97,13 @@ class ColumnRoles:
 
     @classmethod
     def of(cls, names: Iterable[str], options: ReadOptions = ReadOptions()) -> ColumnRoles:
-        """Find the columns that mean something among `names`."""
-        there = tuple(names)
-        found = {role: _same_name(wanted, there) for role, wanted in options.named.items()}
+        """Find the columns with a role among `names`."""
+        available = tuple(names)
+        found = {role: _same_name(wanted, available) for role, wanted in options.named.items()}
         if "url" in found:
             found["path"] = found["url"]
         taken, extra = set(found.values()), []
-        for name in there:
+        for name in available:
             role = name.strip().casefold()
             if name in taken:
                 continue
@@ -107,57 +115,57 @@ class ColumnRoles:
 
     @property
     def usable(self) -> bool:
-        """Whether rows of this layout can name anything."""
+        """Whether there is a column of URLs or paths."""
         return self.url is not None or self.path is not None
 
 
 @dataclass(slots=True)
 class ItemMaker:
-    """Makes items of rows.
+    """Converts rows to items.
 
     Attributes:
-        folder: What relative paths are relative to; None where the manifest is not on this machine.
-        options: Which columns mean something.
+        folder: Folder that relative paths start from; None if the manifest is not on this machine.
+        options: Names of the columns with a role.
     """
 
     folder: Path | None
     options: ReadOptions = ReadOptions()
-    _layouts: dict[tuple[str, ...], ColumnRoles] = field(default_factory=dict)
+    _roles_cache: dict[tuple[str, ...], ColumnRoles] = field(default_factory=dict)
 
     def make(self, seq: int, row: RawRow) -> Item:
-        """The item of one row; never raises for what a row holds."""
-        layout = self._layout(tuple(row.cells))
-        url, path, identity, problem = self._target(layout, row.cells)
-        kind, kind_problem = _kind(row.cells.get(layout.kind) if layout.kind else None)
-        own_id = _own_id(row.cells.get(layout.item_id) if layout.item_id else None)
+        """Return the item of one row; invalid cells become its `problem`."""
+        roles = self._roles(tuple(row.cells))
+        url, path, identity, problem = self._target(roles, row.cells)
+        kind, kind_problem = _kind(row.cells.get(roles.kind) if roles.kind else None)
+        own_id = _own_id(row.cells.get(roles.item_id) if roles.item_id else None)
         return Item(
             seq=seq,
             item_id=own_id or stable_id(identity or f"row {seq}"),
             url=url,
             path=path,
             kind=kind,
-            extra={name: row.cells[name] for name in layout.extra},
+            extra={name: row.cells[name] for name in roles.extra},
             problem=row.problem or problem or kind_problem,
             has_own_id=bool(own_id),
         )
 
-    def _layout(self, names: tuple[str, ...]) -> ColumnRoles:
-        layout = self._layouts.get(names)
-        if layout is None:
-            if len(self._layouts) >= _MAX_LAYOUTS:
-                self._layouts.clear()
-            layout = self._layouts[names] = ColumnRoles.of(names, self.options)
-        return layout
+    def _roles(self, names: tuple[str, ...]) -> ColumnRoles:
+        roles = self._roles_cache.get(names)
+        if roles is None:
+            if len(self._roles_cache) >= _MAX_CACHED_ROLES:
+                self._roles_cache.clear()
+            roles = self._roles_cache[names] = ColumnRoles.of(names, self.options)
+        return roles
 
-    def _target(self, layout: ColumnRoles, cells: Mapping[str, JSON]) -> tuple[str, str | None, str, str | None]:
-        """Text, absolute local path, identity and problem of what the row names; the URL wins over the path."""
-        named = layout.url is not None and layout.url == layout.path
-        url = cells.get(layout.url) if layout.url else None
-        path = cells.get(layout.path) if layout.path else None
+    def _target(self, roles: ColumnRoles, cells: Mapping[str, JSON]) -> tuple[str, str | None, str, str | None]:
+        """Return text, absolute local path, identity and problem of the row's URL or path; the URL wins."""
+        is_named = roles.url is not None and roles.url == roles.path
+        url = cells.get(roles.url) if roles.url else None
+        path = cells.get(roles.path) if roles.path else None
         for name, value in (("url", url), ("path", path)):
             if value is not None and not isinstance(value, str):
                 return str(value), None, str(value), f"its {name} is {value!r}, which is no text"
-        if isinstance(url, str) and (text := url.strip()) and not (named and "://" not in text):
+        if isinstance(url, str) and (text := url.strip()) and not (is_named and "://" not in text):
             try:
                 return text, None, canonical_url(text), None
             except ValueError as reason:
@@ -168,7 +176,7 @@ class ItemMaker:
         return "", None, "", "neither a URL nor a path"
 
     def _local(self, text: str) -> tuple[str | None, str | None]:
-        """Absolute path of a path cell, or the problem with it."""
+        """Return the absolute path of a path cell, or its problem."""
         if "\0" in text or "://" in text:
             return None, "its path is no path of a local file"
         if self.folder is None and not Path(text).is_absolute():
@@ -177,44 +185,48 @@ class ItemMaker:
 
 
 def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
-    """What a kind cell says, and the problem with it."""
+    """Return the kind in a cell, or its problem."""
     if value is None or value == "":
         return None, None
-    said = value.strip().casefold() if isinstance(value, str) else ""
+    stated = value.strip().casefold() if isinstance(value, str) else ""
     for kind in MEDIA_KINDS:
-        if said == kind:
+        if stated == kind:
             return kind, None
-    if isinstance(value, str) and not said:
+    if isinstance(value, str) and not stated:
         return None, None
     return None, f"its kind is {value!r}, which is neither image nor video"
 
 
 def _own_id(value: JSON) -> str:
-    """The text of an id cell; empty when it holds none."""
+    """Return the text of an id cell; empty if it has none."""
     return "" if value is None else str(value).strip()
 
 
 def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[str, JSON]) -> None:
-    """Widen `types`, in place, so that they hold the values of the `extra` columns of one more row.
+    """Widen the column types, in place, so that they hold the values of one more row.
 
-    Names: `bool`, `int64`, `double`, `string`, `json` for lists and objects, and `null` as long as a column held
-    nothing else.
+    Types: `bool`, `int64`, `double`, `string`, `json` for lists and objects, and `null` while all values are null.
+
+    Args:
+        types: Type by column name.
+        extra: Names of the extra columns.
+        cells: Cells of the row.
     """
     for name in extra:
         value = cells[name]
         if value is None:
             types.setdefault(name, "null")
-        elif types.get(name) != (seen := _type_name(value)):
-            types[name] = widen(types.get(name), seen)
+        elif types.get(name) != (observed := _type_name(value)):
+            types[name] = widen(types.get(name), observed)
 
 
-def widen(known: str | None, seen: str) -> str:
-    """The narrowest type that holds values of both types without changing them."""
-    if known is None or known in {"null", seen}:
-        return seen
-    if {known, seen} == {"int64", "double"}:
+def widen(known: str | None, observed: str) -> str:
+    """Return the narrowest type that holds values of both types unchanged."""
+    if known is None or known in {"null", observed}:
+        return observed
+    if {known, observed} == {"int64", "double"}:
         return "double"
-    return "json" if "json" in {known, seen} else "string"
+    return "json" if "json" in {known, observed} else "string"
 
 
 def _type_name(value: JSON) -> str:

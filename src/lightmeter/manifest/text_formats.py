@@ -1,6 +1,6 @@
-"""The formats made of text: CSV, TSV, JSON lines, a JSON array, and plain text with one URL a line.
+"""Readers of text formats: CSV, TSV, JSON lines, a JSON array, and plain text with one URL a line.
 
-A line that cannot be used is a row with a problem; only a file that cannot be used at all raises.
+An invalid line becomes a row with a problem; only a file that is invalid as a whole raises.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ __all__ = ["MAX_JSON_BYTES", "LineFormat", "guess_format", "json_rows", "jsonl_r
 LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "json", "text"]
 
 MAX_JSON_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of a JSON array, unpacked: it is read as a whole, and takes some ten times as much memory."""
+"""Longest JSON array, in uncompressed bytes: it is read as a whole and takes about ten times as much memory."""
 
-_DELIMITERS: Final = {"csv": (",", ";", "\t"), "tsv": ("\t",)}  # spreadsheets of many countries write `;`
+_DELIMITERS: Final = {"csv": (",", ";", "\t"), "tsv": ("\t",)}  # spreadsheets write `;` in many countries
 _SHOWN_CHARS: Final = 200
 _BLANK: Final = codecs.BOM_UTF8 + b" \t\r\n"
 
 
 def guess_format(lines: LineReader, options: ReadOptions) -> LineFormat:
-    """The format of a stream without a name.
+    """Return the format of a stream without a file name, by its first characters.
 
-    A bracket begins a JSON array, a brace JSON lines; a header that names the column of URLs is that of a table; all
-    else is text.
+    A bracket begins a JSON array, a brace JSON lines; a header with a URL column begins CSV; anything else is text.
     """
     if lines.head().lstrip(_BLANK).startswith(b"["):
         return "json"
@@ -47,7 +46,7 @@ def guess_format(lines: LineReader, options: ReadOptions) -> LineFormat:
 
 
 def text_rows(lines: LineReader) -> Iterator[RawRow]:
-    """One URL a line; blank lines and lines that start with `#` are skipped."""
+    """Yield a row for each line, which is a URL; blank lines and lines that start with `#` are skipped."""
     for line in lines:
         text = line.strip()
         if text and not text.startswith("#"):
@@ -55,7 +54,7 @@ def text_rows(lines: LineReader) -> Iterator[RawRow]:
 
 
 def jsonl_rows(lines: LineReader) -> Iterator[RawRow]:
-    """One JSON object a line; blank lines are skipped."""
+    """Yield a row for each line, which is a JSON object; blank lines are skipped."""
     for line in lines:
         text = line.strip()
         if not text:
@@ -72,12 +71,12 @@ def jsonl_rows(lines: LineReader) -> Iterator[RawRow]:
 
 
 def json_rows(lines: LineReader) -> Iterator[RawRow]:
-    """One JSON array of objects, or of texts that are URLs.
+    """Yield a row for each element of a JSON array of objects or URLs.
 
     Raises:
-        ManifestError: It is no JSON array, is broken, or is longer than `MAX_JSON_BYTES`.
+        ManifestError: the text is not a JSON array, is invalid, or is longer than `MAX_JSON_BYTES`.
     """
-    content = lines.rest(MAX_JSON_BYTES)
+    content = lines.read_all(MAX_JSON_BYTES)
     if len(content) > MAX_JSON_BYTES:
         raise lines.error(
             f"a JSON array is read as a whole, and this is longer than {MAX_JSON_BYTES // 1024**2} MiB",
@@ -107,20 +106,20 @@ def json_rows(lines: LineReader) -> Iterator[RawRow]:
 def table_rows(
     lines: LineReader, form: Literal["csv", "tsv"], types: dict[str, str], options: ReadOptions
 ) -> Iterator[RawRow]:
-    """Rows under a header; `types` receives the extra columns (all `string`) before the first row comes.
+    """Yield the rows of a CSV or TSV file with a header.
 
-    A file of one column whose first line is a URL needs no header. A quoted field may hold line breaks; which quotes
-    count as not closed says `records`.
+    A file of one column whose first line is a URL needs no header. A quoted field may hold line breaks; `csv_records`
+    says when a quote counts as unclosed.
 
     Args:
         lines: The lines of the file.
-        form: Which delimiters it may have.
-        types: Filled with the types of the extra columns.
-        options: Which columns mean something, and whether a record with a quote that is not closed is a bad row.
+        form: The format, which decides the possible delimiters.
+        types: Filled with the types of the extra columns (all `string`) before the first row.
+        options: Names of the columns with a meaning; whether a record with an unclosed quote is a bad row.
 
     Raises:
-        ManifestError: No header with the column of URLs or paths, a named column that is not there, a column that
-            stands there twice, or a quote that is not closed.
+        ManifestError: the header has no column of URLs or paths or lacks a named column, two columns have one name, or
+            a quote is not closed.
     """
     first = lines.first()
     delimiter = _delimiter(first, _DELIMITERS[form], options)
@@ -128,31 +127,31 @@ def table_rows(
         if not options.named and _is_lone_url(first, _DELIMITERS[form]):
             yield from text_rows(lines)
             return
-        raise _no_header(lines, first, _DELIMITERS[form], options)
+        raise _header_error(lines, first, _DELIMITERS[form], options)
     records = RecordReader(lines, delimiter, options)
     header = records.header = _header(records, lines, options)
     types.update(dict.fromkeys(ColumnRoles.of(header, options).extra, "string"))
     while True:
-        opened = lines.number + 1
+        line = lines.number + 1
         try:
             record = records.read()
         except BrokenRecord as error:
-            yield RawRow({}, f"line {opened} cannot be taken apart: {error}")
+            yield RawRow({}, f"line {line} cannot be taken apart: {error}")
             continue
         except UnterminatedQuote as error:
             if not options.lenient:
-                raise _open_quote(lines, error) from None
-            lines.push_back(error.taken[1:])
-            cells = zip(header, _fields(error.taken[0], delimiter), strict=False)
+                raise _unclosed_quote_error(lines, error) from None
+            lines.push_back(error.consumed[1:])
+            cells = zip(header, _fields(error.consumed[0], delimiter), strict=False)
             yield RawRow(dict(cells), f"line {error.line} opens a quote that is not closed: {error}")
             continue
         if record is None:
             return
         if record:
-            yield _record_row(header, record, opened)
+            yield _record_row(header, record, line)
 
 
-def _open_quote(lines: LineReader, error: UnterminatedQuote) -> ManifestError:
+def _unclosed_quote_error(lines: LineReader, error: UnterminatedQuote) -> ManifestError:
     return lines.error(
         f"a quote is opened here and not closed: {error}",
         hint='Close the quote, or write it twice (`""`) where it belongs to the text; with --lenient this record is a '
@@ -161,7 +160,7 @@ def _open_quote(lines: LineReader, error: UnterminatedQuote) -> ManifestError:
     )
 
 
-def _no_header(lines: LineReader, first: str, delimiters: tuple[str, ...], options: ReadOptions) -> ManifestError:
+def _header_error(lines: LineReader, first: str, delimiters: tuple[str, ...], options: ReadOptions) -> ManifestError:
     line = lines.number + bool(first)
     if "\r" in first.rstrip("\r\n"):
         hint = "Save the manifest again as UTF-8 CSV."
@@ -184,24 +183,24 @@ def _record_row(header: list[str], record: list[str], line: int) -> RawRow:
 
 
 def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> list[str]:
-    """Names of the columns; one without a name is `column_<position>`, counted from 1."""
+    """Read the column names; a column without a name is called `column_<position>`, from 1."""
     try:
         names = records.read() or []
     except BrokenRecord as error:
         raise lines.error(f"the header cannot be taken apart: {error}") from None
     except UnterminatedQuote as error:
-        raise _open_quote(lines, error) from None
+        raise _unclosed_quote_error(lines, error) from None
     header = [name if name.strip() else f"column_{place}" for place, name in enumerate(names, start=1)]
-    doubled = [name for name, count in Counter(header).items() if count > 1]
-    if doubled:
-        raise lines.error(f"the column {doubled[0]!r} stands there twice", hint="Rename one of the two.")
+    duplicates = [name for name, count in Counter(header).items() if count > 1]
+    if duplicates:
+        raise lines.error(f"the column {duplicates[0]!r} stands there twice", hint="Rename one of the two.")
     if missing := options.missing(header):
         raise missing_column(f"{lines.name}:{lines.number}", missing, header)
     return header
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
-    """The fields of one line read by itself, a quote that is not closed left open; none if it is no CSV."""
+    """Return the fields of one line that is parsed alone, even with an unclosed quote; none if it is invalid CSV."""
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
@@ -209,12 +208,14 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 
 def _delimiter(line: str, candidates: tuple[str, ...], options: ReadOptions) -> str | None:
-    """The delimiter under which `line` is a header of a manifest."""
-    return next((mark for mark in candidates if ColumnRoles.of(_fields(line, mark), options).usable), None)
+    """Return the delimiter with which `line` is a valid manifest header; None if there is none."""
+    return next(
+        (delimiter for delimiter in candidates if ColumnRoles.of(_fields(line, delimiter), options).usable), None
+    )
 
 
 def _is_lone_url(line: str, delimiters: tuple[str, ...]) -> bool:
-    if any(len(_fields(line, mark)) != 1 for mark in delimiters):
+    if any(len(_fields(line, delimiter)) != 1 for delimiter in delimiters):
         return False
     try:
         canonical_url(line.strip())

@@ -1,1 +1,1 @@
-"""The only door to picture and video decoders: facts, safe decoding, frame sampling, fingerprints."""
+"""Decoding of pictures and videos: measures, frame sampling, transforms. No other package imports Pillow or decord."""

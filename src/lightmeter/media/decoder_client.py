@@ -1,7 +1,7 @@
-"""The parent's end of the talk with a decoder (`decoder.py`): start it, ask, check what it says, and end it.
+"""Client of the decoder process (`decoder_process.py`): starts it, sends requests, checks the answers, kills it.
 
-Each talk has a fresh child, which ends with it: after the last question, at the deadline, or when the calling task is
-cancelled. A hostile file can waste one child's time and memory, no more.
+Each session has a child process of its own, which ends with the session: after the last request, at the deadline, or
+when the calling task is cancelled. A hostile file can waste only the time and memory of one child.
 """
 
 from __future__ import annotations
@@ -41,13 +41,15 @@ from lightmeter.media.sampling import duration_of, frame_indices, indices_at
 
 __all__ = ["Decoder", "DecoderLimits", "VideoFrame", "decoder_session"]
 
-_DECODER: Final = Path(__file__).with_name("decoder_process.py")
-_HEADER_BYTES: Final = 4096
-_INDEX_BYTES: Final = 64 * 1024 * 1024
-_LOG_BYTES: Final = 1024 * 1024
-_GRACE_S: Final = 2.0
+_SCRIPT: Final = Path(__file__).with_name("decoder_process.py")
+_MAX_HEADER_BYTES: Final = 4096
+_MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
+"""Longest list of frame times, 4 bytes each: enough for three days at 60 frames a second."""
+_MAX_LOG_BYTES: Final = 1024 * 1024
+_EXIT_TIMEOUT_S: Final = 2.0
+"""Longest wait for the exit code of a child that closed its pipe, in seconds."""
 _PIPE_BYTES: Final = 4 * 1024 * 1024
-_REASON_CHARS: Final = 200
+_MAX_REASON_CHARS: Final = 200
 _OUT_OF_MEMORY: Final = ("MemoryError", "bad_alloc", "llocate memory", "emory allocation", "failed to map segment")
 _ERRORS: Final[dict[str, type[MediaError]]] = {
     "broken": BrokenMedia,
@@ -57,14 +59,14 @@ _ERRORS: Final[dict[str, type[MediaError]]] = {
 
 @dataclass(frozen=True, slots=True)
 class DecoderLimits:
-    """What one decoding may take.
+    """Limits of one decoder session.
 
     Attributes:
-        wall_s: Seconds from start to end, the child's start included.
-        cpu_s: Seconds of processor time.
-        memory_bytes: Address space of the child; its libraries alone take about 0.2 GiB of it.
-        max_pixels: Pixels of one frame.
-        result_bytes: All sampled frames together, as they are held in memory by the caller.
+        wall_s: Longest time, in seconds, with the start of the child.
+        cpu_s: Longest CPU time, in seconds.
+        memory_bytes: Address space of the child; its libraries alone take about 0.2 GiB.
+        max_pixels: Most pixels of one frame.
+        result_bytes: Most bytes of all sampled frames together.
     """
 
     wall_s: float = 60.0
@@ -79,9 +81,9 @@ class VideoFrame:
     """One sampled frame.
 
     Attributes:
-        index: Its number in the video, from 0.
-        time_s: The time it was captured for, in seconds from the start.
-        rgb: Height x width x 3, red green blue, 0 to 255.
+        index: Index in the video, from 0.
+        time_s: Capture time, in seconds from the start.
+        rgb: Pixels, height x width x 3, RGB, 0 to 255.
     """
 
     index: int
@@ -90,7 +92,7 @@ class VideoFrame:
 
 
 class Decoder:
-    """The parent's end of one dialogue; the child's words are checked, as it may have been taken over."""
+    """Session with a decoder process; every answer is checked, because a hostile file may control the child."""
 
     def __init__(self, process: Process, limits: DecoderLimits) -> None:
         self._process = process
@@ -99,16 +101,16 @@ class Decoder:
         self.facts = VideoInfo(0, 0, None, 0.0, 0, 0)
 
     async def open(self, path: Path, size_bytes: int) -> None:
-        """Have the video opened, and know its facts from then on."""
+        """Open the video and set `facts`, its measures."""
         limits = self._limits
-        await self._ask(
+        await self._send(
             path=str(path),
             wall_s=limits.wall_s,
             cpu_s=limits.cpu_s,
             memory_bytes=limits.memory_bytes,
             max_pixels=limits.max_pixels,
         )
-        header, body = await self._hear(_INDEX_BYTES)
+        header, body = await self._receive(_MAX_INDEX_BYTES)
         times = np.frombuffer(body, dtype="<f4").astype(np.float64)
         count, fps = _number(header, "frame_count"), float(header.get("fps", 0))
         if count < 1 or len(times) != count + 1:
@@ -124,19 +126,24 @@ class Decoder:
         self.facts = VideoInfo(width, height, duration_s, round(fps, 4) or fps, count, size_bytes)
 
     def indices(self, times: list[float]) -> list[int]:
-        """The frames on screen at `times`; by the average rate where the time stamps are absurd or in disorder."""
+        """Return the indices of the frames at `times`; by the average rate if time stamps are missing or unordered."""
         if self._starts:
             return indices_at(times, self._starts)
         return frame_indices(times, self.facts.fps, self.facts.frame_count)
 
     async def frames(self, times: list[float], max_side: int | None) -> list[VideoFrame]:
-        """The frames on screen at `times`, as long as they fit into the limits."""
+        """Return the frames at `times`, shrunk to a longest side of `max_side` pixels.
+
+        Raises:
+            MediaTooLarge: the frames together exceed the limit.
+            BrokenMedia: a frame does not decode.
+        """
         frames: list[VideoFrame] = []
-        held_bytes = 0
+        total_bytes = 0
         for time_s, index in zip(times, self.indices(times), strict=True):
             rgb = await self._frame(index, max_side)
-            held_bytes += rgb.nbytes
-            if held_bytes > self._limits.result_bytes:
+            total_bytes += rgb.nbytes
+            if total_bytes > self._limits.result_bytes:
                 raise MediaTooLarge(
                     f"The video's {len(times)} frames are more than fit into {self._limits.result_bytes:,} bytes.",
                     hint="Capture fewer frames, or shrink them.",
@@ -145,25 +152,25 @@ class Decoder:
         return frames
 
     async def _frame(self, index: int, max_side: int | None) -> NDArray[np.uint8]:
-        await self._ask(index=index, max_side=max_side, in_order=not self._starts)
-        header, body = await self._hear(self._limits.max_pixels * 3)
+        await self._send(index=index, max_side=max_side, in_order=not self._starts)
+        header, body = await self._receive(self._limits.max_pixels * 3)
         width, height = _number(header, "width"), _number(header, "height")
         if width < 1 or height < 1 or len(body) != width * height * 3:
             raise BrokenMedia(f"Frame {index} of the video does not decode.")
         return np.frombuffer(body, dtype=np.uint8).reshape(height, width, 3)
 
-    async def _ask(self, **request: Any) -> None:
+    async def _send(self, **request: Any) -> None:
         stdin = self._process.stdin
-        assert stdin is not None  # noqa: S101 (asked for at the start)
+        assert stdin is not None  # noqa: S101 (a pipe by `_start`)
         stdin.write(json.dumps(request).encode() + b"\n")
         await stdin.drain()
 
-    async def _hear(self, most_bytes: int) -> tuple[dict[str, Any], bytes]:
+    async def _receive(self, most_bytes: int) -> tuple[dict[str, Any], bytes]:
         stdout = self._process.stdout
-        assert stdout is not None  # noqa: S101 (asked for at the start)
+        assert stdout is not None  # noqa: S101 (a pipe by `_start`)
         header_bytes, body_bytes = struct.unpack(">II", await stdout.readexactly(8))
-        if header_bytes > _HEADER_BYTES or body_bytes > most_bytes:
-            raise MediaTooLarge("The decoder answered with more than a video of this size can need.")
+        if header_bytes > _MAX_HEADER_BYTES or body_bytes > most_bytes:
+            raise MediaTooLarge("The decoder answered with more bytes than a video of this size can need.")
         header = json.loads(await stdout.readexactly(header_bytes))
         if not isinstance(header, dict):
             raise BrokenMedia("The decoder answered with nonsense.")
@@ -173,7 +180,7 @@ class Decoder:
 
 
 class _ChildError(Exception):
-    """An error the child reported; the log it left may know more."""
+    """Error that the child reported; its log may hold more details."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -182,8 +189,16 @@ class _ChildError(Exception):
 
 @asynccontextmanager
 async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[Decoder]:
-    """A decoder with the video opened; whatever way the block ends, no child is left."""
-    path, size_bytes = _known_container(path)
+    """Open a video in a new decoder process, which is killed when the block ends.
+
+    Raises:
+        UnsupportedMedia: the container is not supported.
+        BrokenMedia: the file is missing, does not open, or a frame does not decode.
+        MediaTooLarge: decoding needs more pixels or memory than `limits` allow.
+        MediaTimeout: decoding takes longer than `limits` allow.
+        UsageError: no decoder is installed.
+    """
+    path, size_bytes = _check_container(path)
     with tempfile.TemporaryFile() as log:
         process = await _start(log)
         try:
@@ -194,25 +209,25 @@ async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[De
         except TimeoutError as error:
             raise MediaTimeout(f"The decoder did not finish within {limits.wall_s:g} s and was ended.") from error
         except _ChildError as error:
-            await _end(process)
+            await _kill(process)
             raise _failure(error.kind, str(error), _read(log), path) from error
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise _ended(await _exit_code(process), _read(log), path) from error
+            raise _exit_error(await _exit_code(process), _read(log), path) from error
         except (ValueError, TypeError, UnicodeDecodeError) as error:
             raise BrokenMedia("The decoder answered with nonsense.") from error
         finally:
-            await asyncio.shield(_end(process))
+            await asyncio.shield(_kill(process))
 
 
-def _known_container(path: Path) -> tuple[Path, int]:
-    """The file's whole path and its size, once its first bytes are those of a video container we take.
+def _check_container(path: Path) -> tuple[Path, int]:
+    """Return the absolute path and the size in bytes of a file whose first bytes are those of a supported container.
 
-    Playlists must not come through: FFmpeg recognises them by content, and would open the files and addresses
-    they name. Nor may a name that reads like a protocol (`http:`, `concat:`), so the path starts at the root.
+    Playlists are refused: FFmpeg recognizes them by content and would open the files and URLs in them. The path is
+    absolute, so that FFmpeg cannot take its first part for a protocol (`http:`, `concat:`).
     """
     path = path.absolute()
     try:
-        if not S_ISREG(path.stat().st_mode):  # opening a pipe could wait for ever
+        if not S_ISREG(path.stat().st_mode):  # opening a pipe could block forever
             raise UnsupportedMedia("Not a file.")
         with path.open("rb") as file:
             head = file.read(SNIFF_BYTES)
@@ -231,23 +246,23 @@ def _known_container(path: Path) -> tuple[Path, int]:
 
 
 async def _start(log: BinaryIO) -> Process:
-    """A fresh child in a session of its own: Ctrl-C does not reach it, and its group can be ended whole."""
+    """Start a child in a session of its own: Ctrl-C does not reach it, and its process group can be killed."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        "-P",  # or the folder of the script, with modules named like anybody's, would come first on the path
-        str(_DECODER),
+        "-P",  # keeps the folder of the script off the import path
+        str(_SCRIPT),
         stdin=PIPE,
         stdout=PIPE,
         stderr=log,
         limit=_PIPE_BYTES,
         start_new_session=True,
-        # numpy's linear algebra is not used, and would reserve address space for a thread for each core.
+        # numpy's linear algebra is not used; its threads would reserve address space.
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
     )
 
 
-async def _end(process: Process) -> None:
-    """Kill the child's group, read its pipe to the end so that it is closed, and reap it."""
+async def _kill(process: Process) -> None:
+    """Kill the child's process group, drain and close its pipe, and wait for its exit."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -260,16 +275,16 @@ async def _end(process: Process) -> None:
 
 
 async def _exit_code(process: Process) -> int:
-    """The exit code of a child that hung up: it is ending by itself, and the code says of what."""
+    """Return the exit code of a child that closed its pipe; the code tells why it ended."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_GRACE_S):
+        async with asyncio.timeout(_EXIT_TIMEOUT_S):
             return await process.wait()
-    await _end(process)
+    await _kill(process)
     return await process.wait()
 
 
-def _ended(code: int, log: str, path: Path) -> LightmeterError:
-    """Why a child that said nothing more ended."""
+def _exit_error(code: int, log: str, path: Path) -> LightmeterError:
+    """Return the error for a child that ended without an answer."""
     if code in {-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGKILL}:
         return MediaTimeout("The decoder took more processor time than allowed and was ended.")
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -277,7 +292,7 @@ def _ended(code: int, log: str, path: Path) -> LightmeterError:
 
 
 def _failure(kind: str, reported: str, log: str, path: Path) -> LightmeterError:
-    if kind == "missing":  # not the video's fault, and no reason to drop a row
+    if kind == "missing":  # a fault of the installation, not of the video
         return UsageError(f"No video decoder is installed ({reported}).", hint="Install lightmeter's dependencies.")
     if any(sign in reported or sign in log for sign in _OUT_OF_MEMORY):
         return MediaTooLarge("The video does not decode: it needs more memory than allowed.")
@@ -286,18 +301,18 @@ def _failure(kind: str, reported: str, log: str, path: Path) -> LightmeterError:
 
 def _read(log: BinaryIO) -> str:
     log.seek(0)
-    return log.read(_LOG_BYTES).decode(errors="replace")
+    return log.read(_MAX_LOG_BYTES).decode(errors="replace")
 
 
 def _reason(reported: str, log: str, path: Path) -> str:
-    """The decoder's reason in a few words, without its time stamps, source lines and our file names.
+    """Return the decoder's reason, without time stamps, source lines and the path.
 
-    FFmpeg's own first line ("[mov,mp4 @ 0x55] moov atom not found") says more than the exception ("Error reading").
+    FFmpeg's first line ("[mov,mp4 @ 0x55] moov atom not found") tells more than the exception ("Error reading").
     """
     native = re.search(r"^\[[^\]\n]+ @ 0x[0-9a-f]+\] (.+)$", log, flags=re.MULTILINE)
     first = native[1] if native else reported.strip().partition("\n")[0]
     first = re.sub(r"\[[0-9:]+\] \S+:[0-9]+: ", "", first).replace(str(path), path.name)
-    return first.strip(" .")[:_REASON_CHARS] or "no reason given"
+    return first.strip(" .")[:_MAX_REASON_CHARS] or "no reason given"
 
 
 def _number(header: dict[str, Any], name: str) -> int:

@@ -1,16 +1,16 @@
-"""The child process that decodes one video. A script, run by its path: nothing of lightmeter is imported here.
+"""Child process that decodes one video. It is run as a script and imports nothing of lightmeter.
 
-Decoders crash, swallow memory, and have been seen to hang for hours while holding the interpreter's lock, so that no
-thread and no handler of the same process could end them. Here they may: the limits are the kernel's, set before
-the decoder is loaded, and the parent ends the whole process group when time is up.
+Decoders crash, use too much memory, or hang for hours while they hold the interpreter's lock, so that no thread or
+signal handler of the same process can stop them. Here the kernel enforces limits, which are set before the decoder is
+loaded, and the parent kills the whole process group when time is up.
 
-The dialogue (bytes and JSON, no pickle: a child taken over by a hostile file must not reach its parent)::
+The protocol uses bytes and JSON, no pickle: a hostile file that takes over the child must not reach the parent::
 
     parent → a line of JSON: the job        {"path", "wall_s", "cpu_s", "memory_bytes", "max_pixels"}
     child  → facts, or an error             and the frames' start times, with the last one's end, as float32
     parent → a line of JSON: a frame        {"index", "max_side", "in_order"}
     child  → the frame, or an error         height x width x 3 bytes
-                                            (in order: none is asked for that lies before the last one)
+                                            (in_order: no request for an earlier frame follows)
     parent closes the pipe → the child ends
 
 Each message of the child is two big-endian uint32 (length of the header, of the body), a JSON header, and the body.
@@ -34,56 +34,56 @@ _GRACE_S = 5
 
 
 class _TooLargeError(Exception):
-    """More pixels than the job allows."""
+    """The frames have more pixels than the job allows."""
 
 
 def _limit(job: dict[str, Any]) -> None:
-    """Bounds that hold even when the interpreter does not run any more."""
-    ceilings = {
+    """Set limits that the kernel enforces even if the interpreter hangs."""
+    limits = {
         resource.RLIMIT_AS: (job["memory_bytes"], job["memory_bytes"]),
         resource.RLIMIT_CPU: (job["cpu_s"], job["cpu_s"] + 1),
         resource.RLIMIT_FSIZE: (_LOG_BYTES, _LOG_BYTES),
         resource.RLIMIT_CORE: (0, 0),
     }
-    for name, pair in ceilings.items():
-        # macOS refuses some of them; the parent's deadline holds there too.
+    for name, pair in limits.items():
+        # macOS rejects some of them; the parent's deadline still holds.
         with suppress(ValueError, OSError):
             resource.setrlimit(name, pair)
-    # Should the parent be killed, nobody is left to end a decoder that hangs: the kernel's alarm does.
+    # If the parent is killed, the kernel's alarm ends a decoder that hangs.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(job["wall_s"]) + _GRACE_S)
 
 
-def _send(channel: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:
+def _send(output: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:
     encoded = json.dumps(header).encode()
-    channel.write(struct.pack(">II", len(encoded), len(body)) + encoded)
-    channel.write(body)
-    channel.flush()
+    output.write(struct.pack(">II", len(encoded), len(body)) + encoded)
+    output.write(body)
+    output.flush()
 
 
-def _open(job: dict[str, Any]) -> tuple[_Reader, dict[str, Any], bytes]:
-    """Open the video; the reader, its facts, and the frames' times."""
+def _open(job: dict[str, Any]) -> tuple[_OpenVideo, dict[str, Any], bytes]:
+    """Open the video; return it, its measures, and the frames' start times with the end of the last one."""
     import decord  # noqa: PLC0415 (only once the limits hold)
     import numpy as np  # noqa: PLC0415 (likewise)
 
     decord.logging.set_level(decord.logging.ERROR)
-    # One thread: the order of frames is the same each time, and the memory limit means what it says.
+    # One thread: the order of frames is deterministic, and memory is predictable.
     reader = decord.VideoReader(job["path"], num_threads=1)
     count = len(reader)
     times = reader.get_frame_timestamp(np.arange(count))
-    first = reader.next()  # not reader[0], which may seek
+    first = reader.next()  # reader[0] may seek
     height, width = first.shape[:2]
     if height * width > job["max_pixels"]:
         raise _TooLargeError(f"frames of {width} x {height} pixels")
     facts = {"width": width, "height": height, "fps": float(reader.get_avg_fps()), "frame_count": count}
-    return _Reader(reader, first), facts, np.append(times[:, 0], times[-1:, 1]).astype("<f4").tobytes()
+    return _OpenVideo(reader, first), facts, np.append(times[:, 0], times[-1:, 1]).astype("<f4").tobytes()
 
 
-class _Reader:
-    """Frames by their number.
+class _OpenVideo:
+    """Opened video whose frames are read by index.
 
-    To jump to a frame, the decoder seeks by its time stamp. Where time stamps are absent or absurd it lands anywhere
-    and counts on from there: frames are then read one after the other, which is slow and right.
+    The decoder seeks by time stamps. If these are missing or wrong, a seek ends at the wrong frame; frames are then
+    read one after the other, which is slow but correct.
     """
 
     def __init__(self, reader: Any, first: Any) -> None:
@@ -92,9 +92,9 @@ class _Reader:
         self._index = 0
 
     def pixels(self, index: int, *, in_order: bool) -> Any:
-        """A frame, height x width x 3; in order: no frame before one that was read."""
+        """Return a frame, height x width x 3; with `in_order`, `index` must not decrease."""
         if not in_order:
-            self._last = None  # large frames must not lie in memory twice
+            self._last = None  # two large frames must not be in memory at the same time
             return self._reader[index].asnumpy()
         while self._index < index:
             self._last = self._reader.next()
@@ -102,10 +102,10 @@ class _Reader:
         return self._last.asnumpy()
 
 
-def _frame(reader: _Reader, wanted: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    pixels, max_side = reader.pixels(wanted["index"], in_order=wanted["in_order"]), wanted["max_side"]
+def _frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    pixels, max_side = video.pixels(request["index"], in_order=request["in_order"]), request["max_side"]
     if max_side is not None and max(pixels.shape[:2]) > max_side:
-        from PIL import Image  # noqa: PLC0415 (most runs ask for frames as they are)
+        from PIL import Image  # noqa: PLC0415 (most runs do not resize)
 
         picture = Image.fromarray(pixels)
         picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
@@ -114,30 +114,30 @@ def _frame(reader: _Reader, wanted: dict[str, Any]) -> tuple[dict[str, Any], byt
     return {"width": width, "height": height}, pixels.tobytes()
 
 
-def _talk(requests: BinaryIO, channel: BinaryIO) -> None:
+def _serve(requests: BinaryIO, output: BinaryIO) -> None:
     job = json.loads(requests.readline())
     _limit(job)
-    reader, facts, times = _open(job)
-    _send(channel, facts, times)
+    video, facts, times = _open(job)
+    _send(output, facts, times)
     while line := requests.readline():
-        _send(channel, *_frame(reader, json.loads(line)))
+        _send(output, *_frame(video, json.loads(line)))
 
 
 def _main() -> None:
-    # The decoder and its libraries print where they like: standard output is kept for the dialogue alone.
-    channel = os.fdopen(os.dup(1), "wb")
+    # The decoder's libraries may print: only the protocol uses the original standard output.
+    output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        _talk(sys.stdin.buffer, channel)
+        _serve(sys.stdin.buffer, output)
     except _TooLargeError as error:
-        _send(channel, {"error": "large", "reason": str(error)})
+        _send(output, {"error": "large", "reason": str(error)})
     except ModuleNotFoundError as error:
-        _send(channel, {"error": "missing", "reason": str(error)})
-    except Exception as error:  # noqa: BLE001 (the end of the line: whatever it is, it goes to the parent as a reason)
-        _send(channel, {"error": "broken", "reason": f"{type(error).__name__}: {error}"})
+        _send(output, {"error": "missing", "reason": str(error)})
+    except Exception as error:  # noqa: BLE001 (every error is reported to the parent)
+        _send(output, {"error": "broken", "reason": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":
     _main()
     sys.stderr.flush()
-    os._exit(0)  # the decoder's own clean-up is one more chance to hang
+    os._exit(0)  # skips the decoder's clean-up, which may hang

@@ -1,4 +1,4 @@
-"""Frames of a GIF, counted by walking its blocks: Pillow takes seconds for a hostile file of many frames."""
+"""Counts the frames of a GIF from its blocks: Pillow takes seconds for a hostile file of many frames."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Final
 __all__ = ["MAX_COUNTED_FRAMES", "count_gif_frames"]
 
 MAX_COUNTED_FRAMES: Final = 10_000
+"""Counting stops here, so that a hostile file cannot waste time."""
+
 _EXTENSION, _IMAGE = 0x21, 0x2C
 _HAS_COLOR_TABLE = 0x80
 
 
 def count_gif_frames(content: bytes) -> int:
-    """How many pictures a GIF holds, from 1 to `MAX_COUNTED_FRAMES`; of a cut-off file, those that began.
+    """Return the number of frames, 1 to `MAX_COUNTED_FRAMES`; of a truncated file, those that have begun.
 
     Blocks as in the GIF89a specification, sections 18 to 27.
     """
@@ -26,7 +28,7 @@ def count_gif_frames(content: bytes) -> int:
             position = _after_blocks(content, position + 11 + _color_table_bytes(flags))
         elif introducer == _EXTENSION:
             position = _after_blocks(content, position + 2)
-        else:  # the trailer, or what nobody can read
+        else:  # the trailer, or an invalid block
             break
     return max(1, frames)
 
@@ -38,7 +40,7 @@ def _color_table_bytes(flags: bytes) -> int:
 
 
 def _after_blocks(content: bytes, position: int) -> int:
-    """The position after a run of data sub-blocks and its terminator."""
+    """Return the position after a sequence of data sub-blocks and its terminator."""
     while position < len(content) and content[position]:
         position += 1 + content[position]
     return position + 1

@@ -1,8 +1,8 @@
-"""Pictures from bytes nobody vouches for: the only door to Pillow's decoders.
+"""Decoding of untrusted pictures with Pillow.
 
-The limits come before the work: format and size are known from the header, and only then are pixels decoded.
-No exception of Pillow's leaves here. Our pixel limit lies below the one from which Pillow warns of decompression
-bombs, so whatever it would warn of is refused; `warnings.catch_warnings` is avoided, as it is not safe in threads.
+Format and size are checked in the header before any pixel is decoded. All exceptions of Pillow are translated. The
+pixel limit is below the one at which Pillow warns of decompression bombs, so such pictures are refused anyway;
+`warnings.catch_warnings` is not used because it is not thread-safe.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError, _imaging, fea
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
+from lightmeter.media.image_transforms import InputTransform, apply_transform
 from lightmeter.media.media_info import IMAGE_FORMATS, ImageInfo, sniff
-from lightmeter.media.model_views import InputTransform, cut
 
 __all__ = [
     "MAX_PIXELS",
@@ -47,31 +47,36 @@ _UPRIGHT: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""EXIF orientation (TIFF 6.0 tag 274) → what makes the picture upright."""
+"""EXIF orientation (TIFF 6.0 tag 274) → transposition that makes the picture upright."""
 _SIDEWAYS: Final = frozenset({5, 6, 7, 8})
 
-_SHRUNK_FIRST: Final = frozenset({"L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"})
-"""Modes that can be shrunk as they are: a large picture then lies in memory once, not three times."""
-_BAND_ROWS: Final = 256
+_REDUCIBLE_MODES: Final = frozenset({"L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"})
+"""Pillow modes that can be shrunk before conversion to RGB, which saves two copies of a large picture."""
 
-_AMPLE_SIDE: Final = 1024
-"""Pixels that views are cut from, along the shorter side, of pictures that have more: four times what a model sees."""
+_BAND_ROWS: Final = 256
+"""Rows of a 16-bit picture that are converted at a time, to bound memory."""
+
+_SOURCE_SIDE: Final = 1024
+"""Shorter side, in pixels, that larger pictures keep before transforms are applied: four times a model's input."""
 
 _WEBP_HEADER_BYTES: Final = 30
 _WEBP_HAS_EXIF: Final = 0x08
 
 _BLANK_LEVELS: Final = 12
+"""Largest distance of a channel from the median, of 255: the noise that a codec leaves on black is below."""
 _BLANK_SHARE: Final = 0.001
+"""Largest fraction of points that may differ more: a line of small print differs in more."""
 _BLANK_GRID: Final = 256
+"""Points along each side that are compared."""
 
 
 def read_image_info(content: bytes) -> ImageInfo:
-    """Measure a picture from its header, whatever its size, without decoding its pixels.
+    """Return the measures of a picture from its header, without decoding its pixels.
 
     Raises:
-        UnsupportedMedia: not a format that is read here.
-        BrokenMedia: the header does not parse.
-        MediaTooLarge: so many pixels that even the header is refused (from about 180 million).
+        UnsupportedMedia: the format is not supported.
+        BrokenMedia: the header is invalid.
+        MediaTooLarge: so many pixels that Pillow refuses even the header (from about 180 million).
     """
     with _opened(content) as picture:
         width, height = picture.size
@@ -80,91 +85,98 @@ def read_image_info(content: bytes) -> ImageInfo:
         return ImageInfo(_format(picture), width, height, _frames(picture, content), len(content))
 
 
-def read_size(beginning: bytes) -> tuple[int, int] | None:
-    """Width and height of a picture as it is shown, from the first bytes of its file; None where they do not tell.
+def read_size(head: bytes) -> tuple[int, int] | None:
+    """Return width and height of an upright picture from the first bytes of its file; None if they do not hold it.
 
-    All of the file need not be there: formats say their size at the beginning. Of WebP, whose decoder wants the whole
-    file, the header is read here (RFC 9649, sections 2.5 to 2.7); with EXIF data, which stand at its end, its
-    orientation is not known, and so neither is its size.
+    Pillow's WebP decoder needs the whole file, so the WebP header is parsed here (RFC 9649, sections 2.5 to 2.7). If it
+    announces EXIF data, which stand at the end of the file, the orientation is unknown and None is returned.
     """
     try:
-        with _opened(beginning) as picture:
+        with _opened(head) as picture:
             width, height = picture.size
             return (height, width) if _orientation(picture) in _SIDEWAYS else (width, height)
     except MediaError:
-        return _webp_size(beginning)
+        return _webp_size(head)
 
 
-def _webp_size(beginning: bytes) -> tuple[int, int] | None:
-    if len(beginning) < _WEBP_HEADER_BYTES or beginning[:4] != b"RIFF" or beginning[8:12] != b"WEBP":
+def _webp_size(head: bytes) -> tuple[int, int] | None:
+    if len(head) < _WEBP_HEADER_BYTES or head[:4] != b"RIFF" or head[8:12] != b"WEBP":
         return None
-    chunk, body = beginning[12:16], beginning[20:]
+    chunk, body = head[12:16], head[20:]
     if chunk == b"VP8X" and not body[0] & _WEBP_HAS_EXIF:
         return 1 + int.from_bytes(body[4:7], "little"), 1 + int.from_bytes(body[7:10], "little")
     if chunk == b"VP8 " and body[3:6] == b"\x9d\x01\x2a":
         sides = int.from_bytes(body[6:8], "little") & 0x3FFF, int.from_bytes(body[8:10], "little") & 0x3FFF
         return sides if all(sides) else None
-    if chunk == b"VP8L" and body[0] == 0x2F:  # noqa: PLR2004 (its signature)
+    if chunk == b"VP8L" and body[0] == 0x2F:  # noqa: PLR2004 (signature byte)
         bits = int.from_bytes(body[1:5], "little")
         return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
     return None
 
 
 def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | None = None) -> NDArray[np.uint8]:
-    """Decode a picture: height x width x 3, red green blue, 0 to 255, upright, transparency on white.
+    """Decode a picture to an array, height x width x 3: RGB, 0 to 255, upright, transparent parts white.
 
-    Of an animation, the first frame. 16-bit greys are scaled to 8 bits; CMYK goes through its colour profile
-    where it carries one.
+    Of an animation, the first frame is decoded. 16-bit greys are scaled to 8 bits. CMYK is converted by its embedded
+    color profile, if it has one.
 
     Args:
         content: The encoded picture.
-        max_pixels: Refuse pictures of more; checked before decoding.
-        max_side: Shrink so that neither side is longer; much quicker for JPEG than decoding at full size.
+        max_pixels: Pictures with more pixels are refused before decoding.
+        max_side: Longest side of the result, in pixels; JPEG decodes much quicker with it. None: no limit.
 
     Raises:
-        UnsupportedMedia: not a format that is read here.
-        BrokenMedia: does not decode, or ends too early.
-        MediaTooLarge: more than `max_pixels`.
+        UnsupportedMedia: the format is not supported.
+        BrokenMedia: the picture does not decode, or is truncated.
+        MediaTooLarge: it has more than `max_pixels`.
     """
     with _opened(content) as picture:
-        _refuse_more(picture, max_pixels)
-        turn = _UPRIGHT.get(_orientation(picture))
+        _check_pixels(picture, max_pixels)
+        rotation = _UPRIGHT.get(_orientation(picture))
         if max_side is not None:
             picture.draft(None, (max_side, max_side))
         picture.load()
-        if max_side is not None and picture.mode in _SHRUNK_FIRST and "transparency" not in picture.info:
+        if max_side is not None and picture.mode in _REDUCIBLE_MODES and "transparency" not in picture.info:
             picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
         flat = _flatten(picture)
         if max_side is not None:
             flat.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
-        return np.array(flat if turn is None else flat.transpose(turn))
+        return np.array(flat if rotation is None else flat.transpose(rotation))
 
 
 def load_views(
     content: bytes, views: Iterable[InputTransform], *, max_pixels: int = MAX_PIXELS
 ) -> dict[InputTransform, NDArray[np.uint8]]:
-    """Decode a picture once, as `load_rgb` does, and cut views out of it: height x width x 3, not to be written to.
+    """Decode a picture once, as `load_rgb` does, and apply several transforms to it.
 
-    A large picture is decoded at a fraction of its size, by whole numbers, so that its shorter side keeps at least 1024
-    pixels. By how much depends on the picture alone: a view is the same whatever else is cut from it.
+    A large picture is first reduced by a whole number, so that its shorter side keeps at least 1024 pixels. The factor
+    depends on the picture alone, so a result does not depend on the other transforms.
+
+    Args:
+        content: The encoded picture.
+        views: Transforms to apply.
+        max_pixels: Pictures with more pixels are refused before decoding.
+
+    Returns:
+        Transform → read-only array, height x width x 3.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
     """
     with _opened(content) as picture:
-        _refuse_more(picture, max_pixels)
-        turn = _UPRIGHT.get(_orientation(picture))
-        picture.draft(None, (_AMPLE_SIDE, _AMPLE_SIDE))
+        _check_pixels(picture, max_pixels)
+        rotation = _UPRIGHT.get(_orientation(picture))
+        picture.draft(None, (_SOURCE_SIDE, _SOURCE_SIDE))
         picture.load()
-        ample: Image.Image = picture
-        spare = min(picture.size) // _AMPLE_SIDE
-        if spare > 1 and picture.mode in _SHRUNK_FIRST and "transparency" not in picture.info:
-            ample = picture.reduce(spare)
-        flat = _flatten(ample)
-        return {view: cut(flat, view, turn) for view in views}
+        source: Image.Image = picture
+        factor = min(picture.size) // _SOURCE_SIDE
+        if factor > 1 and picture.mode in _REDUCIBLE_MODES and "transparency" not in picture.info:
+            source = picture.reduce(factor)
+        flat = _flatten(source)
+        return {view: apply_transform(flat, view, rotation) for view in views}
 
 
-def _refuse_more(picture: Image.Image, max_pixels: int) -> None:
+def _check_pixels(picture: Image.Image, max_pixels: int) -> None:
     width, height = picture.size
     if width * height > max_pixels:
         raise MediaTooLarge(f"The picture has {width} x {height} pixels; the limit is {max_pixels:,}.")
@@ -172,7 +184,7 @@ def _refuse_more(picture: Image.Image, max_pixels: int) -> None:
 
 @contextmanager
 def _opened(content: bytes) -> Iterator[Image.Image]:
-    """Open a picture and translate whatever its decoder raises."""
+    """Open a picture; translate every exception of its decoder."""
     try:
         with Image.open(BytesIO(content), formats=_READABLE) as picture:
             yield picture
@@ -183,7 +195,7 @@ def _opened(content: bytes) -> Iterator[Image.Image]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise MediaTooLarge("The picture has far more pixels than any that is read here.") from error
     except Exception as error:
-        # Pillow's plugins raise whatever their parsing ran into: OSError, SyntaxError, struct.error, KeyError.
+        # Pillow's plugins raise many types: OSError, SyntaxError, struct.error, KeyError.
         reason = str(error).rstrip(". ") or type(error).__name__
         raise BrokenMedia(f"The picture does not decode: {reason}.") from error
 
@@ -203,7 +215,7 @@ def _unidentified(content: bytes) -> MediaError:
 
 
 def _format(picture: Image.Image) -> str:
-    # A phone's JPEG with a second picture inside (preview, depth map) is opened as MPO: it still is a JPEG.
+    # Pillow opens a phone's JPEG with a second picture inside (preview, depth map) as MPO.
     name = (picture.format or "").lower()
     return "jpeg" if name == "mpo" else name
 
@@ -219,35 +231,35 @@ def _frames(picture: Image.Image, content: bytes) -> int:
 
 
 def _orientation(picture: Image.Image) -> int:
-    """The EXIF orientation, 1 to 8; 1 when there is none that can be read.
+    """Return the EXIF orientation, 1 to 8; 1 if there is none.
 
-    For PNG only EXIF before the pixels counts: Pillow would decode all of them to look for later ones.
+    Of PNG, only EXIF data before the pixels are read: for later ones, Pillow would decode all pixels.
     """
     if picture.format == "PNG" and "exif" not in picture.info:
         return 1
     try:
         value = picture.getexif().get(ExifTags.Base.Orientation, 1)
-    except Exception:  # noqa: BLE001 (a broken EXIF block raises anything, and is no reason to refuse the picture)
+    except Exception:  # noqa: BLE001 (a broken EXIF block may raise anything; the picture is still usable)
         return 1
     return value if isinstance(value, int) else 1
 
 
 def _flatten(picture: Image.Image) -> Image.Image:
-    """Any mode → RGB: transparency on white, deep greys scaled, CMYK by its profile."""
+    """Convert any mode to RGB: transparent parts white, 16-bit greys scaled, CMYK by its color profile."""
     if picture.mode.startswith("I"):
-        return _shallow(picture).convert("RGB")
+        return _scale_to_8_bits(picture).convert("RGB")
     if picture.has_transparency_data:
         clear = picture.convert("RGBA")
         flat = Image.new("RGB", clear.size, _WHITE)
         flat.paste(clear, mask=clear.getchannel("A"))
         return flat
     if picture.mode == "CMYK":
-        return _cmyk(picture)
-    return picture if picture.mode == "RGB" else picture.convert("RGB")  # which would copy it
+        return _cmyk_to_rgb(picture)
+    return picture if picture.mode == "RGB" else picture.convert("RGB")  # convert would copy
 
 
-def _shallow(picture: Image.Image) -> Image.Image:
-    """16-bit greys as 8 bits, some rows at a time; Pillow's own conversion would clip them, nearly all to white."""
+def _scale_to_8_bits(picture: Image.Image) -> Image.Image:
+    """Scale 16-bit greys to 8 bits, some rows at a time; Pillow's conversion would clip nearly all of them to white."""
     deep = np.asarray(picture)
     grey = np.empty(deep.shape, np.uint8)
     for row in range(0, len(deep), _BAND_ROWS):
@@ -256,7 +268,7 @@ def _shallow(picture: Image.Image) -> Image.Image:
     return Image.fromarray(grey)
 
 
-def _cmyk(picture: Image.Image) -> Image.Image:
+def _cmyk_to_rgb(picture: Image.Image) -> Image.Image:
     profile = picture.info.get("icc_profile")
     if profile:
         try:
@@ -264,37 +276,36 @@ def _cmyk(picture: Image.Image) -> Image.Image:
                 picture, BytesIO(profile), ImageCms.createProfile("sRGB"), outputMode="RGB"
             )
         except (ImageCms.PyCMSError, OSError):
-            converted = None  # a profile that does not parse: the plain formula is the next best
+            converted = None  # an invalid profile: use the plain formula
         if converted is not None:
             return converted
     return picture.convert("RGB")
 
 
 def configure_block_allocator(count: int, size_bytes: int) -> None:
-    """Have Pillow put pictures into blocks of that size, and keep so many of them for the next picture."""
+    """Set the size of Pillow's memory blocks, in bytes, and how many free blocks it keeps for the next picture."""
     _imaging.set_block_size(size_bytes)
     _imaging.set_blocks_max(count)
 
 
 def encode_jpeg(rgb: NDArray[np.uint8], quality: int = 90) -> bytes:
-    """A picture, height x width x 3, as JPEG; `quality` 1 to 95."""
+    """Encode a picture, height x width x 3, as JPEG with a quality of 1 to 95."""
     stream = BytesIO()
     Image.fromarray(rgb).save(stream, "JPEG", quality=quality)
     return stream.getvalue()
 
 
 def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
-    """A small JPEG of a picture, neither side longer than `side` pixels; never enlarged."""
+    """Return a JPEG of a picture whose longest side is at most `side` pixels; a smaller picture is not enlarged."""
     small = Image.fromarray(rgb)
     small.thumbnail((side, side), Image.Resampling.LANCZOS)
     return encode_jpeg(np.asarray(small), quality=80)
 
 
 def is_blank(rgb: NDArray[np.uint8]) -> bool:
-    """Whether a picture shows nothing: all but one pixel in a thousand within 12 levels of the median colour.
+    """Return whether a picture is blank: all but one point in a thousand are within 12 levels of the median color.
 
-    Wide enough for the noise a codec leaves on black, narrow enough that a line of small print is not blank. Looked at
-    on a grid of about 256 x 256 points.
+    Points on a grid of about 256 x 256 are compared.
     """
     rows, columns = (max(1, side // _BLANK_GRID) for side in rgb.shape[:2])
     points = rgb[::rows, ::columns].reshape(-1, 3).astype(np.int16)

@@ -1,4 +1,4 @@
-"""What is known of media without decoding: its kind from its name or first bytes, and its measures."""
+"""Kind and format of media by file name or first bytes, and the types that hold their measures."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
 MediaKind: TypeAlias = Literal["image", "video"]
 
 IMAGE_FORMATS: Final = ("jpeg", "png", "gif", "webp", "bmp", "avif")
-"""Picture formats that are read here; `sniff` names some more, so that a refusal can say what it met."""
+"""Supported picture formats; `sniff` recognizes more, for better error messages."""
 
 VIDEO_FORMATS: Final = ("mp4", "webm", "mov", "mkv", "avi")
-"""Video containers the service takes."""
+"""Video containers that the service accepts."""
 
 SNIFF_BYTES: Final = 64
-"""How many first bytes `sniff` wants; fewer may leave a container unrecognised."""
+"""Number of first bytes that `sniff` needs to recognize every format."""
 
 _IMAGE_MAGIC: Final = (
     (b"\xff\xd8\xff", "jpeg"),
@@ -54,10 +54,10 @@ class ImageInfo:
 
     Attributes:
         format: One of `IMAGE_FORMATS`.
-        width: Pixels across, after the EXIF orientation is applied.
-        height: Pixels down, likewise.
+        width: In pixels, after the EXIF orientation is applied.
+        height: In pixels, likewise.
         frames: Frames of an animation, 1 for a still picture; counting stops at 10,000.
-        size_bytes: Of the encoded content.
+        size_bytes: Length of the encoded content.
     """
 
     format: str
@@ -72,13 +72,13 @@ class VideoInfo:
     """Measures of a video.
 
     Attributes:
-        width: Pixels across, of the frames as they are decoded.
-        height: Pixels down, likewise.
-        duration_s: Seconds from the first frame's start to the last frame's end, above 0; by the number of frames and
-            their rate where the time stamps are absurd; None where neither is credible (`sampling.duration_of`).
-        fps: Frames a second, on average.
-        frame_count: How many frames the container indexes.
-        size_bytes: Of the file.
+        width: Of decoded frames, in pixels.
+        height: Of decoded frames, in pixels.
+        duration_s: Seconds from the start of the first frame to the end of the last one, above 0; None if unknown
+            (`sampling.duration_of`).
+        fps: Average frames a second.
+        frame_count: Number of frames in the container's index.
+        size_bytes: Length of the file.
     """
 
     width: int
@@ -90,10 +90,9 @@ class VideoInfo:
 
 
 def sniff(head: bytes) -> tuple[MediaKind, str] | None:
-    """The kind and format that the first `SNIFF_BYTES` bytes of a content announce, or None.
+    """Return kind and format by the first `SNIFF_BYTES` bytes of a file; None if unknown.
 
-    It says what the content is, not that it can be read: `("image", "tiff")` is an honest answer and
-    not one of `IMAGE_FORMATS`.
+    The format need not be supported: `("image", "tiff")` is a possible result.
     """
     for magic, name in _IMAGE_MAGIC:
         if head.startswith(magic):
@@ -104,7 +103,7 @@ def sniff(head: bytes) -> tuple[MediaKind, str] | None:
 
 
 def _container(head: bytes) -> tuple[MediaKind, str] | None:
-    """Formats whose first bytes name a container, and a little further on what is inside."""
+    """Recognize the formats that are containers."""
     if head.startswith(b"RIFF"):
         return _RIFF_FORMS.get(head[8:12])
     if head.startswith(_EBML):
@@ -115,7 +114,7 @@ def _container(head: bytes) -> tuple[MediaKind, str] | None:
 
 
 def _iso_brand(brand: bytes) -> tuple[MediaKind, str]:
-    """ISO 14496-12: pictures and videos share one container, the major brand tells them apart."""
+    """Tell pictures from videos in the container of ISO 14496-12 by its major brand."""
     if brand in {b"avif", b"avis"}:
         return "image", "avif"
     if brand in {b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1"}:
@@ -124,10 +123,7 @@ def _iso_brand(brand: bytes) -> tuple[MediaKind, str]:
 
 
 def kind_from_name(name: str) -> MediaKind | None:
-    """The kind that the suffix of a URL's path or of a file name announces; None when it announces none.
-
-    Query string and fragment of a URL do not count.
-    """
+    """Return the kind by the suffix of a file name or of a URL's path; None if the suffix is of neither kind."""
     path = urlsplit(name).path if "://" in name else name
     suffix = PurePosixPath(path).suffix.lower()
     if suffix in IMAGE_SUFFIXES:

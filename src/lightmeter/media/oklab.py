@@ -1,4 +1,4 @@
-"""Oklab, where a distance means about the same difference to the eye everywhere. Pure.
+"""Conversion from sRGB to Oklab, a color space in which equal distances look about equally different. Pure.
 
 Source of the space and of its matrices: Björn Ottosson, "A perceptual color space for image processing", 2020
 (bottosson.github.io/posts/oklab). The transfer function is sRGB's (IEC 61966-2-1).
@@ -11,14 +11,12 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ENCODED_KNEE", "LMS_TO_OKLAB", "RGB_TO_LMS", "oklab_to_srgb", "srgb_to_linear", "srgb_to_oklab"]
+__all__ = ["ENCODED_KNEE", "LMS_TO_OKLAB", "RGB_TO_LMS", "srgb_to_linear", "srgb_to_oklab"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
 ENCODED_KNEE: Final = 0.04045
 """Encoded value where the two branches of sRGB's transfer function meet."""
-
-_LINEAR_KNEE: Final = 0.0031308
 
 RGB_TO_LMS: Final = (
     (0.4122214708, 0.5363325363, 0.0514459929),
@@ -36,8 +34,6 @@ LMS_TO_OKLAB: Final = (
 
 _TO_LMS: Final = np.array(RGB_TO_LMS)
 _TO_LAB: Final = np.array(LMS_TO_OKLAB)
-_FROM_LMS: Final = np.linalg.inv(_TO_LMS)
-_FROM_LAB: Final = np.linalg.inv(_TO_LAB)
 
 
 def srgb_to_linear(srgb: Floats) -> Floats:
@@ -49,10 +45,3 @@ def srgb_to_oklab(srgb: Floats) -> Floats:
     """Convert `(n, 3)` sRGB values, 0 to 1, to Oklab: lightness 0 to 1, a and b about -0.3 to 0.3."""
     lab: Floats = np.cbrt(srgb_to_linear(srgb) @ _TO_LMS.T) @ _TO_LAB.T
     return lab
-
-
-def oklab_to_srgb(lab: Floats) -> Floats:
-    """Convert `(n, 3)` Oklab values to sRGB, clipped to 0 to 1."""
-    linear = np.clip((lab @ _FROM_LAB.T) ** 3 @ _FROM_LMS.T, 0, 1)
-    srgb: Floats = np.where(linear <= _LINEAR_KNEE, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
-    return np.clip(srgb, 0, 1)

@@ -1,4 +1,4 @@
-"""Videos: measured and sampled by a decoder in a process of its own, which can be ended at any moment."""
+"""Measures and sampled frames of videos; the decoder runs in a child process, which can be killed at any time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from lightmeter.media.sampling import frame_count, frame_times
 __all__ = ["MAX_CAPTURES", "DecoderLimits", "VideoFrame", "iter_video", "probe_video", "sample_video"]
 
 MAX_CAPTURES: Final = 86_400
-"""Most frames that are captured of one video, a day at one a second: a header may claim any length."""
+"""Most frames that are captured of one video, those of a day at one a second: a broken header may claim any length."""
 
 _DEFAULT_LIMITS: Final = DecoderLimits()
 
 
 async def probe_video(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoInfo:
-    """Measure a video and prove that its first frame decodes.
+    """Return the measures of a video whose first frame decodes.
 
     Raises:
-        UnsupportedMedia: not a container that is read here.
-        BrokenMedia: missing, or does not open, or has no frame that decodes.
-        MediaTooLarge: more pixels or memory than `limits` allow.
-        MediaTimeout: more time than `limits` allow.
+        UnsupportedMedia: the container is not supported.
+        BrokenMedia: the file is missing, does not open, or has no frame that decodes.
+        MediaTooLarge: decoding needs more pixels or memory than `limits` allow.
+        MediaTimeout: decoding takes longer than `limits` allow.
         UsageError: no decoder is installed.
     """
     async with decoder_session(path, limits) as decoder:
@@ -41,27 +41,27 @@ async def sample_video(
     max_side: int | None = None,
     limits: DecoderLimits = _DEFAULT_LIMITS,
 ) -> tuple[VideoInfo, list[VideoFrame]]:
-    """Measure a video and decode the frames on screen at 0 s and at each further interval.
+    """Return the measures of a video, and the frames that are shown at 0 s and at each further interval.
 
-    Which frames, follows the frames' own time stamps, so a varying rate is no trouble. A rotation noted in the
-    container, as phones do, is applied by the decoder: frames and facts are upright.
+    Frames are chosen by their time stamps, which may vary in distance. The decoder applies the rotation that phones
+    note in the container: frames and measures are upright.
 
     Args:
-        path: The file.
+        path: The video file.
         interval_s: Seconds between captures, at least 1.
         max_frames: Upper limit; 0 means none but that of `limits.result_bytes`.
-        max_side: Shrink frames so that neither side is longer; done in the child, so less is sent and held.
-        limits: What the decoding may take.
+        max_side: Longest side of the frames, in pixels; the child process shrinks them. None: no limit.
+        limits: Time and memory of the decoder.
 
     Raises:
-        UnsupportedMedia: not a container that is read here.
-        BrokenMedia: missing, or does not open, or a frame does not decode.
-        MediaTooLarge: more pixels, memory or frames than `limits` allow.
-        MediaTimeout: more time than `limits` allow.
+        UnsupportedMedia: the container is not supported.
+        BrokenMedia: the file is missing, does not open, or a frame does not decode.
+        MediaTooLarge: decoding needs more pixels, memory or frames than `limits` allow.
+        MediaTimeout: decoding takes longer than `limits` allow.
         UsageError: no decoder is installed.
-        ValueError: an interval below 1 or a negative limit.
+        ValueError: the interval is below 1, or the limit is negative.
     """
-    frame_count(0.0, interval_s, max_frames)  # nonsense is the caller's mistake, and not to be blamed on the video
+    frame_count(0.0, interval_s, max_frames)  # checks the arguments
     async with decoder_session(path, limits) as decoder:
         times = _times(decoder.facts, interval_s, max_frames)
         return decoder.facts, await decoder.frames(times, max_side)
@@ -76,22 +76,21 @@ async def iter_video(
     slice_frames: int,
     limits: DecoderLimits = _DEFAULT_LIMITS,
 ) -> AsyncGenerator[tuple[VideoInfo, list[VideoFrame]], None]:
-    """The frames of `sample_video`, so many at a time: videos of any length in bounded memory.
+    """Yield the frames of `sample_video` in slices, so that memory is bounded for videos of any length.
 
-    Each slice has a decoder of its own, which has ended when the slice is handed over: `limits` hold for each, and
-    whoever takes long to look at a slice, or never asks for the next, keeps no process waiting. Starting one costs
-    about 0.15 s.
+    Each slice has a decoder process of its own, which has ended when the slice is yielded: no process waits for a slow
+    caller. Starting one takes about 0.15 s.
 
     Args:
-        path: The file; it must stay as it is until the last slice.
+        path: The video file; it must not change before the last slice.
         interval_s: Seconds between captures, at least 1.
         max_frames: Upper limit; 0 means none but `MAX_CAPTURES`.
-        max_side: Shrink frames so that neither side is longer.
-        slice_frames: How many frames at a time, at least 1.
-        limits: What the decoding of each slice may take.
+        max_side: Longest side of the frames, in pixels; None: no limit.
+        slice_frames: Frames in a slice, at least 1.
+        limits: Time and memory of the decoder of each slice.
 
     Yields:
-        The facts, the same each time, and the frames of the slice.
+        The measures, the same each time, and the frames of the slice.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout, UsageError, ValueError: as `sample_video`; also
@@ -105,12 +104,12 @@ async def iter_video(
             count = len(times)
             facts, frames = decoder.facts, await decoder.frames(times[first : first + slice_frames], max_side)
         yield facts, frames
-        del frames  # the next slice must not lie in memory beside this one
+        del frames  # two slices must not be in memory at the same time
         first += slice_frames
 
 
 def _times(facts: VideoInfo, interval_s: int, max_frames: int) -> list[float]:
-    """When frames are captured; counted before they are listed, as a header may claim a length of centuries."""
+    """Return the capture times; they are counted first, because a header may claim a length of centuries."""
     count = frame_count(facts.duration_s, interval_s, max_frames)
     if count > MAX_CAPTURES:
         raise MediaTooLarge(

@@ -1,1 +1,1 @@
-"""The wire contract, shared by the toolkit and the service: requests, answers, names and limits. No I/O."""
+"""Wire contract of toolkit and service: requests, answers, names and limits. No I/O."""

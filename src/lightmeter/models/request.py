@@ -1,4 +1,4 @@
-"""The analyze request, as a client writes it and as the service reads it."""
+"""Body of an analyze request, used by client and service."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def _as_list(value: Any) -> Any:
 
 
 StringList = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str] | None)]
-"""A string or an array of strings on the wire; always a list in here, and empty when absent."""
+"""A string or an array of strings in JSON; always a list in Python, empty if absent."""
 
 
 class AnalyzeRequest(BaseModel):
-    """Body of POST /api/fetch: at least one of `url` and `file` is needed to analyse anything.
+    """Body of POST /api/fetch: at least one of `url` and `file` is needed.
 
     Attributes:
-        url: Addresses of images or videos. More than one, or a video, is answered asynchronously.
-        file: Contents as base64 or data URI, 20 MB each at most after decoding.
+        url: URLs of images or videos. Several URLs, or a video, are answered asynchronously.
+        file: Contents as base64 or data URI, at most 20 MB each after decoding.
         file_name: Names for `file`, in the same order.
         backend: Back ends to use; empty means the account's defaults.
         feature: Features to enable; empty means all that are part of the contract.
         role: Persona of descriptions.
         language: Language of descriptions; an unknown one means English.
-        prompt: Own prompt for descriptions, in place of the role's; empty means none.
-        tag_score: Least score of a tag, 0 to 1.
-        capture_interval: Seconds between captured frames of a video, at least 1: captures are at 0, 1, 2, … times
-            as many, strictly before its end.
+        prompt: Custom prompt for descriptions, in place of the role's; empty means none.
+        tag_score: Lowest score of a tag, 0 to 1.
+        capture_interval: Seconds between captured frames of a video, at least 1: at 0, 1, 2, … intervals,
+            before its end.
         max_frames: Most frames captured of a video; 0 means no limit.
     """
 
@@ -61,7 +61,7 @@ class AnalyzeRequest(BaseModel):
     max_frames: int = Field(default=DEFAULT_MAX_FRAMES, ge=0)
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON body: single values as strings, several as arrays, unset ones left out."""
+        """Return the JSON body: one value as a string, several as an array, unset ones omitted."""
         body: dict[str, Any] = {}
         for name in type(self).model_fields:
             value = getattr(self, name)

@@ -1,4 +1,4 @@
-"""Every answer of the service, in both dialects. Unknown fields are kept, missing ones are None or empty."""
+"""Answers of the service, in the old and the new form. Unknown fields are kept; missing ones are None or empty."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = [
 
 
 class Wire(BaseModel):
-    """Anything on the wire: unknown fields are kept, never refused."""
+    """Base of all wire models: unknown fields are kept, not refused."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Tag(Wire):
-    """What is seen: a name, a score 0 to 1, and the back end that says so (some samples carry none)."""
+    """One tag: a name, a score 0 to 1, and the back end that found it (None in some old answers)."""
 
     name: str
     score: float | None = None
@@ -51,7 +51,7 @@ class Tag(Wire):
 
 
 class Color(Wire):
-    """A dominant colour: `score` is its prominence, `pixel_fraction` its share of the picture, both 0 to 1."""
+    """A dominant color: `score` is its prominence, `pixel_fraction` its fraction of the picture, both 0 to 1."""
 
     hex: str
     score: float | None = None
@@ -72,14 +72,14 @@ class Nsfw(Wire):
 
 
 class Description(Wire):
-    """One description."""
+    """One description, as text."""
 
     description: str
     source: str | None = None
 
 
 class Face(Wire):
-    """One face; the fields differ from back end to back end and are kept as they come."""
+    """One face; its further fields depend on the back end and are kept unchanged."""
 
     source: str | None = None
 
@@ -88,7 +88,7 @@ class Text(Wire):
     """One text that was read; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
 
     Attributes:
-        is_full_text: Whether it is all the text of the picture, or a part of it; an extension of the contract.
+        is_full_text: Whether it is the whole text of the picture or a part of it; an extension of the contract.
     """
 
     text: str | None = None
@@ -107,8 +107,8 @@ class Brand(Wire):
     source: str | None = None
 
 
-def _whole_or_wrong(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """One wrong coordinate makes the vector wrong: readers that leave out wrong entries must not shorten it."""
+def _reject_partial_vector(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Reject the whole vector if one coordinate is invalid: lenient readers drop single entries of lists."""
     try:
         return validate(value)
     except ValidationError:
@@ -116,20 +116,20 @@ def _whole_or_wrong(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
 
 
 class Embedding(Wire):
-    """A picture as a point: an extension of the contract, answered only where the feature `embeddings` is requested.
+    """Embedding vector of a picture: an extension of the contract, only if the feature `embeddings` is requested.
 
     Attributes:
-        model: Names the model and its version: vectors of different models cannot be compared.
-        vector: Its coordinates, of unit length (L2 norm 1).
+        model: Model and version; vectors of different models cannot be compared.
+        vector: Coordinates, of unit length (L2 norm 1).
     """
 
     model: str
-    vector: Annotated[list[float], FailFast(), Field(min_length=1), WrapValidator(_whole_or_wrong)]
+    vector: Annotated[list[float], FailFast(), Field(min_length=1), WrapValidator(_reject_partial_vector)]
     source: str | None = None
 
 
 def _flat_brands(value: Any) -> Any:
-    """Brands come as a list, or as an object name → list of entries."""
+    """Convert brands that are an object, name → entries, to a list."""
     if not isinstance(value, dict):
         return value
     return [
@@ -140,7 +140,7 @@ def _flat_brands(value: Any) -> Any:
 
 
 class Entries(Wire):
-    """What the back ends found: in a whole asset, or in one frame of a video.
+    """Results of all back ends for an asset or for one frame of a video.
 
     `tags` and `colors` are keyed by tag name (case-sensitive) and hex string, with one entry for each back end.
     """
@@ -156,7 +156,7 @@ class Entries(Wire):
 
 
 class FrameEntries(Entries):
-    """One captured frame of a video: our extension, absent from other services.
+    """Results for one captured frame of a video; an extension that other services lack.
 
     Attributes:
         index: 0 for the first captured frame, 1 for the next, and so on.
@@ -175,7 +175,7 @@ class Asset(Entries):
 
 
 class Results(Wire):
-    """The object `all`: the assets, and the errors of single back ends (strings, usually with no URL in them)."""
+    """The object `all`: assets, and errors of single back ends (strings, usually without a URL)."""
 
     assets: list[Asset] = Field(default_factory=list)
     errors: list[Any] = Field(default_factory=list)
@@ -185,11 +185,11 @@ class Answer(Wire):
     """Any JSON answer of /api/fetch and /api/response/<id>: echo, acknowledgment, progress, result, or error.
 
     Attributes:
-        status: `queued`, `processing`, `completed`, `failed`, a later word, or None in the older dialect.
+        status: `queued`, `processing`, `completed`, `failed`, a future status, or None in the old form.
         credits_paid: Charged for this request.
         credits: Remaining balance after it.
-        all: The results; None until there are some.
-        error: The error text; present in refusals and failures.
+        all: Results; None until there are some.
+        error: Error text of a refusal or failure.
     """
 
     request_id: str | None = None
@@ -221,18 +221,18 @@ class Credits(Wire):
 
 
 class BackendOffer(Wire):
-    """A back end that a service offers.
+    """Back end that a service offers.
 
     Attributes:
-        name: What a request calls it.
+        name: Name in requests.
         features: Feature → credits for each image or video frame, 0 or more, before any rounding.
         default: Whether a request that names no back end uses it.
         local: Whether it runs on the service's own machine, with no provider behind it.
-        available: Whether it can be asked now.
-        reason: Why it cannot.
-        model: The model behind it.
-        licence: The licence of the model, or whose terms apply.
-        alias_of: The back end that answers in its place, and is the `source` of the entries.
+        available: Whether requests can use it now.
+        reason: Why it is not available.
+        model: Model that it runs.
+        licence: License of the model, or the provider's terms.
+        alias_of: Back end that answers in its place and is the `source` of the entries.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -247,13 +247,13 @@ class BackendOffer(Wire):
 
 
 class Backends(Wire):
-    """Answer of GET /api/backends, which not every service has."""
+    """Answer of GET /api/backends, an endpoint that some services lack."""
 
     backends: list[BackendOffer]
 
 
 class ErrorBody(Wire):
-    """Body of every refusal."""
+    """Body of every error response."""
 
     error: str
     status: str | None = None

@@ -21,7 +21,6 @@ __all__ = [
     "INSUFFICIENT_CREDITS",
     "INVALID_FORMAT",
     "INVALID_URLS",
-    "LIKELIHOODS",
     "LIKELIHOOD_SEVERITY",
     "MAX_FILE_BYTES",
     "MAX_QUERY_CHARS",
@@ -38,7 +37,7 @@ __all__ = [
 
 FEATURES: Final = ("brands", "colors", "descriptions", "faces", "nsfw", "tags", "texts")
 EXTRA_FEATURES: Final = ("embeddings",)
-"""Extensions of the contract: answered only where a request names them, never as part of "all features"."""
+"""Features beyond the contract: only requests that name them get them; "all features" does not include them."""
 ROLES: Final = (
     "general",
     "alttext",
@@ -54,7 +53,6 @@ ROLES: Final = (
     "tweet",
 )
 DEFAULT_ROLE: Final = "general"
-LIKELIHOODS: Final = ("VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY", "UNKNOWN")
 
 LIKELIHOOD_SEVERITY: Final = {
     "VERY_UNLIKELY": 0.0,
@@ -63,7 +61,7 @@ LIKELIHOOD_SEVERITY: Final = {
     "LIKELY": 0.75,
     "VERY_LIKELY": 1.0,
 }
-"""Likelihoods on the scale 0..1 of scores: five evenly spaced steps; UNKNOWN has no place on it."""
+"""Likelihood → severity on the scale 0 to 1 of scores, in five even steps; UNKNOWN has none."""
 
 AUTH_HEADER: Final = "X-API-Key"
 DEFAULT_TAG_SCORE: Final = 0.9
@@ -78,7 +76,7 @@ IMAGE_SUFFIXES: Final = (
     *(".tif", ".tiff"),
 )
 MORE_VIDEO_SUFFIXES: Final = (".m4v", ".qt")
-"""Other names of the same video containers."""
+"""Further suffixes of the same video containers."""
 
 ACCESS_DENIED: Final = "Access denied."
 PARAMS_REQUIRED: Final = "File/URL params are required."
@@ -92,5 +90,5 @@ REQUEST_FAILED: Final = "Request failed"
 
 
 def not_found(request_id: str) -> str:
-    """The text for an unknown, expired or foreign request id."""
+    """Return the error text for an unknown or expired request id, or one of another account."""
     return f"Request ID {request_id} not found."

@@ -1,4 +1,4 @@
-"""What is wrong with a row before money is spent on it."""
+"""Checks of manifest rows before any credits are spent on them."""
 
 from lightmeter.prechecks.check import Checker, CheckResult
 from lightmeter.prechecks.finding import CHECKS, Finding, Severity

@@ -1,4 +1,4 @@
-"""What a pre-check says of a row."""
+"""Finding of a pre-check: severity, message and measured value."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Final, Literal, TypeAlias
 __all__ = ["CHECKS", "Finding", "Severity"]
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
-"""`error`: surely useless, nothing is spent on the row. `warning`: worth a look, or cannot be told from here."""
+"""`error`: no service can use the row, so it is skipped. `warning`: possibly a problem. `info`: a fact."""
 
 CHECKS: Final = ("manifest", "reach", "file", "type", "size", "decode", "pixels", "frames")
-"""The names of all checks, in the order in which they are made."""
+"""Names of all checks, in the order in which they run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing a check found.
+    """One finding of a check.
 
     Attributes:
         check: One of `CHECKS`.
-        severity: How bad it is.
+        severity: `info`, `warning` or `error`.
         message: One sentence for the user.
-        value: The figure behind the message, where there is one: an HTTP status, bytes, pixels, a share.
-        facts: What else was learnt, as JSON values.
+        value: Number behind the message, if any: an HTTP status, bytes, pixels, or a fraction.
+        facts: Further details, as JSON values.
     """
 
     check: str

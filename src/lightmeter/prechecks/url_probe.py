@@ -1,7 +1,7 @@
-"""A look at URLs: are they there, and what lies there? The pre-checks' only door to HTTP.
+"""HTTP requests of the pre-checks: does a URL exist, and what does it serve?
 
-It is the user's own machine that looks at the user's own manifest, so private addresses are allowed unless refused;
-what is bounded is time, redirects and bytes. No key and no cookie is ever sent.
+The requests come from the user's own machine for the user's own manifest, so private addresses are allowed by default.
+Time, redirects and bytes are bounded. No key and no cookie is sent.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ["MAX_REDIRECTS", "UrlProber"]
 
 MAX_REDIRECTS: Final = 5
 
-_CONNECT_S: Final = 10.0
-_SILENCE_S: Final = 20.0
-_LOOK_S: Final = 30.0
-_DOWNLOAD_S: Final = 300.0
+_CONNECT_TIMEOUT_S: Final = 10.0
+_READ_TIMEOUT_S: Final = 20.0
+_PROBE_TIMEOUT_S: Final = 30.0
+_DOWNLOAD_TIMEOUT_S: Final = 300.0
 _CHUNK_BYTES: Final = 256 * 1024
 _HEADERS: Final = {"User-Agent": "lightmeter", "Accept": "image/*, video/*, */*;q=0.5", "Accept-Encoding": "identity"}
 
 
 class _NoConnectionError(FetchError):
-    """Not even connected: another try with another method would end the same."""
+    """No connection, or no valid URL: another HTTP method would fail in the same way."""
 
 
 _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] = (
@@ -49,15 +49,15 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] 
     (aiohttp.NonHttpUrlRedirectClientError, _NoConnectionError, "it redirects to no URL that can be fetched"),
     (ValueError, _NoConnectionError, "it is no URL that can be fetched"),
 )
-"""The first line that fits counts; aiohttp's InvalidURL is a ValueError."""
+"""Foreign exception → our exception and message; the first match counts. aiohttp's InvalidURL is a ValueError."""
 
 
 class UrlProber:
-    """Looks at URLs; an async context manager.
+    """HTTP client that probes URLs; an async context manager.
 
     Args:
-        allow_private: Whether addresses that are not public may be dialled.
-        connections: How many at once.
+        allow_private: Whether connections to addresses that are not public are allowed.
+        connections: Most connections at the same time.
     """
 
     def __init__(self, *, allow_private: bool = True, connections: int = 8) -> None:
@@ -68,7 +68,7 @@ class UrlProber:
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(
             limit=self._connections,
-            # Not a resolver: addresses written in digits never reach one. The socket sees what is dialled.
+            # A custom resolver would not see numeric addresses; the socket factory sees every address.
             socket_factory=_any_socket if self._allow_private else _public_socket,
         )
         self._session = aiohttp.ClientSession(
@@ -86,69 +86,75 @@ class UrlProber:
             await self._session.close()
 
     async def head(self, url: str) -> ProbeResponse:
-        """Look without fetching: a HEAD request and, where its answer does not settle it, the first bytes.
+        """Send a HEAD request and, if its response is not conclusive, request the first bytes.
 
         Raises:
-            FetchError: no answer; the message says why, without the URL.
+            FetchError: no response; the message says why, without the URL.
             ForbiddenAddress: the address is not public, and only public ones are allowed.
         """
         try:
-            async with self._request("HEAD", url, _LOOK_S) as response:
-                reached = _reached(response)
+            async with self._request("HEAD", url, _PROBE_TIMEOUT_S) as answer:
+                response = _probe_response(answer)
         except (_NoConnectionError, ForbiddenAddress):
             raise
         except FetchError:
-            reached = None  # some servers hang up on HEAD
-        if reached is not None and is_conclusive(reached):
-            return reached
-        async with self._request("GET", url, _LOOK_S, Range=f"bytes=0-{SNIFF_BYTES - 1}") as response:
-            return replace(_reached(response), head=await _first_bytes(response, SNIFF_BYTES), content_requested=True)
+            response = None  # some servers close the connection on HEAD
+        if response is not None and is_conclusive(response):
+            return response
+        async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{SNIFF_BYTES - 1}") as answer:
+            return replace(
+                _probe_response(answer), head=await _first_bytes(answer, SNIFF_BYTES), content_requested=True
+            )
 
-    async def beginning(self, url: str, most_bytes: int) -> bytes:
-        """The first bytes of the content, `most_bytes` at most; none where the status is not one of success.
+    async def first_bytes(self, url: str, most_bytes: int) -> bytes:
+        """Return at most the first `most_bytes` of the content; no bytes if the status is not 2xx.
 
-        A server that does not know ranges sends more: it is not read.
+        If the server ignores the range and sends more, the rest is not read.
 
         Raises:
-            FetchError: no answer, or the transfer broke off; the message says why, without the URL.
+            FetchError: no response, or the transfer broke off; the message says why, without the URL.
             ForbiddenAddress: the address is not public, and only public ones are allowed.
         """
-        async with self._request("GET", url, _LOOK_S, Range=f"bytes=0-{most_bytes - 1}") as response:
-            return await _first_bytes(response, most_bytes) if _reached(response).ok else b""
+        async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{most_bytes - 1}") as answer:
+            return await _first_bytes(answer, most_bytes) if _probe_response(answer).ok else b""
 
     async def download(self, url: str, path: Path, cap_bytes: int) -> ProbeResponse:
-        """Fetch the content into `path`, if the status is one of success.
+        """Download the content to `path`, if the status is 2xx.
 
-        `sha256` of the result is None when the content is larger than `cap_bytes`: then `path` holds its beginning
-        at most.
+        Args:
+            url: URL of the content.
+            path: File to write; incomplete if the content is too long.
+            cap_bytes: Longest content; `sha256` of the result is None if the content is longer.
 
         Raises:
-            FetchError: no answer, or the transfer broke off; the message says why, without the URL.
+            FetchError: no response, or the transfer broke off; the message says why, without the URL.
             ForbiddenAddress: the address is not public, and only public ones are allowed.
         """
-        async with self._request("GET", url, _DOWNLOAD_S) as response:
-            reached = _reached(response)
-            if not reached.ok or (reached.size_bytes or 0) > cap_bytes:
-                return reached
+        async with self._request("GET", url, _DOWNLOAD_TIMEOUT_S) as answer:
+            response = _probe_response(answer)
+            if not response.ok or (response.size_bytes or 0) > cap_bytes:
+                return response
             digest, first, held = hashlib.sha256(), b"", 0
             with await asyncio.to_thread(path.open, "wb") as file:
-                async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
                     first = (first + chunk)[:SNIFF_BYTES] if len(first) < SNIFF_BYTES else first
                     held += len(chunk)
                     if held > cap_bytes:
-                        return replace(reached, head=first, content_requested=True)
+                        return replace(response, head=first, content_requested=True)
                     digest.update(chunk)
                     file.write(chunk)
-            return replace(reached, head=first, content_requested=True, size_bytes=held, sha256=digest.hexdigest())
+            return replace(response, head=first, content_requested=True, size_bytes=held, sha256=digest.hexdigest())
 
     @asynccontextmanager
     async def _request(
         self, method: str, url: str, total_s: float, **headers: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request with its redirects; whatever goes wrong comes out as ours."""
+        """Send one request and follow redirects; translate every exception into `FetchError`."""
         if self._session is None:
-            raise RuntimeError("Reach is an async context manager: use it with `async with`.")
-        limits = aiohttp.ClientTimeout(total=total_s, connect=_CONNECT_S, sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
+            raise RuntimeError("UrlProber is an async context manager: use it with `async with`.")
+        limits = aiohttp.ClientTimeout(
+            total=total_s, connect=_CONNECT_TIMEOUT_S, sock_connect=_CONNECT_TIMEOUT_S, sock_read=_READ_TIMEOUT_S
+        )
         try:
             async with self._session.request(
                 method, url, headers=headers, timeout=limits, allow_redirects=True, max_redirects=MAX_REDIRECTS
@@ -159,7 +165,7 @@ class UrlProber:
 
 
 def _translated(error: Exception) -> FetchError:
-    """A foreign exception as one of ours, in words that hold no URL: it may carry a token."""
+    """Return our exception for a foreign one; its message holds no URL, which may carry a token."""
     cause = getattr(error, "os_error", None)
     if isinstance(cause, _NotPublicError):
         return ForbiddenAddress("its address is not public")
@@ -178,14 +184,14 @@ async def _first_bytes(response: aiohttp.ClientResponse, most: int) -> bytes:
     return bytes(first)
 
 
-def _reached(response: aiohttp.ClientResponse) -> ProbeResponse:
+def _probe_response(response: aiohttp.ClientResponse) -> ProbeResponse:
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     mark = response.headers.get("ETag") or response.headers.get("Last-Modified")
     return ProbeResponse(response.status, content_type, _size_bytes(response), str(response.url), etag=mark)
 
 
 def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
-    """Size of the whole content: of a part, the figure behind the slash (RFC 9110, section 14.4)."""
+    """Return the length of the whole content; of a part, the number after the slash (RFC 9110, section 14.4)."""
     if response.status == 206:  # noqa: PLR2004 (partial content)
         whole = re.fullmatch(r"bytes \d+-\d+/(\d+)", response.headers.get("Content-Range", ""))
         return int(whole[1]) if whole else None
@@ -194,7 +200,7 @@ def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
 
 
 class _NotPublicError(OSError):
-    """Raised where a socket would be made, so that nothing is dialled."""
+    """Raised instead of creating a socket for an address that is not public."""
 
 
 def _any_socket(address: Any) -> socket.socket:

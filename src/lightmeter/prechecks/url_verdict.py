@@ -1,8 +1,7 @@
-"""What an answer to a look at a URL means for its row. Pure.
+"""Findings from the HTTP response for a row's URL. Pure.
 
-An error ends the row before money is spent on it, so it is only given for what no service can use: the address is gone,
-or what lies there is neither picture nor video. Everything that may be a matter of this machine (its network, its
-address, its patience) is a warning.
+An error makes the row be skipped, so it is reported only for what no service can use: the URL is gone, or its content
+is neither picture nor video. What may be due to this machine (network, address, timeouts) is a warning.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ from typing import Final
 from lightmeter.media.media_info import IMAGE_FORMATS, VIDEO_FORMATS, MediaKind, sniff
 from lightmeter.prechecks.finding import Finding
 
-__all__ = ["ProbeResponse", "UrlVerdict", "announced_kind", "is_conclusive", "judge_answer", "judge_format"]
+__all__ = ["ProbeResponse", "UrlVerdict", "announced_kind", "is_conclusive", "judge_format", "judge_response"]
 
 _GONE: Final = frozenset({404, 410})
-_DO_NOT_ASK_AGAIN: Final = frozenset({429, 503})
+_RATE_LIMITED: Final = frozenset({429, 503})
 _VAGUE_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/binary"})
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResponse:
-    """An answer to a look at a URL.
+    """HTTP response for a URL that was probed.
 
     Attributes:
         status: HTTP status, after redirects.
-        content_type: Media type in lower case without parameters; empty when none is given.
-        size_bytes: Of the whole content; None when the server does not say.
-        final_url: Where the redirects led.
+        content_type: Media type in lower case, without parameters; empty if the server sends none.
+        size_bytes: Length of the whole content; None if the server does not send it.
+        final_url: URL after redirects.
         head: First bytes of the content; empty after a HEAD request.
-        content_requested: Whether the content was asked for at all.
-        sha256: Of the whole content, in hexadecimal, if it was read to its end; else None.
-        etag: The server's mark for this very content: its ETag, else when it was last modified; None without either.
+        content_requested: Whether content was requested (GET, not HEAD).
+        sha256: SHA-256 of the whole content in hexadecimal digits; None if it was not read to its end.
+        etag: The header `ETag`, else `Last-Modified`; None without either.
     """
 
     status: int
@@ -46,82 +45,82 @@ class ProbeResponse:
 
     @property
     def ok(self) -> bool:
-        """Whether the status is one of success."""
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300  # noqa: PLR2004 (the 2xx class)
 
 
 @dataclass(frozen=True, slots=True)
 class UrlVerdict:
-    """What is known of a row after a look: its kind, if any, and what was found."""
+    """Kind of the content behind a URL, None if unknown, and the findings."""
 
     kind: MediaKind | None
     findings: tuple[Finding, ...]
 
 
 def announced_kind(content_type: str) -> MediaKind | None:
-    """The kind that a media type announces."""
+    """Return the kind that a media type announces; None if it is neither image nor video."""
     family = content_type.partition("/")[0]
     if family == "image":
         return "image"
     return "video" if family == "video" else None
 
 
-def is_conclusive(reached: ProbeResponse) -> bool:
-    """Whether the answer to a HEAD request settles the matter, so that no content need be asked for.
+def is_conclusive(response: ProbeResponse) -> bool:
+    """Return whether the response to a HEAD request is enough, so that no content is requested.
 
-    Servers answer HEAD wrongly in many ways; only good news is believed, and a plea to slow down is heeded.
+    Many servers answer HEAD wrongly, so an error is not believed; a rate limit is respected.
     """
-    if reached.status in _DO_NOT_ASK_AGAIN:
+    if response.status in _RATE_LIMITED:
         return True
-    return reached.ok and announced_kind(reached.content_type) is not None and bool(reached.size_bytes)
+    return response.ok and announced_kind(response.content_type) is not None and bool(response.size_bytes)
 
 
-def judge_answer(reached: ProbeResponse, expected: MediaKind | None) -> UrlVerdict:
-    """Judge an answer; `expected` is what the manifest or the name says the content is."""
+def judge_response(response: ProbeResponse, expected: MediaKind | None) -> UrlVerdict:
+    """Return the verdict on a response; `expected` is the kind that the manifest or the file name says."""
     facts = {
-        "content_type": reached.content_type,
-        "size_bytes": reached.size_bytes,
-        "final_url": reached.final_url,
+        "content_type": response.content_type,
+        "size_bytes": response.size_bytes,
+        "final_url": response.final_url,
     }
-    if reached.etag is not None:
-        facts["etag"] = reached.etag
-    if reached.status in _GONE:
-        gone = Finding("reach", "error", f"Nothing is there: HTTP {reached.status}.", reached.status, facts)
+    if response.etag is not None:
+        facts["etag"] = response.etag
+    if response.status in _GONE:
+        gone = Finding("reach", "error", f"Nothing is there: HTTP {response.status}.", response.status, facts)
         return UrlVerdict(expected, (gone,))
-    if not reached.ok:
-        message = f"Could not check from here: HTTP {reached.status}; the service may still reach it."
-        return UrlVerdict(expected, (Finding("reach", "warning", message, reached.status, facts),))
-    kind, findings = _judge_content(reached, expected)
-    return UrlVerdict(kind, (Finding("reach", "info", "Reachable.", reached.status, facts), *findings))
+    if not response.ok:
+        message = f"Could not check from here: HTTP {response.status}; the service may still reach it."
+        return UrlVerdict(expected, (Finding("reach", "warning", message, response.status, facts),))
+    kind, findings = _judge_content(response, expected)
+    return UrlVerdict(kind, (Finding("reach", "info", "Reachable.", response.status, facts), *findings))
 
 
-def _judge_content(reached: ProbeResponse, expected: MediaKind | None) -> tuple[MediaKind | None, list[Finding]]:
-    announced = announced_kind(reached.content_type)
-    if reached.content_requested and not reached.head:
+def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple[MediaKind | None, list[Finding]]:
+    announced = announced_kind(response.content_type)
+    if response.content_requested and not response.head:
         return expected, [Finding("size", "error", "The content is empty.", 0)]
-    found = sniff(reached.head)
+    found = sniff(response.head)
     if found is not None:
         return found[0], judge_format(found, expected)
     if announced is not None:
-        return announced, _judge_unseen(reached, announced, expected)
-    if not reached.content_requested or reached.content_type in _VAGUE_TYPES:
+        return announced, _judge_media_type(response, announced, expected)
+    if not response.content_requested or response.content_type in _VAGUE_TYPES:
         return expected, [Finding("type", "warning", "The format is not one that is known here.")]
-    message = f"Neither a picture nor a video: {reached.content_type}."
-    return expected, [Finding("type", "error", message, facts={"content_type": reached.content_type})]
+    message = f"Neither a picture nor a video: {response.content_type}."
+    return expected, [Finding("type", "error", message, facts={"content_type": response.content_type})]
 
 
-def _judge_unseen(reached: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Findings when the media type is all there is to go by."""
-    if reached.content_requested:
-        message = f"Announced as {reached.content_type}, but not of a format that is known here."
+def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
+    """Return the findings if only the media type is known."""
+    if response.content_requested:
+        message = f"Announced as {response.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]
     if expected is not None and announced != expected:
-        return [_contradiction(announced, reached.content_type, expected)]
+        return [_contradiction(announced, response.content_type, expected)]
     return []
 
 
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:
-    """Findings on a format recognised by its first bytes."""
+    """Return the findings on a format that was recognized by the first bytes."""
     kind, name = found
     findings = []
     if expected is not None and kind != expected:

@@ -167,7 +167,7 @@ def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCata
     backends = {}
     for name in catalog.available:
         try:
-            backends[name] = catalog.load(name, metrics)
+            backends[name] = catalog.create_backend(name, metrics)
         except LightmeterError as error:
             log.warning("back end %s is not available: %s", name, error)
             catalog = catalog.without(name, str(error))
@@ -180,7 +180,7 @@ def _load(config: ServiceConfig, metrics: Metrics) -> _Loaded:
         catalog, backends = _load_usable(catalog, metrics)
     else:  # what is named for others is loaded under its own name
         named = dict.fromkeys(catalog.aliases.get(name, name) for name in config.backends)
-        backends = {name: catalog.load(name, metrics) for name in named}
+        backends = {name: catalog.create_backend(name, metrics) for name in named}
     names = tuple(backends)
     rates = catalog.rates() if config.rates is None else config.rates
     unpriced = [name for name in backends if name not in rates.rates]
@@ -192,7 +192,7 @@ def _load(config: ServiceConfig, metrics: Metrics) -> _Loaded:
     reasons = {offer.name: offer.reason for offer in listed.backends if offer.reason is not None}
     aliases = {name: target for name, target in catalog.aliases.items() if target in backends}
     needed = {
-        name: catalog.load(name, metrics)
+        name: catalog.create_backend(name, metrics)
         for backend in backends.values()
         for name in getattr(backend, "builds_on", ())
         if name not in backends

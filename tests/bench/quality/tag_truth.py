@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.media.model_views import transform_array
+from lightmeter.media.image_transforms import transform_array
 from lightmeter.service.backends.imagenet.efficientnet_lite import INPUT, POOLED, PROBABILITIES
 from lightmeter.service.backends.imagenet.scene_words import is_grey
 from lightmeter.service.backends.imagenet.scores import TagScorer

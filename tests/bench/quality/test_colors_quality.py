@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from lightmeter.media.model_views import FitWithin, transform_array
+from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.media.oklab import srgb_to_linear
 from lightmeter.service.backends.local.palette import dominant_colors
 from tests.bench.quality.face_pictures import labelled, report

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from lightmeter.media.model_views import FitWithin, transform_array
+from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.centerface import FACE_SIDE, CenterFace
 from tests.bench.quality.face_pictures import labelled, report

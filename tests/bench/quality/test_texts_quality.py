@@ -30,7 +30,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from lightmeter.media.image import load_views
-from lightmeter.media.model_views import FitWithin
+from lightmeter.media.image_transforms import FitWithin
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.brand_names import brand_key
 from lightmeter.service.backends.local.logos import Logos

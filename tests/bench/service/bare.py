@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lightmeter.media.image import load_rgb, load_views
-from lightmeter.media.model_views import transform_array
+from lightmeter.media.image_transforms import transform_array
 from lightmeter.service.backends.base import MAX_SIDE, AnalysisOptions
 from lightmeter.service.backends.imagenet.tagger import INPUT, ImageNet
 from lightmeter.service.ingest.allocator import keep_small_blocks

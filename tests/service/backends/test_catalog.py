@@ -71,14 +71,14 @@ def test_a_provider_that_cannot_be_called_says_what_is_missing(catalog, name):
     assert missing is not None
     assert missing in reason
     with pytest.raises(SettingsError, match=missing):
-        catalog().load(name)
+        catalog().create_backend(name)
 
 
 def test_a_key_makes_a_provider_available(catalog):
     """With its key set, a provider can be made, and its key is in no text about it."""
     known = catalog(OPENAI_API_KEY="sk-secret-of-a-test")
     assert known.entries["openai"].reason is None
-    made = known.load("openai")
+    made = known.create_backend("openai")
     assert isinstance(made, Backend)
     assert "sk-secret" not in repr(known.entries["openai"]) + repr(made)
 
@@ -147,7 +147,7 @@ def test_millicredits_are_exact(price):
 
 def test_template_composes(catalog):
     """The template needs other back ends that exist, and features that they offer."""
-    template = catalog().load("template")
+    template = catalog().create_backend("template")
     assert isinstance(template, ComposingBackend)
     for name, features in template.builds_on.items():
         assert features <= BUILTIN_BACKENDS[name].features

@@ -20,7 +20,7 @@ LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.set
 @pytest.fixture(scope="module", params=LOCAL)
 def backend(request):
     """Each back end, loaded once."""
-    made = read_catalog().load(request.param)
+    made = read_catalog().create_backend(request.param)
     made.warm()
     return made
 
@@ -104,5 +104,5 @@ def test_layout_in_memory_changes_nothing(backend, odd_pictures, options):
 def test_unknown_name_lists_the_known_ones():
     """A back end that does not exist is refused with the names of those that do."""
     with pytest.raises(SettingsError, match="no back end 'oracle'") as refused:
-        read_catalog().load("oracle")
+        read_catalog().create_backend("oracle")
     assert all(name in refused.value.hint for name in BUILTIN_BACKENDS)

@@ -12,11 +12,11 @@ from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet.efficientnet_lite import (
     CLASS_COUNT,
     INPUT,
-    LITE0,
     LITE2,
     POOLED,
     POOLED_WIDTH,
     PROBABILITIES,
+    EfficientNetVariant,
 )
 from lightmeter.service.backends.imagenet.efficientnet_lite_graph import build_graph
 from lightmeter.service.backends.onnx_session import open_session
@@ -41,9 +41,18 @@ def test_graph_gives_probabilities_and_features(weights):
     assert probabilities == pytest.approx(shares / shares.sum(axis=1, keepdims=True), abs=1e-5)
 
 
+LITE0 = EfficientNetVariant("EfficientNet-Lite0", 224, (1, 2, 2, 3, 3, 4, 1))
+
+
+LITE0 = EfficientNetVariant("EfficientNet-Lite0", 224, (1, 2, 2, 3, 3, 4, 1))
+
+
 @pytest.mark.parametrize(
     ("variant", "strides"),
-    [(LITE0, "1 21 21 211 111 2111 1"), (LITE2, "1 211 211 2111 1111 21111 1")],
+    [
+        (LITE0, "1 21 21 211 111 2111 1"),
+        (LITE2, "1 211 211 2111 1111 21111 1"),
+    ],
 )
 def test_strides_are_those_of_the_architecture(variant, strides):
     """The first block of a stage has the stride of its stage, all others have 1."""

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.model_views import transform_array
+from lightmeter.media.image_transforms import transform_array
 from lightmeter.service.backends.base import Backend, traits_of
 
 COLOURS = ["red", "green", "blue"]

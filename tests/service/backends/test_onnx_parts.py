@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lightmeter.media.model_views import FitWithin, centre_crop, letterbox, stretch, transform_array
+from lightmeter.media.image_transforms import FitWithin, crop_center, letterbox, stretch, transform_array
 from lightmeter.service.backends.onnx_models.boxes import (
     boxes_to_fractions,
     corners,
@@ -129,7 +129,7 @@ def test_every_picture_fits_every_input(width, height, wide, high, resize, layou
     """The tensor has the input's shape, and a picture of one colour stays it, scaled and normalised."""
     wanted = ModelInput("x", wide, high, np.float32, layout, resize, fill=50, mean=(0.0, 0.0, 0.5), std=(1.0, 2.0, 1.0))
     picture = np.full((height, width, 3), 50, np.uint8)
-    tensor = wanted.tensor(wanted.fitted(picture).canvas)
+    tensor = wanted.tensor(wanted.fit(picture).canvas)
     assert tensor.shape == ((1, 3, high, wide) if layout == "nchw" else (1, high, wide, 3))
     assert tensor.dtype == np.float32
     colours = tensor[0].reshape(3, -1) if layout == "nchw" else tensor[0].reshape(-1, 3).T
@@ -144,7 +144,7 @@ def test_a_view_is_fitted_as_the_picture_is(width, height, wide, high):
     """What a back end says that it looks at is all it looks at."""
     wanted = ModelInput("x", wide, high, np.float32, "nchw", "letterbox")
     picture = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
-    whole, view = wanted.fitted(picture), wanted.fitted(transform_array(picture, FitWithin(max(wide, high))))
+    whole, view = wanted.fit(picture), wanted.fit(transform_array(picture, FitWithin(max(wide, high))))
     assert np.array_equal(whole.canvas, view.canvas)
 
 
@@ -152,7 +152,7 @@ def test_the_middle_is_cut_out():
     """What lies outside of the share, or of the proportions, is not in it."""
     picture = np.zeros((100, 300, 3), np.uint8)
     picture[15:85, 80:220] = 200
-    assert (centre_crop(picture, 40, 20, 0.5) == 200).all()
+    assert (crop_center(picture, 40, 20, 0.5) == 200).all()
     assert stretch(picture, 30, 10).shape == (10, 30, 3)
 
 

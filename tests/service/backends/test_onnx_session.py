@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 from lightmeter.service.backends.catalog import read_catalog
-backend = read_catalog().load("imagenet")
+backend = read_catalog().create_backend("imagenet")
 backend.warm()
 import os
 print(os.environ["ORT_DISABLE_TELEMETRY"])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lightmeter.media.oklab import oklab_to_srgb, srgb_to_oklab
+from lightmeter.media.oklab import LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
 from lightmeter.service.backends.local.palette import MAX_COLORS, dominant_colors
 
 CHANNEL = st.integers(0, 255)
@@ -30,6 +30,13 @@ def test_flat_color_is_found_exactly(color):
     assert (found.red, found.green, found.blue) == color
     assert found.hex == "#{:02x}{:02x}{:02x}".format(*color)
     assert (found.score, found.pixel_fraction) == (1.0, 1.0)
+
+
+def oklab_to_srgb(lab):
+    """Invert the conversion, by the same source's formulas."""
+    linear = np.clip((lab @ np.linalg.inv(np.array(LMS_TO_OKLAB)).T) ** 3 @ np.linalg.inv(np.array(RGB_TO_LMS)).T, 0, 1)
+    srgb = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return np.clip(srgb, 0, 1)
 
 
 @given(arrays(np.float64, (4, 3), elements=st.floats(0, 1)))

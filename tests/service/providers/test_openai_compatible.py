@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletion
 from pydantic import SecretStr
 
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.model_views import FitWithin
+from lightmeter.media.image_transforms import FitWithin
 from lightmeter.service.backends.base import AnalysisOptions, Backend
 from lightmeter.service.backends.providers.description.openai_compatible import (
     Ollama,
@@ -167,12 +167,14 @@ def test_throttled_calls_are_repeated(adapting, stub, counted, describe, hint):
     assert [backend for backend, _ in counted.usages] == ["openai"]
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 408, 409])
-def test_passing_errors_are_repeated(adapting, stub, counted, describe, status):
-    """A server error, or a timeout that the server tells, is no verdict on the picture."""
+@pytest.mark.parametrize(
+    ("status", "kind"), [(500, "broken"), (502, "broken"), (503, "broken"), (408, "timeout"), (409, "broken")]
+)
+def test_transient_errors_are_retried(adapting, stub, counted, describe, status, kind):
+    """A call is repeated after a server error, a timeout status or a conflict."""
     stub.answer = answers(StubAnswer("upstream connect error", status), "A cat.")
     assert describe(adapting()) == "A cat."
-    assert counted.errors == [("openai", "broken")]
+    assert counted.errors == [("openai", kind)]
 
 
 def test_attempts_are_bounded(adapting, stub, counted, describe):
@@ -265,7 +267,7 @@ def test_redirects_are_not_followed(adapting, stub, describe):
         (message(content=None, refusal="I'm sorry, I can't help."), "refused", "model refused: I'm sorry"),
         (message("content_filter", content="A"), "refused", "content filter"),
         (message("content_filter: PROHIBITED_CONTENT", content=None), "refused", "content filter"),
-        (StubAnswer(b" " * 5_000_000), "malformed", "larger than"),
+        (StubAnswer(b" " * 5_000_000), "malformed", "longer than"),
         (StubAnswer(b"\x1f\x8b no gzip", headers={"Content-Encoding": "gzip"}), "malformed", "decompressed"),
     ],
 )
@@ -319,7 +321,7 @@ def test_lost_connections_are_repeated(adapting, stub, counted, describe):
 
 def test_nobody_listening_is_a_sentence(adapting, counted, describe):
     """Without a server there is no exception of the HTTP client, and no address in the sentence."""
-    with pytest.raises(BackendError, match=r"connection to the provider failed \(ConnectError\)") as raised:
+    with pytest.raises(BackendError, match=r"could not be reached or failed: no connection \(ConnectError\)") as raised:
         describe(adapting(base_url="http://127.0.0.1:9/v1", max_attempts=1))
     assert "127.0.0.1" not in str(raised.value)
     assert counted.errors == [("openai", "broken")]

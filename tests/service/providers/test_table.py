@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.base import Backend
-from lightmeter.service.backends.providers.description.descriptions import DescriptionAdapter
+from lightmeter.service.backends.providers.description.adapter import DescriptionAdapter
 from lightmeter.service.backends.providers.description.table import DESCRIPTION_PROVIDERS, OPENAI_COMPATIBLE_ADAPTER
 from lightmeter.service.backends.providers.description.token_prices import TokenCounts, cost_usd
 from lightmeter.service.backends.providers.provider import ProviderSettings
@@ -87,14 +87,14 @@ def test_the_table_is_light_and_prices_are_not_fetched():
     """The SDKs and the price list are not imported with the table; a price is found without opening a connection."""
     code = """
 import sys, json
-from lightmeter.service.backends.providers import table
+import lightmeter.service.backends.providers.description.table
 loaded = [name for name in ("openai", "anthropic", "httpx2", "genai_prices") if name in sys.modules]
 asked = []
 sys.addaudithook(lambda event, _: asked.append(event) if event.startswith(("socket.", "urllib.")) else None)
 import threading
-from lightmeter.service.backends.providers.description.token_prices import Tokens, load_prices, usd
+from lightmeter.service.backends.providers.description.token_prices import TokenCounts, cost_usd, load_prices
 load_prices()
-found = usd("https://api.openai.com/v1", "gpt-6-luna", Tokens(1000, 100))
+found = cost_usd("https://api.openai.com/v1", "gpt-6-luna", TokenCounts(1000, 100))
 print(json.dumps([loaded, asked, str(found), threading.active_count()]))
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,8 +12,8 @@ import orjson
 
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
+from lightmeter.media.image_transforms import InputTransform
 from lightmeter.media.media_info import sniff
-from lightmeter.media.model_views import InputTransform
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.service.analysis.backpressure import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from lightmeter.media.model_views import InputTransform, PixelMapping, placement_of
+from lightmeter.media.image_transforms import InputTransform, PixelMapping, pixel_mapping
 from lightmeter.models.response import Entries, Wire
 from lightmeter.service.ingest.decode import DecodedPictures
 
@@ -33,7 +33,7 @@ def in_asset_pixels(found: Sequence[Entries], view: InputTransform, pictures: De
         view: How the back end looks at pictures.
         pictures: The pictures that it was given, and the measures of the asset.
     """
-    placements = (placement_of(view, pictures.width, pictures.height, seen) for seen in pictures.seen[view])
+    placements = (pixel_mapping(view, pictures.width, pictures.height, seen) for seen in pictures.seen[view])
     return [_placed(entries, placement) for entries, placement in zip(found, placements, strict=True)]
 
 

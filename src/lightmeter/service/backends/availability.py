@@ -32,7 +32,7 @@ class BackendAvailability:
         """What any available back end offers."""
         return frozenset().union(*self.features.values())
 
-    def active(self, request: AnalyzeRequest) -> AnalyzeRequest:
+    def effective_request(self, request: AnalyzeRequest) -> AnalyzeRequest:
         """The request as it is done and charged: no back ends means the defaults, no features means all of theirs.
 
         Names of other back ends stand for those that answer in their place. Back ends that offer nothing of what is
@@ -52,7 +52,7 @@ class BackendAvailability:
         sentences = [
             self._unavailable(name) for name in request.backend if self.aliases.get(name, name) not in self.features
         ]
-        served = self.active(request).feature
+        served = self.effective_request(request).feature
         for feature in request.feature:
             if feature not in (*FEATURES, *EXTRA_FEATURES) and feature not in self.all_features:
                 sentences.append(f"Feature {feature} does not exist.")

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.media.model_views import FitWithin, InputTransform
+from lightmeter.media.image_transforms import FitWithin, InputTransform
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import DEFAULT_ROLE
 

@@ -122,7 +122,7 @@ class BackendCatalog:
                 entries[alias] = replace(entries[alias], reason=reason)
         return BackendCatalog(list(entries.values()))
 
-    def required(self, name: str) -> CatalogEntry:
+    def require(self, name: str) -> CatalogEntry:
         """The entry of a back end that is to be used.
 
         Raises:
@@ -135,13 +135,13 @@ class BackendCatalog:
             raise SettingsError(f"Back end {name!r} is not available: {entry.reason}")
         return entry
 
-    def load(self, name: str, metrics: ProviderMetrics = NO_METRICS) -> AnyBackend:
+    def create_backend(self, name: str, metrics: ProviderMetrics = NO_METRICS) -> AnyBackend:
         """Make the back end called `name`; its model is loaded by its `warm`, not here.
 
         Raises:
             SettingsError: there is none, it cannot be used, or it does not import.
         """
-        return self.required(name).make(metrics)
+        return self.require(name).make(metrics)
 
 
 def read_catalog(settings: Settings | None = None) -> BackendCatalog:

@@ -1,11 +1,13 @@
-"""How every ONNX model is run here: on the processor, on the thread that calls, by as many callers as there are cores.
+"""Loading of ONNX models. They run on the CPU, in the calling thread; one session serves all callers at once.
 
-One session serves all callers. Two callers with a thread each did more than one caller with two threads, and a
-result that one thread has added up does not depend on how many cores there are (figures in `service.inference`).
+Two callers with one thread each get more done than one caller with two threads, and a result that one thread computes
+does not depend on the number of cores (figures in `service.analysis.inference_queue`).
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
@@ -13,21 +15,24 @@ import onnxruntime
 
 from lightmeter.errors import BackendError
 
-__all__ = ["PICTURES_A_CALL", "open_session"]
+__all__ = ["PICTURES_A_CALL", "open_session", "packaged_file"]
 
 PICTURES_A_CALL: Final = 4
-"""Taken by one thread when they wait, and run through the model one by one. The model gains nothing by it, but the
-service does: it hears of four pictures at once, and writes four results to disk in one go."""
+"""Waiting pictures that one call of a back end takes. The model runs them one by one and gains nothing; the service
+writes four results to disk in one transaction."""
 
 _ERRORS_ONLY: Final = 3
-"""onnxruntime's log level."""
+"""onnxruntime's log level: errors only."""
+
+_PACKAGE_ROOT: Final = Path(__file__).parents[3]
+"""Folder that holds the package `lightmeter`, which may be a source checkout."""
 
 
 def open_session(model: bytes | Path) -> onnxruntime.InferenceSession:
-    """Load a serialised ONNX model, or the file of one; only a file can have weights in further files beside it.
+    """Load an ONNX model from its bytes, or from a file, which may have weights in further files beside it.
 
     Raises:
-        BackendError: it is no model that onnxruntime can run.
+        BackendError: onnxruntime cannot run the model.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -36,3 +41,25 @@ def open_session(model: bytes | Path) -> onnxruntime.InferenceSession:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no common base of their own
         raise BackendError(f"The model cannot be loaded: {error}.") from error
+
+
+def packaged_file(file: str, *, package: str = "lightmeter", digest: str | None = None) -> Path:
+    """Return the path of a model file that an installed package carries; the package itself is not imported.
+
+    Args:
+        file: Path of the model below the folder that the package is installed in.
+        package: Name of the distribution.
+        digest: Expected SHA-256 of the file in hexadecimal digits; None skips the check.
+
+    Raises:
+        BackendError: the file is missing or damaged.
+    """
+    hint = f"Reinstall the package {package}."
+    try:
+        path = _PACKAGE_ROOT / file if package == "lightmeter" else Path(str(distribution(package).locate_file(file)))
+        found = sha256(path.read_bytes()).hexdigest()
+    except (OSError, PackageNotFoundError) as error:
+        raise BackendError(f"The model file {file} is missing: {error}.", hint=hint) from error
+    if digest not in {None, found}:
+        raise BackendError(f"The model file {file} is damaged, or of another version.", hint=hint)
+    return path

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
 from lightmeter.media.image import load_views, read_image_info
+from lightmeter.media.image_transforms import InputTransform, transform_array
 from lightmeter.media.media_info import ImageInfo, MediaKind, VideoInfo, sniff
-from lightmeter.media.model_views import InputTransform, transform_array
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, VideoFrame, iter_video, probe_video
 from lightmeter.service.backends.base import MAX_SIDE

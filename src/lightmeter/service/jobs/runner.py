@@ -109,7 +109,7 @@ class Runner:
         """
         pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in kinds_of(request, uploads))
         return AnalysisJob(
-            request=self.terms.availability.active(request),
+            request=self.terms.availability.effective_request(request),
             asked=frozenset(request.feature or FEATURES),
             unavailable_errors=self.terms.availability.unavailable_errors(request),
             uploads=uploads,

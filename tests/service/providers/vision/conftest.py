@@ -172,7 +172,7 @@ def service_models():
 @pytest.fixture(autouse=True)
 def short_backoff(monkeypatch):
     """Random waits of milliseconds; what a provider asks for is waited in full."""
-    monkeypatch.setattr("lightmeter.service.backends.providers.vision.retries.BACKOFF_S", 0.01)
+    monkeypatch.setattr("lightmeter.service.backends.providers.retry.FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.models.response import Entries
+from lightmeter.service.backends.providers.failures import CallFailed
+from lightmeter.service.backends.providers.http_client import decode_json
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, score_of
 from lightmeter.service.backends.providers.vision.googlevision import read_result
 from lightmeter.service.backends.providers.vision.googlevision_answer import BatchAnnotateResponse
 from lightmeter.service.backends.providers.vision.rekognition_answer import faces_of, labels_of, moderation_labels_of
-from lightmeter.service.backends.providers.vision.rest import HttpAnswer
-from lightmeter.service.backends.providers.vision.retries import VisionCallFailed
 
 PICTURE = EncodedPicture(b"", 200, 100, 0.0)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)
@@ -47,11 +47,11 @@ AMAZON = objects(
 @given(result=GOOGLE)
 def test_any_result_of_google_is_read(result):
     """A result of any shape becomes entries that can be written as JSON, or is malformed."""
-    answer = HttpAnswer(200, None, orjson.dumps({"responses": [result]}))
+    body = orjson.dumps({"responses": [result]})
     features = frozenset({"brands", "colors", "faces", "nsfw", "tags", "texts"})
     try:
-        entries = read_result(answer.decoded(BatchAnnotateResponse).responses[0], features, "googlevision")
-    except VisionCallFailed as failure:
+        entries = read_result(decode_json(body, BatchAnnotateResponse).responses[0], features, "googlevision")
+    except CallFailed as failure:
         assert failure.kind == "malformed"  # noqa: PT017 (it need not fail)
     else:
         assert Entries.model_validate_json(entries.model_dump_json())
@@ -64,7 +64,7 @@ def test_any_answer_of_amazon_is_read(answer):
     for read in (faces_of, labels_of, moderation_labels_of):
         try:
             found = read(answer, PICTURE, "rekognition")
-        except VisionCallFailed as failure:
+        except CallFailed as failure:
             assert failure.kind == "malformed"  # noqa: PT017 (it need not fail)
         else:
             assert len(found) <= 12
@@ -75,7 +75,7 @@ def test_any_answer_of_amazon_is_read(answer):
 def test_a_face_stands_at_finite_numbers(side, number):
     """Python's JSON knows NaN and infinity; no face is placed there."""
     box = {"Left": 0.0, "Top": 0.0, "Width": 0.5, "Height": 0.5, side: number}
-    with pytest.raises(VisionCallFailed, match="finite"):
+    with pytest.raises(CallFailed, match="finite"):
         faces_of({"FaceDetails": [{"BoundingBox": box}]}, PICTURE, "rekognition")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -148,7 +149,7 @@ def test_many_threads_share_an_adapter(name, good, adapter_of, http_provider, an
 def test_redirects_are_refused(rest, adapter_of, http_provider, analyze):
     """Another address does not get the picture or the key."""
     http_provider.otherwise = http_provider.reply(302, b"", Location=http_provider.url + "/elsewhere")
-    with pytest.raises(BackendError, match="HTTP 302"):
+    with pytest.raises(BackendError, match="HTTP status 302"):
         analyze(adapter_of(rest, http_provider.url), "tags")
     assert len(http_provider.sent) == 1
 
@@ -164,7 +165,19 @@ def test_an_answer_in_drops_is_a_timeout(rest, adapter_of, http_provider, analyz
 
 def test_an_answer_that_is_too_long_is_given_up(adapter_of, http_provider, analyze, monkeypatch):
     """Memory is bounded whatever a provider answers."""
-    monkeypatch.setattr("lightmeter.service.backends.providers.vision.rest.MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr("lightmeter.service.backends.providers.http_client.MAX_ANSWER_BYTES", 1000)
     http_provider.otherwise = http_provider.reply(200, b" " * 2000)
     with pytest.raises(BackendError, match="longer than 1000 bytes"):
         analyze(adapter_of("googlevision", http_provider.url), "tags")
+
+
+def test_throttling_holds_back_other_calls(name, good, adapter_of, http_provider, analyze):
+    """After one picture was throttled, the next picture waits as long as the provider asked, too."""
+    body = error_body(name, 429, "Too many requests.")
+    http_provider.script.extend([http_provider.reply(429, body, Retry_After="1"), good])
+    backend = adapter_of(name, http_provider.url, max_attempts=1)
+    with pytest.raises(BackendError, match="limits the rate of calls"):
+        analyze(backend, "tags")
+    throttled_at = time.monotonic()
+    assert analyze(backend, "tags").tags
+    assert time.monotonic() - throttled_at > 0.9

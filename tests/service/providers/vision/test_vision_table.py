@@ -23,7 +23,7 @@ def test_a_row_says_what_its_adapter_is(row):
     module, _, attribute = row.adapter.partition(":")
     adapter = getattr(import_module(module), attribute)
     assert issubclass(adapter, PictureAdapter)
-    assert adapter.offered == row.features
+    assert adapter.supported_features == row.features
     assert row.base_url.startswith("https://")
     assert default_rates().rates[row.name].keys() == row.features
     assert adapter.__doc__

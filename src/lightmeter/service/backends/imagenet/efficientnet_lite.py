@@ -16,7 +16,6 @@ __all__ = [
     "CLASS_COUNT",
     "GRAPH_VERSION",
     "INPUT",
-    "LITE0",
     "LITE2",
     "POOLED",
     "POOLED_WIDTH",
@@ -58,5 +57,4 @@ class EfficientNetVariant:
             yield from [1] * (count - 1)
 
 
-LITE0: Final = EfficientNetVariant("EfficientNet-Lite0", 224, (1, 2, 2, 3, 3, 4, 1))
 LITE2: Final = EfficientNetVariant("EfficientNet-Lite2", 260, (1, 3, 3, 4, 4, 5, 1))

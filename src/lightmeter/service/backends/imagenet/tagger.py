@@ -15,7 +15,7 @@ from onnxruntime import InferenceSession
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
-from lightmeter.media.model_views import CenterCrop, transform_array
+from lightmeter.media.image_transforms import CenterCrop, transform_array
 from lightmeter.models.response import Embedding, Entries, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.disk_cache import load_or_create

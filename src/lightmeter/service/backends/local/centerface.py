@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -33,12 +33,11 @@ from onnxruntime import InferenceSession
 from PIL import Image
 
 from lightmeter.cpu_count import process_cpu_count
-from lightmeter.errors import BackendError
-from lightmeter.media.model_views import FitWithin, transform_array
+from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.models.response import Entries, Face, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.local.face_attributes import FaceAttributes
-from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session
+from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 
 __all__ = [
     "FACE_SIDE",
@@ -166,8 +165,6 @@ class CenterFace:
 
     def __init__(self) -> None:
         self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
-        self._session: InferenceSession | None = None
-        self._attributes: FaceAttributes | None = None
 
     def warm(self) -> None:
         """Load the three networks.
@@ -175,24 +172,15 @@ class CenterFace:
         Raises:
             BackendError: one of them is missing or damaged.
         """
-        self._load()
-        self._load_attributes()
+        _ = self._session, self._attributes
 
-    def _load(self) -> InferenceSession:
-        if self._session is None:
-            try:
-                model = (files("lightmeter.service.backends.local") / "weights" / "centerface.onnx").read_bytes()
-            except OSError as error:
-                raise BackendError(
-                    f"The model of {self.name} is missing: {error}.", hint="Install lightmeter anew."
-                ) from error
-            self._session = open_session(model)
-        return self._session
+    @cached_property
+    def _session(self) -> InferenceSession:
+        return open_session(packaged_file("lightmeter/service/backends/local/weights/centerface.onnx"))
 
-    def _load_attributes(self) -> FaceAttributes:
-        if self._attributes is None:
-            self._attributes = FaceAttributes()
-        return self._attributes
+    @cached_property
+    def _attributes(self) -> FaceAttributes:
+        return FaceAttributes()
 
     def analyze(
         self,
@@ -237,7 +225,7 @@ class CenterFace:
         height, width = seen.shape[:2]
         canvas = np.zeros((1, 3, height + -height % _BLOCK, width + -width % _BLOCK), np.float32)
         canvas[0, :, :height, :width] = seen.transpose(2, 0, 1)
-        maps: list[Floats] = self._load().run(None, {_INPUT: canvas})
+        maps: list[Floats] = self._session.run(None, {_INPUT: canvas})
         return maps
 
     def _second_look(self, whole: Image.Image, box: Floats) -> float:
@@ -257,7 +245,7 @@ class CenterFace:
         if "faces" not in features:
             return Entries(tags=self._tags(self.detect(seen, TAG_SIDE)))
         found = self.detect(seen)
-        attributes = self._load_attributes().read(seen, found.points, found.boxes[:, 2] - found.boxes[:, 0])
+        attributes = self._attributes.read(seen, found.points, found.boxes[:, 2] - found.boxes[:, 0])
         faces = [self._face(*parts) for parts in zip(found.boxes, found.points, found.scores, attributes, strict=True)]
         return Entries(faces=faces, tags=self._tags(found) if "tags" in features else {})
 

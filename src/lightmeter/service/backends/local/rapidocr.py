@@ -10,9 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import cv2
@@ -20,10 +17,11 @@ import numpy as np
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
-from lightmeter.media.model_views import FitWithin, transform_array
+from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.models.response import Brand, Entries, Text
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.local.brand_names import BrandNames
+from lightmeter.service.backends.onnx_session import packaged_file
 
 if TYPE_CHECKING:
     from rapidocr import RapidOCR
@@ -125,7 +123,7 @@ class RapidOcr:
             if self._engine is None or self._brands is None:
                 cv2.setNumThreads(1)  # each core has a caller
                 self._brands = BrandNames()
-                self._engine = _loaded({f"{part}.model_path": str(_model(*file)) for part, file in _MODELS.items()})
+                self._engine = _load_engine()
             return self._engine, self._brands
 
     def analyze(
@@ -179,20 +177,7 @@ class RapidOcr:
                 yield Brand(name=name, score=line.score, bounding_poly=_polygon(line.corners), source=self.name)
 
 
-def _model(file_name: str, digest: str) -> Path:
-    """Where a model lies, when it is there and what it should be."""
-    path = Path(str(files("rapidocr") / "models" / file_name))
-    hint = "Install rapidocr 3.10.0 anew."
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BackendError(f"A model of rapidocr is missing: {error}.", hint=hint) from error
-    if sha256(content).hexdigest() != digest:
-        raise BackendError(f"The model {path} is not the one of rapidocr 3.10.0.", hint=hint)
-    return path
-
-
-class _Reader:
+class _LineRecognizer:
     """The recogniser of `rapidocr`, which reads lines that may stand upside down both ways; the higher score wins.
 
     The classifier alone is not to be trusted: of 50 upright lines drawn for it, two were turned, and then read as
@@ -225,15 +210,19 @@ def _middle(line: RGB) -> RGB:
     return np.ascontiguousarray(line[:, spare : width - spare])
 
 
-def _loaded(model_paths: dict[str, str]) -> RapidOCR:
+def _load_engine() -> RapidOCR:
     from rapidocr import RapidOCR  # noqa: PLC0415 (takes most of a second)
 
+    model_paths = {
+        f"{stage}.model_path": str(packaged_file(f"rapidocr/models/{name}", package="rapidocr", digest=digest))
+        for stage, (name, digest) in _MODELS.items()
+    }
     try:
         engine: Any = RapidOCR(params={**_SETTINGS, **model_paths})
         # It loads each model at its first use, so each is used once. A choice of steps is kept for later calls.
         blank = np.zeros((_BLOCK, _BLOCK, 3), np.uint8)
         engine(blank, use_det=False)
-        engine.text_rec = _Reader(engine.text_cls, engine.text_rec)
+        engine.text_rec = _LineRecognizer(engine.text_cls, engine.text_rec)
         engine(blank, use_det=True, use_cls=False)
     except Exception as error:  # it raises whatever onnxruntime or its own parts do
         raise BackendError(f"The models of rapidocr cannot be loaded: {error}.") from error

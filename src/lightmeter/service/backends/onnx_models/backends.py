@@ -11,7 +11,7 @@ import numpy as np
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, SettingsError
-from lightmeter.media.model_views import LetterboxedImage
+from lightmeter.media.image_transforms import LetterboxedImage
 from lightmeter.models.response import Embedding, Entries, Nsfw, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, BackendTraits
 from lightmeter.service.backends.onnx_models.boxes import Floats, boxes_to_fractions, non_maximum_suppression
@@ -104,7 +104,7 @@ class _OnnxBackend(ABC):
         """
         if not self.features & features:
             return [Entries() for _ in pictures]
-        return [self._entries(self._model.input.fitted(picture)) for picture in pictures]
+        return [self._entries(self._model.input.fit(picture)) for picture in pictures]
 
     @abstractmethod
     def _entries(self, fitted: LetterboxedImage) -> Entries:

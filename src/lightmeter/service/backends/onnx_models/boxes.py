@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.media.model_views import LetterboxedImage
+from lightmeter.media.image_transforms import LetterboxedImage
 
 __all__ = ["Floats", "boxes_to_fractions", "corners", "intersection_over_union", "non_maximum_suppression"]
 

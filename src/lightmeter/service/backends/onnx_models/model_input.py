@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.errors import SettingsError
-from lightmeter.media.model_views import (
+from lightmeter.media.image_transforms import (
     CenterCrop,
     FitWithin,
     InputTransform,
     LetterboxedImage,
     StretchToSquare,
-    centre_crop,
+    crop_center,
     letterbox,
     stretch,
     transform_array,
@@ -67,7 +67,7 @@ class ModelInput:
 
     @property
     def view(self) -> InputTransform:
-        """What is wanted of a picture: as little as `fitted` needs."""
+        """What is wanted of a picture: as little as `fit` needs."""
         longer = max(self.width, self.height)
         if self.resize == "letterbox":
             return FitWithin(longer)
@@ -75,14 +75,14 @@ class ModelInput:
             return CenterCrop(self.width, self.crop_share) if self.resize == "crop" else StretchToSquare(self.width)
         return FitWithin(max(MAX_SIDE, longer))
 
-    def fitted(self, picture: RGB) -> LetterboxedImage:
+    def fit(self, picture: RGB) -> LetterboxedImage:
         """A picture, or its `view`, in the size of the input, with the place that it takes there."""
         seen = transform_array(picture, self.view)
         if self.resize == "letterbox":
             return letterbox(seen, self.width, self.height, self.fill)
         if self.width != self.height:
             if self.resize == "crop":
-                seen = centre_crop(seen, self.width, self.height, self.crop_share)
+                seen = crop_center(seen, self.width, self.height, self.crop_share)
             else:
                 seen = stretch(seen, self.width, self.height)
         return LetterboxedImage(seen, 0, 0, self.width, self.height)

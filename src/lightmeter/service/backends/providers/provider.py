@@ -139,3 +139,8 @@ class ProviderSettings:
     max_pause_s: float = DEFAULT_MAX_PAUSE_S
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     metrics: ProviderMetrics = NO_METRICS
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys, which no message may show."""
+        return tuple(key.get_secret_value() for key in (self.api_key, self.api_secret) if key is not None)

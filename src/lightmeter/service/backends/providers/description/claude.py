@@ -10,21 +10,16 @@ from typing import Any
 import httpx2
 from anthropic import Anthropic
 
-from lightmeter.service.backends.providers.description.descriptions import (
+from lightmeter.service.backends.providers.description.adapter import (
     MAX_TOKENS,
     DescriptionAdapter,
     clean_description,
     request_fields,
     token_count,
 )
-from lightmeter.service.backends.providers.description.failures import (
-    DescriptionCallFailed,
-    FailureKind,
-    provider_message,
-    redact,
-)
-from lightmeter.service.backends.providers.description.http_client import timeouts
 from lightmeter.service.backends.providers.description.token_prices import TokenCounts
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, provider_message
+from lightmeter.service.backends.providers.http_client import timeouts
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 __all__ = ["Claude"]
@@ -90,13 +85,11 @@ class Claude(DescriptionAdapter):
         """
         blocks, stop = body.get("content"), body.get("stop_reason")
         if stop == "refusal":
-            said = redact(_explanation(body.get("stop_details")), self._secrets)
-            raise DescriptionCallFailed(f"The model refused{': ' + said if said else '.'}", FailureKind.REFUSED)
+            reason = _explanation(body.get("stop_details"))
+            raise CallFailed(FailureKind.REFUSED, f"the model refused{': ' + reason if reason else '.'}")
         if not isinstance(blocks, list):
-            said = redact(provider_message(body.get("error")), self._secrets)
-            raise DescriptionCallFailed(
-                f"The provider's answer holds no content{': ' + said if said else '.'}", FailureKind.MALFORMED
-            )
+            message = provider_message(body.get("error"))
+            raise CallFailed(FailureKind.MALFORMED, f"it has no content{': ' + message if message else '.'}")
         texts = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
         written = "".join(text for text in texts if isinstance(text, str))
         return clean_description(written, is_cut=stop == "max_tokens")
@@ -105,12 +98,11 @@ class Claude(DescriptionAdapter):
         """Input tokens are the sum of those read anew, written to the cache and read from it."""
         fresh = token_count(usage, "input_tokens")
         cached = token_count(usage, "cache_read_input_tokens") or 0
-        kept = token_count(usage, "cache_creation_input_tokens") or 0
-        return TokenCounts(
-            None if fresh is None else fresh + cached + kept, token_count(usage, "output_tokens"), cached
-        )
+        written = token_count(usage, "cache_creation_input_tokens") or 0
+        total = None if fresh is None else fresh + cached + written
+        return TokenCounts(total, token_count(usage, "output_tokens"), cached)
 
 
 def _explanation(details: object) -> str:
-    said = details.get("explanation") if isinstance(details, dict) else None
-    return said if isinstance(said, str) else ""
+    explanation = details.get("explanation") if isinstance(details, dict) else None
+    return explanation if isinstance(explanation, str) else ""

@@ -12,21 +12,16 @@ from urllib.parse import urlsplit
 import httpx2
 from openai import OpenAI
 
-from lightmeter.service.backends.providers.description.descriptions import (
+from lightmeter.service.backends.providers.description.adapter import (
     MAX_TOKENS,
     DescriptionAdapter,
     clean_description,
     request_fields,
     token_count,
 )
-from lightmeter.service.backends.providers.description.failures import (
-    DescriptionCallFailed,
-    FailureKind,
-    provider_message,
-    redact,
-)
-from lightmeter.service.backends.providers.description.http_client import timeouts
 from lightmeter.service.backends.providers.description.token_prices import TokenCounts
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, provider_message
+from lightmeter.service.backends.providers.http_client import timeouts
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 __all__ = ["Ollama", "OpenAICompatible", "ollama_base_url"]
@@ -85,25 +80,20 @@ class OpenAICompatible(DescriptionAdapter):
         choices = body.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
-            said = redact(provider_message(body.get("error")), self._secrets)
-            raise DescriptionCallFailed(
-                f"The provider's answer holds no choice{': ' + said if said else '.'}", FailureKind.MALFORMED
-            )
+            error = provider_message(body.get("error"))
+            raise CallFailed(FailureKind.MALFORMED, f"it has no choice{': ' + error if error else '.'}")
         finish, message = choice.get("finish_reason"), choice.get("message")
         if isinstance(finish, str) and finish.startswith("content_filter"):
-            raise DescriptionCallFailed("The provider's content filter withheld the description.", FailureKind.REFUSED)
+            raise CallFailed(FailureKind.REFUSED, "its content filter withheld the description")
         if not isinstance(message, dict):
-            raise DescriptionCallFailed("The provider's answer holds no message.", FailureKind.MALFORMED)
-        self._raise_refusal(message.get("refusal"))
-        content = message.get("content")
+            raise CallFailed(FailureKind.MALFORMED, "it has no message")
+        content, refusal = message.get("content"), message.get("refusal")
+        if isinstance(refusal, str) and refusal.strip():
+            raise CallFailed(FailureKind.REFUSED, f"the model refused: {refusal}")
         is_cut = finish == "length"
         if not isinstance(content, str) and not (content is None and is_cut):
-            raise DescriptionCallFailed("The provider's answer holds no text.", FailureKind.MALFORMED)
+            raise CallFailed(FailureKind.MALFORMED, "it has no text")
         return clean_description(content or "", is_cut=is_cut)
-
-    def _raise_refusal(self, refusal: object) -> None:
-        if isinstance(refusal, str) and refusal.strip():
-            raise DescriptionCallFailed(f"The model refused: {redact(refusal, self._secrets)}", FailureKind.REFUSED)
 
     def tokens_of(self, usage: object) -> TokenCounts:
         """Prompt and completion tokens.

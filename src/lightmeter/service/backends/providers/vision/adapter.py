@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from PIL import Image
 
 from lightmeter.errors import SettingsError
 from lightmeter.models.response import Entries, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.vision.retries import VisionRetrier
+from lightmeter.service.backends.providers.provider import ProviderSettings, Usage
+from lightmeter.service.backends.providers.retry import Retrier
 
 __all__ = [
     "JPEG_QUALITY",
@@ -28,6 +28,8 @@ __all__ = [
     "score_of",
     "tags_of",
 ]
+
+T = TypeVar("T")
 
 JPEG_QUALITY: Final = 90
 """Of the pictures that are sent: at 1024 pixels a side, 90 to 250 kB and 4 ms of CPU each (the sample data)."""
@@ -44,7 +46,7 @@ class EncodedPicture:
         jpeg: Its bytes, as JPEG.
         width: In pixels; coordinates in entries are in these pixels.
         height: In pixels.
-        deadline: No call for it starts later; see `Retries.deadline`.
+        deadline: No call for it starts later; see `Retrier.deadline`.
     """
 
     jpeg: bytes
@@ -65,24 +67,23 @@ class PictureAdapter(ABC):
 
     Attributes:
         licence: Under which terms its answers come.
-        offered: Features that the adapter knows how to request.
+        supported_features: Features that the adapter knows how to request.
 
     Raises:
         SettingsError: the settings name a feature that it does not know, or a key that no provider can have given.
     """
 
     licence: ClassVar[str] = "terms of the provider"
-    offered: ClassVar[frozenset[str]]
+    supported_features: ClassVar[frozenset[str]]
 
     def __init__(self, settings: ProviderSettings, secrets: Sequence[str] = ()) -> None:
-        unknown = settings.features - self.offered
+        unknown = settings.features - self.supported_features
         if unknown or not settings.features:
             raise SettingsError(
-                f"The back end {settings.name} offers {', '.join(sorted(self.offered))},"
+                f"The back end {settings.name} offers {', '.join(sorted(self.supported_features))},"
                 f" not {', '.join(sorted(unknown)) or 'an empty list of features'}."
             )
-        keys = [key.get_secret_value() for key in (settings.api_key, settings.api_secret) if key is not None]
-        if not all(_is_sendable(key) for key in (*keys, *secrets)):
+        if not all(_is_sendable(key) for key in (*settings.secrets, *secrets)):
             raise SettingsError(
                 f"A key of the back end {settings.name} holds a space, a line break or a character beyond ASCII:"
                 " set it as the provider shows it."
@@ -90,7 +91,8 @@ class PictureAdapter(ABC):
         self.name = settings.name
         self.features = settings.features
         self.traits = BackendTraits(calls_at_once=settings.concurrency)
-        self._retries = VisionRetrier(settings, secrets)
+        self._metrics = settings.metrics
+        self._retrier = Retrier(settings, secrets)
 
     @property
     @abstractmethod
@@ -125,7 +127,22 @@ class PictureAdapter(ABC):
         buffer = BytesIO()
         Image.fromarray(picture).save(buffer, "JPEG", quality=JPEG_QUALITY)
         height, width = picture.shape[:2]
-        return EncodedPicture(buffer.getvalue(), width, height, self._retries.deadline())
+        return EncodedPicture(buffer.getvalue(), width, height, self._retrier.deadline())
+
+    def call(self, operation: str, call: Callable[[float], T], picture: EncodedPicture) -> T:
+        """Make one call, with retries, and count it.
+
+        Args:
+            operation: Model or operation that is called, for the metrics.
+            call: Makes one call within a number of seconds; raises `CallFailed`.
+            picture: The picture whose deadline holds for all its calls.
+
+        Raises:
+            BackendError: the call failed for good.
+        """
+        answer = self._retrier.run(call, picture.deadline)
+        self._metrics.provider_usage(self.name, Usage(operation))
+        return answer
 
     @abstractmethod
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from lightmeter.errors import SettingsError
 from lightmeter.models.response import Entries, Nsfw
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     EncodedPicture,
@@ -21,7 +22,6 @@ from lightmeter.service.backends.providers.vision.adapter import (
     score_of,
     tags_of,
 )
-from lightmeter.service.backends.providers.vision.retries import VisionCallFailed, retry_after_seconds
 
 __all__ = ["DEFAULT_NSFW_MODEL", "DEFAULT_TAG_MODEL", "NSFW_MODEL_OPTION", "Clarifai"]
 
@@ -70,7 +70,7 @@ class Clarifai(PictureAdapter):
         SettingsError: clarifai-grpc is not installed, the key is missing, or the address is none.
     """
 
-    offered = frozenset({"nsfw", "tags"})
+    supported_features = frozenset({"nsfw", "tags"})
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
@@ -78,7 +78,6 @@ class Clarifai(PictureAdapter):
             raise SettingsError(f"The back end {self.name} has no key: set CLARIFAI_PAT.")
         self._tag_model = settings.model or DEFAULT_TAG_MODEL
         self._nsfw_model = settings.options.get(NSFW_MODEL_OPTION) or DEFAULT_NSFW_MODEL
-        self._timeout_s = settings.timeout_s
         self._metadata = (("authorization", f"Key {settings.api_key.get_secret_value()}"),)
         self._grpc: Any = import_extra("grpc", self.name, "clarifai")
         self._messages: Any = import_extra("clarifai_grpc.grpc.api.service_pb2", self.name, "clarifai")
@@ -123,9 +122,9 @@ class Clarifai(PictureAdapter):
         return entries
 
     def _concepts(self, model: str, picture: EncodedPicture) -> list[tuple[str, float]]:
-        return self._retries.run(model, lambda: self._called(model, picture), picture.deadline)
+        return self.call(model, lambda timeout_s: self._request_concepts(model, picture, timeout_s), picture)
 
-    def _called(self, model: str, picture: EncodedPicture) -> list[tuple[str, float]]:
+    def _request_concepts(self, model: str, picture: EncodedPicture, timeout_s: float) -> list[tuple[str, float]]:
         data = self._resources.Data(image=self._resources.Image(base64=picture.jpeg))
         request = self._messages.PostModelOutputsRequest(
             user_app_id=self._resources.UserAppIDSet(user_id=_USER, app_id=_APP),
@@ -133,39 +132,39 @@ class Clarifai(PictureAdapter):
             inputs=[self._resources.Input(data=data)],
         )
         try:
-            answer = self._call(request, metadata=self._metadata, timeout=self._timeout_s)
+            answer = self._call(request, metadata=self._metadata, timeout=timeout_s)
         except self._grpc.RpcError as error:
-            raise self._failure_of_rpc(error) from None
+            raise _rpc_failure(error, timeout_s) from None
         _check(answer.status)
         if len(answer.outputs) != 1:
-            raise VisionCallFailed("malformed", f"it has {len(answer.outputs)} outputs for one picture")
+            raise CallFailed(FailureKind.MALFORMED, f"it has {len(answer.outputs)} outputs for one picture")
         _check(answer.outputs[0].status)
         concepts = answer.outputs[0].data.concepts
         if not concepts or not all(concept.name and math.isfinite(concept.value) for concept in concepts):
-            raise VisionCallFailed("malformed", "its concepts have no name, no value or are missing")
+            raise CallFailed(FailureKind.MALFORMED, "its concepts have no name, no value or are missing")
         return [(concept.name, score_of(concept.value)) for concept in concepts]
 
-    def _failure_of_rpc(self, error: Any) -> VisionCallFailed:
-        code, details = error.code().name, str(error.details())
-        message = f"{code}: {details}"
-        if code == "RESOURCE_EXHAUSTED":
-            return VisionCallFailed("throttled", message, passing=True, retry_after_s=_hint_s(error))
-        if code == "DEADLINE_EXCEEDED":
-            return VisionCallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True)
-        if code == "INTERNAL" and _UNREADABLE in details:
-            return VisionCallFailed("malformed", message)
-        if code in _BROKEN_CODES:
-            return VisionCallFailed("broken", message, passing=True)
-        return VisionCallFailed("refused", message)
+
+def _rpc_failure(error: Any, timeout_s: float) -> CallFailed:
+    code, details = error.code().name, str(error.details())
+    message = f"{code}: {details}"
+    if code == "RESOURCE_EXHAUSTED":
+        return CallFailed(FailureKind.THROTTLED, message, is_transient=True, retry_after_s=_requested_wait_s(error))
+    if code == "DEADLINE_EXCEEDED":
+        return CallFailed(FailureKind.TIMEOUT, f"no answer within {timeout_s:g} s", is_transient=True)
+    if code == "INTERNAL" and _UNREADABLE in details:
+        return CallFailed(FailureKind.MALFORMED, message)
+    if code in _BROKEN_CODES:
+        return CallFailed(FailureKind.BROKEN, message, is_transient=True)
+    return CallFailed(FailureKind.REFUSED, message)
 
 
-def _hint_s(error: Any) -> float | None:
-    """The wait that the trailing metadata ask for: gRPC's own field, in milliseconds, or that of HTTP."""
+def _requested_wait_s(error: Any) -> float | None:
+    """Return the wait that the trailing metadata ask for: gRPC's own field, in milliseconds, or that of HTTP."""
     metadata = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
-    pushback_ms = retry_after_seconds(metadata.get("grpc-retry-pushback-ms"), time.time())
-    if pushback_ms is not None:
-        return pushback_ms / 1000
-    return retry_after_seconds(metadata.get("retry-after"), time.time())
+    pushback = metadata.get("grpc-retry-pushback-ms")
+    headers = metadata if pushback is None else {**metadata, "retry-after-ms": pushback}
+    return retry_after_s(headers, None, time.time())
 
 
 def _target(name: str, base_url: str) -> tuple[str, bool]:
@@ -199,11 +198,11 @@ def _check(status: Any) -> None:
         return
     message = ": ".join(filter(None, (str(status.code), status.description, status.details)))
     if status.code in _THROTTLED:
-        raise VisionCallFailed("throttled", message, passing=True)
+        raise CallFailed(FailureKind.THROTTLED, message, is_transient=True)
     if status.code in _QUOTA_USED_UP:
-        raise VisionCallFailed("throttled", message)
+        raise CallFailed(FailureKind.THROTTLED, message)
     if status.code in _PASSING or status.code in _INTERNAL:
-        raise VisionCallFailed("broken", message, passing=True)
+        raise CallFailed(FailureKind.BROKEN, message, is_transient=True)
     if status.code == 0:
-        raise VisionCallFailed("malformed", "it has no status")
-    raise VisionCallFailed("refused", message)
+        raise CallFailed(FailureKind.MALFORMED, "it has no status")
+    raise CallFailed(FailureKind.REFUSED, message)

@@ -6,23 +6,25 @@ Source: https://cloud.google.com/vision/docs/reference/rest/v1/images/annotate
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from lightmeter.errors import SettingsError
 from lightmeter.models.response import Brand, Color, Entries, Face, Nsfw, Text
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
+from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, PictureAdapter, score_of, tags_of
 from lightmeter.service.backends.providers.vision.googlevision_answer import (
     AnnotateResult,
     BatchAnnotateResponse,
     BoundingPolygon,
-    ErrorAnswer,
     FaceAnnotation,
     RpcStatus,
 )
-from lightmeter.service.backends.providers.vision.rest import HttpAnswer, RestClient
-from lightmeter.service.backends.providers.vision.retries import VisionCallFailed
 from lightmeter.service.backends.providers.vision.service_account import ServiceAccount
 
 __all__ = ["CREDENTIALS_OPTION", "DEFAULT_MODEL", "MAX_RESULTS", "GoogleVision", "read_result"]
@@ -70,7 +72,7 @@ class GoogleVision(PictureAdapter):
         SettingsError: there is neither key nor key file, or the file cannot be used.
     """
 
-    offered = frozenset(_TYPES)
+    supported_features = frozenset(_TYPES)
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
@@ -87,7 +89,7 @@ class GoogleVision(PictureAdapter):
                 f"The back end {self.name} has no key: set GOOGLE_API_KEY, or GOOGLE_APPLICATION_CREDENTIALS to the"
                 " key file of a service account."
             )
-        self._rest = RestClient(settings, headers=headers)
+        self._rest = RestClient(settings, headers)
 
     @property
     def model(self) -> str:
@@ -101,26 +103,24 @@ class GoogleVision(PictureAdapter):
             self._account.close()
 
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
-        content = base64.b64encode(picture.jpeg).decode("ascii")
+        image = {"content": base64.b64encode(picture.jpeg).decode("ascii")}
         wanted = [self._feature(feature) for feature in sorted(features)]
-        body = {"requests": [{"image": {"content": content}, "features": wanted}]}
-        return self._retries.run(self._model, lambda: self._annotate(body, features), picture.deadline)
+        content = msgspec.json.encode({"requests": [{"image": image, "features": wanted}]})
+        return self.call(self._model, lambda timeout_s: self._annotate(content, features, timeout_s), picture)
 
     def _feature(self, feature: str) -> dict[str, Any]:
         model = {} if self._model == DEFAULT_MODEL else {"model": self._model}
         return {"type": _TYPES[feature], "maxResults": MAX_RESULTS, **model}
 
-    def _annotate(self, body: dict[str, Any], features: frozenset[str]) -> Entries:
-        headers = None if self._account is None else self._account.headers()
-        answer = self._rest.post("/v1/images:annotate", json=body, headers=headers)
-        if not answer.ok:
-            raise _failure(answer)
-        results = answer.decoded(BatchAnnotateResponse).responses
+    def _annotate(self, content: bytes, features: frozenset[str], timeout_s: float) -> Entries:
+        headers = {"Content-Type": "application/json", **(self._account.headers() if self._account else {})}
+        body = self._rest.post("/v1/images:annotate", timeout_s, content=content, headers=headers)
+        results = decode_json(body, BatchAnnotateResponse).responses
         if len(results) != 1:
-            raise VisionCallFailed("malformed", f"it has {len(results)} results for one picture")
+            raise CallFailed(FailureKind.MALFORMED, f"it has {len(results)} results for one picture")
         result = results[0]
         if result.error is not None and result.error.code:
-            raise _failure_of_result(result.error)
+            raise _result_failure(result.error)
         return read_result(result, features, self.name)
 
 
@@ -139,34 +139,17 @@ def read_result(result: AnnotateResult, features: frozenset[str], source: str) -
     return Entries(**filled)
 
 
-def _failure(answer: HttpAnswer) -> VisionCallFailed:
-    error = answer.decode_or_default(ErrorAnswer, ErrorAnswer()).error
-    wait_s = answer.retry_after_s if answer.retry_after_s is not None else _retry_delay_s(error)
-    return VisionCallFailed.from_status(answer.status, error.message, wait_s)
-
-
-def _retry_delay_s(error: RpcStatus) -> float | None:
-    """The wait of `google.rpc.RetryInfo` among the details, written as `3.5s`."""
-    for detail in error.details:
-        delay = detail.get("retryDelay")
-        if isinstance(delay, str) and delay.endswith("s"):
-            try:
-                return max(0.0, float(delay[:-1]))
-            except ValueError:
-                return None
-    return None
-
-
-def _failure_of_result(error: RpcStatus) -> VisionCallFailed:
-    """The failure of a picture in an answer that came with HTTP 200."""
+def _result_failure(error: RpcStatus) -> CallFailed:
+    """Return the failure of one picture, which came in an answer with HTTP status 200."""
     message = error.message or f"error {error.code}"
     if error.code == _RESOURCE_EXHAUSTED:
-        return VisionCallFailed("throttled", message, passing=True, retry_after_s=_retry_delay_s(error))
+        wait_s = retry_after_s({}, {"error": {"details": list(error.details)}}, time.time())
+        return CallFailed(FailureKind.THROTTLED, message, is_transient=True, retry_after_s=wait_s)
     if error.code == _DEADLINE_EXCEEDED:
-        return VisionCallFailed("timeout", message, passing=True)
+        return CallFailed(FailureKind.TIMEOUT, message, is_transient=True)
     if error.code in _PASSING_CODES:
-        return VisionCallFailed("broken", message, passing=True)
-    return VisionCallFailed("refused", message)
+        return CallFailed(FailureKind.BROKEN, message, is_transient=True)
+    return CallFailed(FailureKind.REFUSED, message)
 
 
 def _tags(result: AnnotateResult, source: str) -> Any:
@@ -176,7 +159,7 @@ def _tags(result: AnnotateResult, source: str) -> Any:
 def _nsfw(result: AnnotateResult, source: str) -> Any:
     found = result.safe_search_annotation
     if found is None:
-        raise VisionCallFailed("malformed", "it has no safeSearchAnnotation")
+        raise CallFailed(FailureKind.MALFORMED, "it has no safeSearchAnnotation")
     labels = ("adult", "violence", "racy", "medical", "spoof")
     return [Nsfw(label=label, likelihood=getattr(found, label), source=source) for label in labels]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["AnnotateResult", "BatchAnnotateResponse", "BoundingPolygon", "ErrorAnswer", "FaceAnnotation", "RpcStatus"]
+__all__ = ["AnnotateResult", "BatchAnnotateResponse", "BoundingPolygon", "FaceAnnotation", "RpcStatus"]
 
 
 class _Camel(msgspec.Struct, rename="camel", frozen=True):
@@ -94,7 +94,7 @@ class ImageProperties(_Camel, frozen=True):
 
 
 class RpcStatus(_Camel, frozen=True):
-    """An error (`google.rpc.Status`): `code` is one of gRPC's in a result, an HTTP status in the answer of an error."""
+    """Error of one result (`google.rpc.Status`); `code` is a gRPC status code."""
 
     code: int = 0
     message: str = ""
@@ -117,9 +117,3 @@ class BatchAnnotateResponse(_Camel, frozen=True):
     """The answer: a result for each picture that was sent."""
 
     responses: tuple[AnnotateResult, ...]
-
-
-class ErrorAnswer(_Camel, frozen=True):
-    """The body of an HTTP error."""
-
-    error: RpcStatus = RpcStatus()

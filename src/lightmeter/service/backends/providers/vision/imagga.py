@@ -11,6 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from lightmeter.models.response import Entries, Nsfw
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
+from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     EncodedPicture,
@@ -19,8 +21,6 @@ from lightmeter.service.backends.providers.vision.adapter import (
     score_of,
     tags_of,
 )
-from lightmeter.service.backends.providers.vision.rest import HttpAnswer, RestClient
-from lightmeter.service.backends.providers.vision.retries import VisionCallFailed
 
 __all__ = ["SFW_NAMES", "Imagga"]
 
@@ -86,12 +86,13 @@ class Imagga(PictureAdapter):
         SettingsError: the key is missing, or the address is none.
     """
 
-    offered = frozenset({"nsfw", "tags"})
+    supported_features = frozenset({"nsfw", "tags"})
 
     def __init__(self, settings: ProviderSettings) -> None:
         pair = key_pair(settings, "IMAGGA_API_KEY", "IMAGGA_API_SECRET")
-        super().__init__(settings, secrets=(base64.b64encode(":".join(pair).encode()).decode("ascii"),))
-        self._rest = RestClient(settings, basic=pair)
+        basic = base64.b64encode(":".join(pair).encode()).decode("ascii")
+        super().__init__(settings, secrets=(basic,))
+        self._rest = RestClient(settings, {"Authorization": f"Basic {basic}"})
 
     @property
     def model(self) -> str:
@@ -105,32 +106,30 @@ class Imagga(PictureAdapter):
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         entries = Entries()
         if "nsfw" in features:
-            entries.nsfw = self._retries.run(_CATEGORIZER, lambda: self._nsfw(picture), picture.deadline)
+            entries.nsfw = self.call(_CATEGORIZER, lambda timeout_s: self._nsfw(picture, timeout_s), picture)
         if "tags" in features:
-            entries.tags = self._retries.run(_TAGS, lambda: self._tags(picture), picture.deadline)
+            entries.tags = self.call(_TAGS, lambda timeout_s: self._tags(picture, timeout_s), picture)
         return entries
 
-    def _tags(self, picture: EncodedPicture) -> Any:
-        found = self._post("/v2/tags", picture).decoded(_TagAnswer).result.tags
+    def _tags(self, picture: EncodedPicture, timeout_s: float) -> Any:
+        found = decode_json(self._post("/v2/tags", picture, timeout_s), _TagAnswer).result.tags
         named = ((tag.tag.get(_LANGUAGE, ""), score_of(tag.confidence, _PER_CENT)) for tag in found)
         return tags_of(named, self.name)
 
-    def _nsfw(self, picture: EncodedPicture) -> list[Nsfw]:
-        answer = self._post(f"/v2/categories/{_CATEGORIZER}", picture).decoded(_CategoryAnswer)
+    def _nsfw(self, picture: EncodedPicture, timeout_s: float) -> list[Nsfw]:
+        answer = decode_json(self._post(f"/v2/categories/{_CATEGORIZER}", picture, timeout_s), _CategoryAnswer)
         found = []
         for category in answer.result.categories:
             label = category.name.get(_LANGUAGE, "")
             score = score_of(category.confidence, _PER_CENT)
             found.append(Nsfw(label=SFW_NAMES.get(label, label), score=score, source=self.name))
         if not found:
-            raise VisionCallFailed("malformed", "it has no categories")
+            raise CallFailed(FailureKind.MALFORMED, "it has no categories")
         return found
 
-    def _post(self, path: str, picture: EncodedPicture) -> HttpAnswer:
-        answer = self._rest.post(path, files={"image": ("picture.jpg", picture.jpeg, "image/jpeg")})
-        status = answer.decode_or_default(_StatusAnswer, _StatusAnswer()).status
-        if not answer.ok:
-            raise VisionCallFailed.from_status(answer.status, status.text, answer.retry_after_s)
-        if status.type not in ("", _SUCCESS):
-            raise VisionCallFailed("refused", status.text or status.type)
-        return answer
+    def _post(self, path: str, picture: EncodedPicture, timeout_s: float) -> bytes:
+        body = self._rest.post(path, timeout_s, files={"image": ("picture.jpg", picture.jpeg, "image/jpeg")})
+        status = decode_json(body, _StatusAnswer).status
+        if status.type not in {"", _SUCCESS}:
+            raise CallFailed(FailureKind.REFUSED, status.text or status.type)
+        return body

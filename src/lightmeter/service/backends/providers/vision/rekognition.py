@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from lightmeter.errors import SettingsError
 from lightmeter.models.response import Entries
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     MAX_TAGS,
@@ -21,7 +22,6 @@ from lightmeter.service.backends.providers.vision.adapter import (
     key_pair,
 )
 from lightmeter.service.backends.providers.vision.rekognition_answer import faces_of, labels_of, moderation_labels_of
-from lightmeter.service.backends.providers.vision.retries import VisionCallFailed, retry_after_seconds
 
 __all__ = ["DEFAULT_REGION", "REGION_OPTION", "SESSION_TOKEN_OPTION", "Rekognition"]
 
@@ -90,7 +90,7 @@ class Rekognition(PictureAdapter):
         SettingsError: botocore is not installed, the key is missing, or the address is none.
     """
 
-    offered = frozenset({"faces", "nsfw", "tags"})
+    supported_features = frozenset({"faces", "nsfw", "tags"})
 
     def __init__(self, settings: ProviderSettings) -> None:
         token = settings.options.get(SESSION_TOKEN_OPTION) or None
@@ -151,10 +151,10 @@ class Rekognition(PictureAdapter):
         return Entries(**filled)
 
     def _found(self, operation: _Operation, picture: EncodedPicture) -> Any:
-        def call() -> Any:
+        def call(_: float) -> Any:
             return operation.read(self._answer(operation, picture), picture, self.name)
 
-        return self._retries.run(operation.name, call, picture.deadline)
+        return self.call(operation.name, call, picture)
 
     def _answer(self, operation: _Operation, picture: EncodedPicture) -> dict[str, Any]:
         errors = self._errors
@@ -165,27 +165,26 @@ class Rekognition(PictureAdapter):
         except errors.ClientError as error:
             raise _failure(error.response) from None
         except (errors.ReadTimeoutError, errors.ConnectTimeoutError):
-            raise VisionCallFailed("timeout", f"no answer within {self._timeout_s:g} s", passing=True) from None
+            message = f"no answer within {self._timeout_s:g} s"
+            raise CallFailed(FailureKind.TIMEOUT, message, is_transient=True) from None
         except errors.HTTPClientError as error:
-            raise VisionCallFailed("broken", f"{type(error).__name__}: {error}", passing=True) from None
+            raise CallFailed(FailureKind.BROKEN, f"{type(error).__name__}: {error}", is_transient=True) from None
         except self._parsers.ResponseParserError as error:
-            raise VisionCallFailed("malformed", str(error)) from None
+            raise CallFailed(FailureKind.MALFORMED, str(error)) from None
         except errors.BotoCoreError as error:
-            raise VisionCallFailed("broken", f"{type(error).__name__}: {error}") from None
+            raise CallFailed(FailureKind.BROKEN, f"{type(error).__name__}: {error}") from None
         except _UNREADABLE as error:  # what its parser raises for an object where it expects a list, and the like
-            raise VisionCallFailed("malformed", f"{type(error).__name__}: {error}") from None
+            raise CallFailed(FailureKind.MALFORMED, f"{type(error).__name__}: {error}") from None
         return answer
 
 
-def _failure(response: dict[str, Any]) -> VisionCallFailed:
+def _failure(response: dict[str, Any]) -> CallFailed:
     error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
     code, status = str(error.get("Code", "")), metadata.get("HTTPStatusCode", 0)
     message = f"{code}: {error.get('Message', '')}"
     if code in _THROTTLED:
-        hint = metadata.get("HTTPHeaders", {}).get("retry-after")
-        return VisionCallFailed(
-            "throttled", message, passing=True, retry_after_s=retry_after_seconds(hint, time.time())
-        )
+        wait_s = retry_after_s(metadata.get("HTTPHeaders", {}), None, time.time())
+        return CallFailed(FailureKind.THROTTLED, message, is_transient=True, retry_after_s=wait_s)
     if status >= _SERVER_ERROR:
-        return VisionCallFailed("broken", message, passing=True)
-    return VisionCallFailed("refused", message)
+        return CallFailed(FailureKind.BROKEN, message, is_transient=True)
+    return CallFailed(FailureKind.REFUSED, message)

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lightmeter.models.response import Face, Nsfw, Tag
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, score_of, tags_of
-from lightmeter.service.backends.providers.vision.retries import VisionCallFailed
 
 __all__ = ["faces_of", "labels_of", "moderation_labels_of"]
 
@@ -102,7 +102,7 @@ def _typed(answer: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(answer, type=kind)
     except msgspec.ValidationError as error:
-        raise VisionCallFailed("malformed", str(error)) from None
+        raise CallFailed(FailureKind.MALFORMED, str(error)) from None
 
 
 def labels_of(answer: dict[str, Any], picture: EncodedPicture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
@@ -157,5 +157,5 @@ def _face(detail: _FaceDetail, picture: EncodedPicture) -> dict[str, Any]:
 def _pixels(share: float, side: int) -> float:
     pixels = share * side
     if not math.isfinite(pixels):
-        raise VisionCallFailed("malformed", "a box has no finite coordinates")
+        raise CallFailed(FailureKind.MALFORMED, "a box has no finite coordinates")
     return round(pixels, 2)

@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 
 from lightmeter.errors import SettingsError
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
 from lightmeter.service.backends.providers.vision.adapter import import_extra
-from lightmeter.service.backends.providers.vision.retries import VisionCallFailed
 
 __all__ = ["ServiceAccount"]
 
@@ -69,10 +69,10 @@ class ServiceAccount:
         try:
             self._credentials.refresh(self._send)
         except self._errors.TransportError as error:
-            raise VisionCallFailed("broken", f"no access token: {error}", passing=True) from None
+            raise CallFailed(FailureKind.BROKEN, f"no access token: {error}", is_transient=True) from None
         except self._errors.GoogleAuthError as error:
             message = str(error.args[0]) if error.args else type(error).__name__
-            raise VisionCallFailed("refused", f"no access token: {message}", passing=error.retryable) from None
+            raise CallFailed(FailureKind.REFUSED, f"no access token: {message}", is_transient=error.retryable) from None
 
     def _send(
         self,

@@ -12,7 +12,7 @@ from PIL import Image
 
 from lightmeter.errors import BrokenMedia, MediaTooLarge
 from lightmeter.media.image import load_rgb, load_views
-from lightmeter.media.model_views import CenterCrop, FitWithin, StretchToSquare, cut, transform_array
+from lightmeter.media.image_transforms import CenterCrop, FitWithin, StretchToSquare, apply_transform, transform_array
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_png
 
 VIEWS = (FitWithin(1024), FitWithin(20), CenterCrop(32), CenterCrop(32, 0.5), StretchToSquare(24))
@@ -97,7 +97,7 @@ def test_nothing_seen_is_written_to():
     """What several look at is for reading only; the picture it was cut from stays as it was."""
     picture = Image.fromarray(tiny_picture(2))
     before = picture.tobytes()
-    assert not any(cut(picture, view).flags.writeable for view in VIEWS)
+    assert not any(apply_transform(picture, view).flags.writeable for view in VIEWS)
     assert picture.tobytes() == before
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightmeter.media.model_views import transform_array
+from lightmeter.media.image_transforms import transform_array
 from lightmeter.service.backends.base import traits_of
 from lightmeter.service.backends.catalog import read_catalog
 from lightmeter.service.backends.registry import BUILTIN_BACKENDS
@@ -15,7 +15,7 @@ LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.set
 @pytest.mark.parametrize("name", LOCAL)
 def test_its_view_is_enough(options, photo, name):
     """A picture and its view are answered alike, to the last digit."""
-    backend = read_catalog().load(name)
+    backend = read_catalog().create_backend(name)
     whole = photo("coffee.jpg")
     first, second = backend.analyze([whole, transform_array(whole, traits_of(backend).view)], backend.features, options)
     assert first.model_dump_json() == second.model_dump_json()
@@ -26,7 +26,7 @@ def test_large_copies_are_rated_alike(options, photo, name, feature):
     """A photo enlarged sixfold is answered as the photo is: what is averaged away is what enlarging brought."""
     picture = photo("coffee.jpg")
     large = picture.repeat(6, axis=0).repeat(6, axis=1)
-    small, big = read_catalog().load(name).analyze([picture, large], frozenset({feature}), options)
+    small, big = read_catalog().create_backend(name).analyze([picture, large], frozenset({feature}), options)
     if feature == "tags":
         assert next(iter(small.tags)) == next(iter(big.tags))
     else:

@@ -1,8 +1,7 @@
-"""What a model looks at of a picture, said so that it can be cut out while the picture is being decoded.
+"""Image transforms: crop and resize a decoded picture to the input of a model.
 
-A model sees some hundred pixels a side. Handing it the whole picture means that megabytes are copied three times (out
-of the decoder, into an array, back into a picture that can be resampled) for what could have been cut from the decoded
-picture at once. So whoever looks says in a value what it wants to see, and only that becomes an array.
+A model's input has a few hundred pixels a side. A back end declares its transform as a value, so that the decoder can
+apply it at once: only the small result becomes an array, and the whole picture is never copied.
 """
 
 from __future__ import annotations
@@ -21,24 +20,25 @@ __all__ = [
     "LetterboxedImage",
     "PixelMapping",
     "StretchToSquare",
-    "centre_crop",
-    "cut",
+    "apply_transform",
+    "crop_center",
     "letterbox",
-    "placement_of",
+    "pixel_mapping",
     "stretch",
     "transform_array",
 ]
 
 _GAP: Final = 2.0
-"""What is more than four times the size wanted is first averaged down to twice that: much quicker, and not seen."""
+"""Pillow's `reducing_gap`: a much larger picture is first averaged down to twice the target size, which is much quicker
+and makes no visible difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class FitWithin:
-    """All of the picture, shrunk so that neither side is longer.
+    """Transform: shrink the whole picture to a longest side; a smaller picture is not changed.
 
     Attributes:
-        most_side: Pixels, 1 or more.
+        most_side: Longest side of the result, in pixels, 1 or more.
     """
 
     most_side: int
@@ -46,11 +46,11 @@ class FitWithin:
 
 @dataclass(frozen=True, slots=True)
 class CenterCrop:
-    """The middle of the picture, resampled bicubically; a smaller picture is enlarged.
+    """Transform: crop the central square and resize it (bicubic); a smaller picture is enlarged.
 
     Attributes:
-        side: Pixels of each side of what is seen.
-        share: Of the picture's shorter side, above 0, at most 1.
+        side: Width and height of the result, in pixels.
+        share: Side of the crop as a fraction of the picture's shorter side, above 0, at most 1.
     """
 
     side: int
@@ -59,10 +59,10 @@ class CenterCrop:
 
 @dataclass(frozen=True, slots=True)
 class StretchToSquare:
-    """All of the picture, pulled into a square, resampled bilinearly.
+    """Transform: resize the whole picture to a square (bilinear), whatever its proportions.
 
     Attributes:
-        side: Pixels of each side of what is seen.
+        side: Width and height of the result, in pixels.
     """
 
     side: int
@@ -71,20 +71,22 @@ class StretchToSquare:
 InputTransform: TypeAlias = FitWithin | CenterCrop | StretchToSquare
 
 
-def cut(picture: Image.Image, view: InputTransform, turn: Image.Transpose | None = None) -> NDArray[np.uint8]:
-    """What is seen of a decoded RGB picture: height x width x 3, not to be written to.
+def apply_transform(
+    picture: Image.Image, transform: InputTransform, rotation: Image.Transpose | None = None
+) -> NDArray[np.uint8]:
+    """Transform a decoded RGB picture; return a read-only array, height x width x 3.
 
     Args:
-        picture: It stays as it is.
-        view: What is wanted of it.
-        turn: Applied to what was cut out, which is less than the picture; the middle stays the middle.
+        picture: It is not changed.
+        transform: The transform to apply.
+        rotation: Applied to the result, which has fewer pixels than the picture; None for none.
     """
-    seen = _seen(picture, view)
-    return np.asarray(seen if turn is None else seen.transpose(turn))
+    result = _transform(picture, transform)
+    return np.asarray(result if rotation is None else result.transpose(rotation))
 
 
-def _seen(picture: Image.Image, view: InputTransform) -> Image.Image:
-    match view:
+def _transform(picture: Image.Image, transform: InputTransform) -> Image.Image:
+    match transform:
         case FitWithin(most_side):
             return _within(picture, most_side)
         case CenterCrop(side, share):
@@ -106,30 +108,28 @@ def _within(picture: Image.Image, most_side: int) -> Image.Image:
     return picture.resize((width, height), Image.Resampling.HAMMING, reducing_gap=_GAP)
 
 
-def transform_array(rgb: NDArray[np.uint8], view: InputTransform) -> NDArray[np.uint8]:
-    """What is seen of a picture that is an array already; one that is as small as the view is taken for one.
-
-    Args:
-        rgb: Height x width x 3.
-        view: What is wanted of it.
+def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArray[np.uint8]:
+    """Transform a picture that is an array, height x width x 3.
 
     Returns:
-        A new array, or the picture itself.
+        A new array; the picture itself if it already has the size of a result.
     """
     height, width = rgb.shape[:2]
-    if max(height, width) <= view.most_side if isinstance(view, FitWithin) else height == width == view.side:
-        return rgb
-    return cut(Image.fromarray(np.ascontiguousarray(rgb)), view)
+    if isinstance(transform, FitWithin):
+        has_result_size = max(height, width) <= transform.most_side
+    else:
+        has_result_size = height == width == transform.side
+    return rgb if has_result_size else apply_transform(Image.fromarray(np.ascontiguousarray(rgb)), transform)
 
 
 @dataclass(frozen=True, slots=True)
 class LetterboxedImage:
-    """A picture inside of a larger canvas.
+    """A picture on a larger canvas.
 
     Attributes:
         canvas: The canvas, height x width x 3.
-        left, top: Where the picture begins on it, in pixels.
-        width, height: What the picture takes of it, in pixels.
+        left, top: Upper left corner of the picture on the canvas, in pixels.
+        width, height: Size of the picture on the canvas, in pixels.
     """
 
     canvas: NDArray[np.uint8]
@@ -140,13 +140,13 @@ class LetterboxedImage:
 
 
 def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> LetterboxedImage:
-    """Show a whole picture on a canvas, as large as its proportions allow, in the middle.
+    """Return a picture centered on a canvas, resized so that all of it fits and its proportions stay.
 
     Args:
         rgb: Height x width x 3.
         width: Of the canvas, in pixels.
         height: Of the canvas, in pixels.
-        fill: Grey of the canvas beside the picture, 0 to 255.
+        fill: Grey level of the canvas around the picture, 0 to 255.
     """
     factor = min(width / rgb.shape[1], height / rgb.shape[0])
     inner_width, inner_height = (
@@ -159,25 +159,25 @@ def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Let
 
 
 def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    """Resample a picture bilinearly to a size in pixels, whatever its proportions; a new array, or the picture."""
+    """Resize a picture (bilinear) to a size in pixels, whatever its proportions; an array of that size is returned."""
     if rgb.shape[:2] == (height, width):
         return rgb
     picture = Image.fromarray(np.ascontiguousarray(rgb))
     return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=_GAP))
 
 
-def centre_crop(rgb: NDArray[np.uint8], width: int, height: int, share: float) -> NDArray[np.uint8]:
-    """Cut out the middle of a picture in the proportions width : height, and resample it to that size.
+def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -> NDArray[np.uint8]:
+    """Crop the center of a picture in the proportions width : height, and resize it (bicubic) to that size.
 
     Args:
         rgb: Height x width x 3.
         width: Of the result, in pixels.
         height: Of the result, in pixels.
-        share: Of the largest such cutting that the picture holds, above 0, at most 1.
+        share: Side of the crop as a fraction of the largest possible crop, above 0, at most 1.
     """
     most_width, most_height = rgb.shape[1], rgb.shape[0]
     factor = min(most_width / width, most_height / height) * share
-    # Without max and min, rounding errors would lie outside of the picture.
+    # Rounding errors must not put the crop outside the picture.
     left, top = max(0, (most_width - width * factor) / 2), max(0, (most_height - height * factor) / 2)
     box = (left, top, min(most_width, left + width * factor), min(most_height, top + height * factor))
     picture = Image.fromarray(np.ascontiguousarray(rgb))
@@ -186,11 +186,11 @@ def centre_crop(rgb: NDArray[np.uint8], width: int, height: int, share: float) -
 
 @dataclass(frozen=True, slots=True)
 class PixelMapping:
-    """Where a view lies in its picture: a point x, y of the view is left + x * across, top + y * down of the picture.
+    """Mapping from pixels of a transformed picture to the original: (x, y) → (left + x * across, top + y * down).
 
     Attributes:
-        left, top: Of the view's corner in the picture, in pixels of the picture.
-        across, down: Pixels of the picture for each pixel of the view, above 0.
+        left, top: Corner of the transformed picture, in pixels of the original.
+        across, down: Pixels of the original for each pixel of the transformed picture, above 0.
     """
 
     left: float
@@ -199,17 +199,17 @@ class PixelMapping:
     down: float
 
 
-def placement_of(view: InputTransform, width: int, height: int, seen: NDArray[np.uint8]) -> PixelMapping:
-    """Where in a picture a view of it lies.
+def pixel_mapping(transform: InputTransform, width: int, height: int, result: NDArray[np.uint8]) -> PixelMapping:
+    """Return the mapping from pixels of a transformed picture to the original picture.
 
     Args:
-        view: What was wanted of the picture.
-        width: Of the picture, upright, in pixels.
-        height: Likewise.
-        seen: The view that was cut out of it: height x width x 3.
+        transform: The transform that was applied.
+        width: Of the original, upright, in pixels.
+        height: Of the original, upright, in pixels.
+        result: The transformed picture, height x width x 3.
     """
-    rows, columns = seen.shape[:2]
-    if isinstance(view, CenterCrop):
-        edge = min(width, height) * view.share
+    rows, columns = result.shape[:2]
+    if isinstance(transform, CenterCrop):
+        edge = min(width, height) * transform.share
         return PixelMapping((width - edge) / 2, (height - edge) / 2, edge / columns, edge / rows)
     return PixelMapping(0, 0, width / columns, height / rows)

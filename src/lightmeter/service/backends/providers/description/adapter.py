@@ -8,6 +8,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import httpx2
@@ -15,20 +16,15 @@ import orjson
 
 from lightmeter.errors import SettingsError
 from lightmeter.media.image import encode_jpeg
-from lightmeter.media.model_views import FitWithin, transform_array
+from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.models.response import Description, Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.providers.description.failures import DescriptionCallFailed, FailureKind
-from lightmeter.service.backends.providers.description.http_client import (
-    open_client,
-    read_json,
-    secrets_of,
-    translate_errors,
-)
 from lightmeter.service.backends.providers.description.prompts import prompt_for
-from lightmeter.service.backends.providers.description.retry import DescriptionRetrier
 from lightmeter.service.backends.providers.description.token_prices import TokenCounts, cost_usd, load_prices
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
+from lightmeter.service.backends.providers.http_client import decode_json, open_client, read_body, translate_errors
 from lightmeter.service.backends.providers.provider import ProviderSettings, Usage
+from lightmeter.service.backends.providers.retry import Retrier
 
 __all__ = ["MAX_TOKENS", "DescriptionAdapter", "clean_description", "request_fields", "token_count"]
 
@@ -42,6 +38,27 @@ MAX_TOKENS: Final = 2048
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 """Control characters but tab and newline: some databases take none of them in JSON."""
+
+
+MAX_ANSWER_BYTES: Final = 4 * 2**20
+"""Longest answer; a description takes some thousand bytes."""
+
+_ALLOWED_HEADERS: Final = frozenset(
+    {
+        *("accept", "accept-encoding", "anthropic-version", "connection", "content-length", "content-type", "host"),
+        *("transfer-encoding", "user-agent", "x-stainless-raw-response"),
+    }
+)
+"""Headers of the SDKs that are sent. The SDKs would add a description of this machine and, from environment variables
+that may be meant for another program, names of accounts and any other headers. The last allowed one is a note of the
+SDKs to themselves, which they read back from the request."""
+
+
+def _restrict_headers(credentials: Mapping[str, str], request: httpx2.Request) -> None:
+    """Delete all headers that are not allowed, and add those that carry the key."""
+    for name in [name for name in request.headers if name.lower() not in _ALLOWED_HEADERS]:
+        del request.headers[name]
+    request.headers.update(credentials)
 
 
 class DescriptionAdapter(ABC):
@@ -75,9 +92,9 @@ class DescriptionAdapter(ABC):
         self.features = settings.features & {"descriptions"}
         self.traits = BackendTraits(calls_at_once=settings.concurrency, view=VIEW)
         self.settings = settings
-        self.client = open_client(settings, credentials)
-        self._secrets = secrets_of(settings)
-        self._retries = DescriptionRetrier(settings)
+        self.client = open_client(settings)
+        self.client.event_hooks = {"request": [partial(_restrict_headers, credentials)]}
+        self._retrier = Retrier(settings)
         weakref.finalize(self, self.client.close)
 
     def warm(self) -> None:
@@ -101,18 +118,21 @@ class DescriptionAdapter(ABC):
 
     def _described(self, picture: RGB, prompt: str) -> Entries:
         jpeg = encode_jpeg(transform_array(picture, VIEW), quality=JPEG_QUALITY)
-        text = self._retries.call(lambda timeout_s: self._ask(jpeg, prompt, timeout_s))
+        text = self._retrier.run(
+            lambda timeout_s: self._request_description(jpeg, prompt, timeout_s), self._retrier.deadline()
+        )
         return Entries(descriptions=[Description(description=text, source=self.name)])
 
-    def _ask(self, jpeg: bytes, prompt: str, timeout_s: float) -> str:
-        with translate_errors(self._secrets):
-            until = time.monotonic() + timeout_s
+    def _request_description(self, jpeg: bytes, prompt: str, timeout_s: float) -> str:
+        deadline = time.monotonic() + timeout_s
+        with translate_errors(timeout_s):
             with self.send(jpeg, prompt, timeout_s) as response:
-                body = read_json(response.iter_bytes(), until)
-            self._count(body)
+                content = read_body(response, deadline, MAX_ANSWER_BYTES)
+            body = decode_json(content, dict[str, Any])
+            self._count_usage(body)
             return self.text_of(body)
 
-    def _count(self, body: Mapping[str, Any]) -> None:
+    def _count_usage(self, body: Mapping[str, Any]) -> None:
         tokens = self.tokens_of(body.get("usage"))
         answered = body.get("model")
         model = answered if isinstance(answered, str) and answered else self.model
@@ -170,8 +190,8 @@ def clean_description(text: str, *, is_cut: bool) -> str:
     if written:
         return written
     if is_cut:
-        raise DescriptionCallFailed(
-            "The model reached its limit of tokens before it wrote any text. The operator can raise the limit.",
+        raise CallFailed(
             FailureKind.MALFORMED,
+            "the model reached its limit of tokens before it wrote any text; the operator can raise the limit",
         )
-    raise DescriptionCallFailed("The model answered with an empty text.", FailureKind.MALFORMED)
+    raise CallFailed(FailureKind.MALFORMED, "it has an empty text")

@@ -1,0 +1,188 @@
+"""Failures of provider calls: their kinds, what an HTTP error status means, and redaction of messages. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from math import isfinite
+from typing import Any, Final
+
+import orjson
+
+__all__ = ["CallFailed", "FailureKind", "http_failure", "provider_message", "redact", "retry_after_s"]
+
+MAX_MESSAGE_CHARS: Final = 200
+"""Longest part of an error message that quotes a provider: enough for a sentence, too short for a page of HTML."""
+
+_MIN_SECRET_CHARS: Final = 4
+"""Shorter strings are not keys, and would be cut out of ordinary words."""
+
+_MAX_SCANNED_CHARS: Final = 4000
+"""Length to which a text is cut before the search for secrets, whose time grows with the square of the length."""
+
+_OVERLOADED: Final = 529
+"""Anthropic's status for "overloaded"; treated as 429."""
+
+_TOO_MANY_REQUESTS: Final = 429
+_REQUEST_TIMEOUT: Final = 408
+
+_TRANSIENT_STATUSES: Final = frozenset({409, 425})
+"""Statuses below 500 after which the same call may succeed: conflict, too early."""
+
+_OUT_OF_QUOTA: Final = re.compile(rb"insufficient_quota|spend_limit_reached")
+"""Error codes of status 429 for an account without money (OpenAI, Anthropic): no pause helps. The message does not
+tell: Gemini uses the same message for limits that are renewed each minute."""
+
+_URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"\bbearer\s+\S+|\b(?:sk|xai|gsk|jina|org|proj|key)[-_][\w*.-]{6,}|\bAIza[\w*-]{10,}|\S*\*{3,}\S*", re.IGNORECASE
+)
+"""Texts that look like a key, a partly masked key, or the name of an account."""
+
+_NEXT_STEPS: Final = {
+    **dict.fromkeys((301, 302, 307, 308), "redirects are not followed; the operator must check the base URL"),
+    401: "the operator must check the provider's key",
+    403: "the operator must check the provider's key",
+    404: "the operator must check the name of the model and the base URL",
+}
+"""Advice by HTTP status."""
+
+
+class FailureKind(StrEnum):
+    """Reason why a call failed; the label of the error metric.
+
+    `THROTTLED`: rate limit. `TIMEOUT`: no answer in time. `REFUSED`: the provider rejected the request. `BROKEN`: no
+    connection, or an error on the provider's side. `MALFORMED`: the answer cannot be used.
+    """
+
+    THROTTLED = "throttled"
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    BROKEN = "broken"
+    MALFORMED = "malformed"
+
+
+class CallFailed(Exception):
+    """One call of a provider failed. Adapters raise it; `Retrier.run` catches it.
+
+    Args:
+        kind: Reason of the failure.
+        message: Details: the provider's own text, or the error of the connection.
+        is_transient: Whether the same call may succeed later.
+        retry_after_s: Seconds that the provider asks to wait; None if it does not say.
+    """
+
+    def __init__(
+        self, kind: FailureKind, message: str, *, is_transient: bool = False, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.is_transient = is_transient
+        self.retry_after_s = retry_after_s
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return `text` as one printable line of at most `MAX_MESSAGE_CHARS`, without keys, account names and URLs."""
+    for secret in secrets:
+        if len(secret) >= _MIN_SECRET_CHARS:
+            text = text.replace(secret, "…")
+    text = "".join(char if char.isprintable() else " " for char in text[:_MAX_SCANNED_CHARS])
+    text = " ".join(_SECRET.sub("…", _URL.sub("…", text)).split())
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1].rstrip() + "…"
+
+
+def provider_message(body: object) -> str:
+    """Return the message in a decoded error body; empty if there is none.
+
+    Known forms: `{"error": {"message"}}` (OpenAI, Anthropic, Google, Ollama, vLLM), a list with one of those (Gemini),
+    `{"error": "…"}` (xAI), `{"message"}` and `{"detail"}` (older vLLM, FastAPI), `{"status": {"text"}}` (Imagga).
+    """
+    for _ in range(4):
+        if isinstance(body, list):
+            body = body[0] if body else ""
+        elif isinstance(body, dict):
+            keys = ("error", "message", "detail", "msg", "status", "text")
+            body = next((body[key] for key in keys if body.get(key)), "")
+    return body if isinstance(body, str) else ""
+
+
+def retry_after_s(headers: Mapping[str, str], body: object, now_s: float) -> float | None:
+    """Return how many seconds a provider asks to wait: 0 or more; None if it says nothing usable.
+
+    Args:
+        headers: Of the answer, looked up in lowercase: `retry-after-ms`, then `retry-after` (RFC 9110, section 10.2.3).
+        body: Decoded body, which may hold a `google.rpc.RetryInfo`.
+        now_s: Seconds since 1970; `retry-after` may be a date.
+    """
+    hints = ((headers.get("retry-after-ms"), 0.001), (headers.get("retry-after"), 1.0), (_google_delay(body), 1.0))
+    for hint, unit_s in hints:
+        wait_s = _parse_wait_s(hint or "", now_s)
+        if wait_s is not None:
+            return max(0.0, wait_s * unit_s)
+    return None
+
+
+def _parse_wait_s(hint: str, now_s: float) -> float | None:
+    try:
+        wait_s = float(hint)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(hint)
+            wait_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
+        except (ValueError, TypeError, OverflowError, IndexError):
+            return None
+    return wait_s if isfinite(wait_s) else None
+
+
+def _google_delay(body: object) -> str:
+    """Return `24` for `{"error": {"details": [{"retryDelay": "24s"}]}}`, also inside a list; empty if absent."""
+    first = body[0] if isinstance(body, list) and body else body
+    error = first.get("error") if isinstance(first, dict) else None
+    details = error.get("details") if isinstance(error, dict) else None
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str):
+            return delay.removesuffix("s")
+    return ""
+
+
+def http_failure(status: int, headers: Mapping[str, str], content: bytes, now_s: float) -> CallFailed:
+    """Return the failure that an HTTP status other than 200 stands for.
+
+    The header `x-should-retry: true` or `false` (OpenAI, Anthropic) overrides what the status alone means.
+
+    Args:
+        status: HTTP status.
+        headers: Of the answer, looked up in lowercase.
+        content: Raw body.
+        now_s: Seconds since 1970.
+    """
+    body = _decode_json(content)
+    message = provider_message(body)
+    kind = _kind_of_status(status, is_out_of_quota=bool(_OUT_OF_QUOTA.search(content)))
+    is_transient = kind is not FailureKind.REFUSED and status >= 400  # noqa: PLR2004 (a redirect stays a redirect)
+    requested = headers.get("x-should-retry", "").strip().lower()
+    is_transient = {"true": True, "false": False}.get(requested, is_transient)
+    next_step = f", {_NEXT_STEPS[status]}" if status in _NEXT_STEPS else ""
+    text = f"HTTP status {status}{next_step}{': ' + message if message else '.'}"
+    return CallFailed(kind, text, is_transient=is_transient, retry_after_s=retry_after_s(headers, body, now_s))
+
+
+def _kind_of_status(status: int, *, is_out_of_quota: bool) -> FailureKind:
+    if status == _OVERLOADED or (status == _TOO_MANY_REQUESTS and not is_out_of_quota):
+        return FailureKind.THROTTLED
+    if status == _REQUEST_TIMEOUT:
+        return FailureKind.TIMEOUT
+    if status in _TRANSIENT_STATUSES or status >= 500 or status < 400:  # noqa: PLR2004 (status classes, RFC 9110)
+        return FailureKind.BROKEN
+    return FailureKind.REFUSED
+
+
+def _decode_json(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except ValueError:
+        return None

@@ -1,0 +1,179 @@
+"""HTTP client of all provider adapters: one address, no redirects, no environment variables, bounded answers."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import httpx2
+import msgspec
+
+from lightmeter.errors import SettingsError
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, http_failure
+from lightmeter.service.backends.providers.provider import ProviderSettings
+
+__all__ = ["RestClient", "decode_json", "open_client", "read_body", "timeouts", "translate_errors"]
+
+MAX_ANSWER_BYTES: Final = 32 * 2**20
+"""Longest answer of a vision provider; the longest one seen, for a page full of text, has under 2 MB."""
+
+MAX_CONNECT_S: Final = 10.0
+"""Longest wait for a connection, in seconds."""
+
+_OK: Final = 200
+
+T = TypeVar("T")
+
+
+def open_client(settings: ProviderSettings, headers: Mapping[str, str] | None = None) -> httpx2.Client:
+    """Return an HTTP client for one provider.
+
+    It reads no environment variable (proxies, certificates, `.netrc`) and follows no redirect.
+
+    Args:
+        settings: Address, timeout, and number of simultaneous calls.
+        headers: Sent with every call.
+
+    Raises:
+        SettingsError: the base URL is not an http or https address.
+    """
+    try:
+        url = httpx2.URL(settings.base_url)
+    except httpx2.InvalidURL:
+        url = httpx2.URL("")
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise SettingsError(
+            f"The base URL of {settings.name} is no address.", hint="It begins with https:// or http:// and a host."
+        )
+    connections = httpx2.Limits(max_connections=settings.concurrency, max_keepalive_connections=settings.concurrency)
+    return httpx2.Client(
+        headers=headers,
+        verify=_certificates(),
+        trust_env=False,
+        follow_redirects=False,
+        timeout=timeouts(settings.timeout_s),
+        limits=connections,
+    )
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Return the trusted certificates, shared by all clients: reading them takes 30 ms."""
+    return httpx2.create_ssl_context(trust_env=False)
+
+
+def timeouts(timeout_s: float) -> httpx2.Timeout:
+    """Return limits of `timeout_s` seconds for each step of a call, and of at most `MAX_CONNECT_S` for connecting."""
+    return httpx2.Timeout(timeout_s, connect=min(timeout_s, MAX_CONNECT_S))
+
+
+def read_body(response: httpx2.Response, deadline: float, max_bytes: int) -> bytes:
+    """Read the body of a streamed answer.
+
+    Args:
+        response: Answer whose body is not read yet.
+        deadline: Time on the clock `time.monotonic` when the whole body must be there; the timeout of the client holds
+            for each read alone.
+        max_bytes: Longest body.
+
+    Raises:
+        CallFailed: the body takes too long or is too long.
+    """
+    content = bytearray()
+    for chunk in response.iter_bytes():
+        content += chunk
+        if len(content) > max_bytes:
+            raise CallFailed(FailureKind.MALFORMED, f"it is longer than {max_bytes} bytes")
+        if time.monotonic() > deadline:
+            raise CallFailed(FailureKind.TIMEOUT, "the answer was not complete in time", is_transient=True)
+    return bytes(content)
+
+
+def decode_json(body: bytes, kind: type[T]) -> T:
+    """Decode a JSON body as a value of the type `kind`.
+
+    Raises:
+        CallFailed: the body is not JSON, or not of that type.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CallFailed(FailureKind.MALFORMED, f"it is not the expected JSON: {error}") from None
+
+
+@contextmanager
+def translate_errors(timeout_s: float) -> Iterator[None]:
+    """Translate every exception of an SDK or its HTTP client into `CallFailed`.
+
+    Args:
+        timeout_s: Longest time for the call, in seconds, for the message.
+
+    Raises:
+        CallFailed: the call failed.
+    """
+    try:
+        yield
+    except CallFailed:
+        raise
+    except Exception as error:
+        raise _translated(error, timeout_s) from error
+
+
+def _translated(error: Exception, timeout_s: float) -> CallFailed:
+    """Return the failure: an SDK's error carries the HTTP answer, or the HTTP client's error as its cause."""
+    response = getattr(error, "response", None)
+    if isinstance(response, httpx2.Response):
+        return http_failure(response.status_code, response.headers, response.content, time.time())
+    cause = error if isinstance(error, httpx2.HTTPError) else error.__cause__
+    if isinstance(cause, httpx2.TimeoutException):
+        return CallFailed(FailureKind.TIMEOUT, f"no answer within {timeout_s:g} s", is_transient=True)
+    if isinstance(cause, httpx2.TransportError):
+        return CallFailed(FailureKind.BROKEN, f"no connection ({type(cause).__name__})", is_transient=True)
+    if isinstance(cause, httpx2.DecodingError):
+        return CallFailed(FailureKind.MALFORMED, "it cannot be decompressed")
+    return CallFailed(FailureKind.BROKEN, f"unexpected error ({type(error).__name__})")
+
+
+class RestClient:
+    """Client of a provider's REST interface; used by several threads at once.
+
+    Args:
+        settings: Address, timeout, and number of simultaneous calls.
+        headers: Sent with every call.
+
+    Raises:
+        SettingsError: the base URL is not an http or https address.
+    """
+
+    def __init__(self, settings: ProviderSettings, headers: Mapping[str, str] | None = None) -> None:
+        self._base_url = settings.base_url.rstrip("/")
+        self._client = open_client(settings, headers)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def post(self, path: str, timeout_s: float, **content: Any) -> bytes:
+        """Send one POST request and return the body of its answer.
+
+        Args:
+            path: Path below the provider's address.
+            timeout_s: Longest time for the call, in seconds.
+            content: Arguments of `httpx2.Client.stream`, such as `json`, `files` and `headers`.
+
+        Raises:
+            CallFailed: no answer came in time, its status is not 200, or it is too long or wrongly encoded.
+        """
+        deadline = time.monotonic() + timeout_s
+        with (
+            translate_errors(timeout_s),
+            self._client.stream("POST", self._base_url + path, timeout=timeouts(timeout_s), **content) as response,
+        ):
+            body = read_body(response, deadline, MAX_ANSWER_BYTES)
+            if response.status_code != _OK:
+                raise http_failure(response.status_code, response.headers, body, time.time())
+            return body

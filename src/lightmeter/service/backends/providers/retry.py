@@ -1,0 +1,128 @@
+"""Retries of provider calls after throttling and transient errors, within limits of number and time.
+
+The SDKs' own retries are switched off: they would not hold back other threads after throttling, and the sum of their
+calls and pauses has no limit.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from lightmeter.errors import BackendError
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, redact
+from lightmeter.service.backends.providers.provider import ProviderSettings
+
+__all__ = ["Retrier"]
+
+FIRST_PAUSE_S: Final = 0.5
+"""Pause after the first failure if the provider names none, in seconds; it doubles after each further failure."""
+
+JITTER: Final = 0.25
+"""Each pause is up to this fraction longer, at random, so that calls that failed together do not return together."""
+
+T = TypeVar("T")
+
+_SENTENCES: Final = {
+    FailureKind.THROTTLED: "The provider limits the rate of calls",
+    FailureKind.TIMEOUT: "The provider did not answer in time",
+    FailureKind.REFUSED: "The provider refused the call",
+    FailureKind.BROKEN: "The provider could not be reached or failed",
+    FailureKind.MALFORMED: "The provider's answer cannot be read",
+}
+
+
+class Retrier:
+    """Repeats failed calls of one provider; shared by all threads that call it.
+
+    After the provider limits the rate of one call, no thread sends another call before the time that the provider
+    named, or before the pause of the throttled call ends.
+
+    Args:
+        settings: Limits, keys, and the metrics that count failures.
+        secrets: Further strings, beside the keys, that no message may show.
+        monotonic: Monotonic clock, in seconds.
+        sleep: Waits for a number of seconds.
+        uniform: Returns a random number between two bounds.
+    """
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        secrets: Iterable[str] = (),
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._settings = settings
+        self._secrets = (*settings.secrets, *secrets)
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._uniform = uniform
+        self._lock = threading.Lock()
+        self._not_before = 0.0
+
+    def deadline(self) -> float:
+        """Return the deadline, on the clock `monotonic`, of a picture whose first call starts now."""
+        return self._monotonic() + self._settings.deadline_s
+
+    def run(self, call: Callable[[float], T], deadline: float) -> T:
+        """Make a call until it succeeds, or until attempts or time are used up.
+
+        Args:
+            call: Makes one call; its argument is the longest time that the call may take, in seconds.
+            deadline: From `deadline()`; all calls for one picture share it.
+
+        Raises:
+            BackendError: the last failure, as a sentence without any key.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                left_s = self._wait_for_turn(deadline)
+                return call(min(self._settings.timeout_s, left_s))
+            except CallFailed as failure:
+                pause_s = self._pause_after(failure, attempt)
+                if pause_s is None or self._monotonic() + pause_s >= deadline:
+                    raise BackendError(self._sentence(failure, attempt)) from None
+            self._sleep(pause_s)
+
+    def _wait_for_turn(self, deadline: float) -> float:
+        """Wait while the provider throttles; return the seconds that are left, more than 0."""
+        while (held_back_s := self._held_back_s()) > 0:
+            pause_s = self._with_jitter(held_back_s)
+            if self._monotonic() + pause_s >= deadline:
+                raise BackendError(f"{_SENTENCES[FailureKind.THROTTLED]}: too many calls wait for it.")
+            self._sleep(pause_s)
+        left_s = deadline - self._monotonic()
+        if left_s <= 0:
+            raise BackendError(f"{_SENTENCES[FailureKind.TIMEOUT]}: no time was left for another call.")
+        return left_s
+
+    def _held_back_s(self) -> float:
+        with self._lock:
+            return self._not_before - self._monotonic()
+
+    def _pause_after(self, failure: CallFailed, attempt: int) -> float | None:
+        """Count a failure and return the seconds to wait before the next call; None if there is to be none."""
+        settings = self._settings
+        settings.metrics.provider_error(settings.name, failure.kind)
+        pause_s = failure.retry_after_s or min(settings.max_pause_s, FIRST_PAUSE_S * 2 ** (attempt - 1))
+        if failure.kind is FailureKind.THROTTLED or failure.retry_after_s:
+            with self._lock:
+                self._not_before = max(self._not_before, self._monotonic() + min(pause_s, settings.max_pause_s))
+        if not failure.is_transient or attempt >= settings.max_attempts or pause_s > settings.max_pause_s:
+            return None
+        return self._with_jitter(pause_s)
+
+    def _with_jitter(self, pause_s: float) -> float:
+        return pause_s * self._uniform(1.0, 1.0 + JITTER)
+
+    def _sentence(self, failure: CallFailed, attempts: int) -> str:
+        calls = f" ({attempts} calls)" if attempts > 1 else ""
+        return f"{_SENTENCES[failure.kind]}{calls}: {redact(str(failure), self._secrets)}"
