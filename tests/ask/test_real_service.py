@@ -37,4 +37,4 @@ async def test_the_sample_pictures_are_asked_about(service, data_server, sample_
     assert run.answers["what"].tolist() == ["a cup"] * len(urls)
     statement = run.statement()
     assert (statement.paid, statement.balance_after) == (plan.credits.high, 100 - plan.credits.high)
-    assert statement.balances.missing == 0
+    assert statement.reconciliation.missing == 0

@@ -65,7 +65,7 @@ def test_the_demo_costs_what_was_forecast(demo):
     """What was paid lies in the predicted range, and what was learned on the way leaves no doubt about the next one."""
     stated = lm.open(demo[1]).statement()
     assert stated.paid in stated.predicted
-    assert stated.picture.low == stated.picture.high
+    assert stated.price_per_picture.low == stated.price_per_picture.high
     assert stated.to_dict()["unexplained"] == 0
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.journal.balance_proofs import BalanceReading, WindowSubmission
 from lightmeter.journal.state import Event, State
 from lightmeter.money.balance_verdicts import build_proof
+from tests.money.account_worlds import KINDS, make_world
 
 OPENING = BalanceReading(1, 0.0, 1000, 0)
 
@@ -96,3 +99,34 @@ def test_no_ruling_is_wrong_and_no_credit_is_made_up(lost, paid, sole_spender, o
         assert credits_ <= uncertain[key - 1].hold
     if all(event is not Event.GIVE_UP for event, _ in done.values()):
         assert sum(credits_ for _, credits_ in done.values()) == document["missing"] == sum(charged.values())
+
+
+SEEDS = st.integers(0, 10**9)
+
+
+@given(st.sampled_from([kind for kind in KINDS if "denied" not in kind]), SEEDS)
+def test_no_verdict_is_wrong(kind, seed):
+    """Whatever happens to an account, a verdict is true as long as what the user says of it is."""
+    world = make_world(seed, kind)
+    document, resolutions = world.prove()
+    assert world.wrong(document) == set()
+    for one in resolutions:
+        assert one.event is not Event.PROVE_UNPAID or not world.charged[one.submission_id]
+        assert one.event is not Event.PROVE_PAID or world.charged[one.submission_id]
+
+
+@given(SEEDS)
+def test_a_proof_without_trust_holds_with_it(seed):
+    """To say that nobody else spends takes no proof away while it is true."""
+    world = make_world(seed, "sole spender")
+    alone, _ = world.prove()
+    shared, _ = replace(world, sole_spender=False).prove()
+    for one, other in zip(shared["verdicts"], alone["verdicts"], strict=True):
+        assert one["verdict"] in ("ambiguous", other["verdict"])
+
+
+@given(SEEDS)
+def test_one_at_a_time_a_lost_request_is_always_proven(seed):
+    """With one request in flight and a balance read after a loss, every end is proven."""
+    document, _ = make_world(seed, "one at a time, last lost").prove()
+    assert all(one["verdict"] != "ambiguous" for one in document["verdicts"])

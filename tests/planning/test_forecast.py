@@ -46,7 +46,7 @@ async def test_the_sum_lies_in_the_range_and_is_exact_once_learned(try_out, rule
     assert stated.paid in stated.predicted
     assert stated.predicted.high is not None
     assert run.summary().counts["ok"] == 40
-    width = stated.picture.high - stated.picture.low
+    width = stated.price_per_picture.high - stated.price_per_picture.low
     assert width == 0
     assert stated.drifts == ()
     if milli % 1000:

@@ -1,115 +1,93 @@
-"""From two balances and the journal between them to what is done with each request without an answer: pure.
+"""Turn two balances and the journal between them into a proof, and a resolution for each lost request. Pure.
 
-By default others may spend from the account too. Then only one thing is proven: where nothing at all is missing,
-nothing was charged. Once the user says that nobody else spends, the sums also tell what was charged. Where they show
-that somebody else did, nothing is proven, whatever was said.
+By default other users may spend from the account. Then a lost request is resolved only if nothing is missing: it was
+not charged. If the user says that nobody else spends, the sums can also prove that it was. Where the balances show
+that somebody else spent, nothing is proven, whatever the user says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from typing import Any, Final
 
 from lightmeter.journal.balance_proofs import BalanceReading, SubmissionResolution, WindowSubmission
 from lightmeter.journal.state import Event, State
-from lightmeter.pricing.balance_chain import AnsweredRequest, UncertainRequest
-from lightmeter.pricing.charge_inference import (
-    AccountAssumptions,
-    BalanceWindow,
-    ProofOutcome,
-    Reconciliation,
-    reconcile,
-)
-from lightmeter.pricing.estimate import CreditRange
+from lightmeter.money.balance_window import balance_window
+from lightmeter.pricing.charge_inference import ProofOutcome, Reconciliation, reconcile
 
-__all__ = ["build_proof", "unprovable_document", "window_of"]
+__all__ = ["build_proof", "unprovable_document"]
 
-_JUDGED: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.CHARGE_UNKNOWN})
-_CHARGED: Final = frozenset({State.SETTLED, State.PROVEN_PAID_LOST})
+_RESOLVABLE: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.CHARGE_UNKNOWN})
+"""States that a proof can end."""
+
 _FOREIGN: Final = "Somebody else spent from the account in the meantime: nothing is proven."
-
-
-def window_of(opening: int, closing: tuple[int, int], seen: Sequence[WindowSubmission]) -> BalanceWindow:
-    """The submissions of a window as the proof sees them.
-
-    A refusal for being too fast is presumed to cost nothing. Whether that is so is looked at like everything else: it
-    may have taken what is missing.
-    """
-    answers, uncertain = [], []
-    for one in seen:
-        prices = CreditRange(0, one.hold)
-        if one.state in _CHARGED:
-            paid = one.paid if one.charge_reported or one.state is State.PROVEN_PAID_LOST else None
-            answers.append(AnsweredRequest(one.submission_id, paid, one.remaining, prices, one.sent, one.answered))
-        elif one.state in _JUDGED or one.state is State.WRITTEN_OFF or one.throttled:
-            uncertain.append(UncertainRequest(one.submission_id, prices, one.sent))
-    return BalanceWindow(opening, closing, tuple(answers), tuple(uncertain))
-
-
-def _one_at_a_time(seen: Sequence[WindowSubmission]) -> bool:
-    """Whether no two requests of a window can have been at work at the service together.
-
-    Only then is a balance that an answer names the one right after its charge, whatever the service holds meanwhile.
-    One that was lost may be at work until the window closes.
-    """
-    in_order = sorted(seen, key=lambda one: one.sent)
-    return all(before.answered is not None and before.answered < after.sent for before, after in pairwise(in_order))
+_NOTHING_ADDED: Final = "Nobody added credits to the account between the readings, or was given any back."
+_FINAL: Final = "No charge comes later than the readings: they lie far enough after the last request."
+_SOLE_SPENDER: Final = "Nobody else spent from the account between the readings, as the user said."
+_SEQUENTIAL: Final = "One request at a time was in flight: each answer names the balance right after its charge."
 
 
 def build_proof(
     opening: BalanceReading,
     readings: tuple[BalanceReading, BalanceReading],
-    seen: Sequence[WindowSubmission],
+    submissions: Sequence[WindowSubmission],
     *,
     sole_spender: bool,
 ) -> tuple[dict[str, Any], list[SubmissionResolution]]:
-    """The proof as a document to keep, and a ruling for each request without an answer.
+    """Return the proof as a JSON document, and a resolution for each request without an answer.
 
     Args:
         opening: The balance before the first request of the window.
         readings: Two equal balances after the last, with nothing in flight.
-        seen: Every submission in between.
+        submissions: Every submission that was first sent in between.
         sole_spender: Nobody else spends from the account, as the user says.
     """
-    trust = AccountAssumptions(sole_spender=sole_spender, answers_form_chain=_one_at_a_time(seen))
-    window = window_of(opening.balance, (readings[0].balance, readings[1].balance), seen)
-    found = reconcile(window, trust)
-    of_whom = {one.submission_id: one for one in seen}
-    rulings = _rulings(found, of_whom)
-    said = {one.submission_id: one for one in rulings}
+    window = balance_window(opening.balance, (readings[0].balance, readings[1].balance), submissions)
+    result = reconcile(window, sole_spender=sole_spender)
+    by_id = {one.submission_id: one for one in submissions}
+    resolutions = _resolutions(result, by_id)
+    resolved = {one.submission_id: one for one in resolutions}
     verdicts = [
         {
             "submission_id": one.key,
-            "held": of_whom[one.key].hold,
-            "state_before": of_whom[one.key].state.value,
-            "verdict": one.proven.value,
-            "done": said[one.key].event.value if one.key in said else None,
-            "paid": said[one.key].paid if one.key in said else None,
+            "held": by_id[one.key].hold,
+            "state_before": by_id[one.key].state.value,
+            "verdict": one.outcome.value,
+            "done": resolved[one.key].event.value if one.key in resolved else None,
+            "paid": resolved[one.key].paid if one.key in resolved else None,
             "even_if_others_spend": one.even_if_others_spend,
             "proof": one.proof,
         }
-        for one in found.verdicts
+        for one in result.verdicts
     ]
+    assumptions = [_NOTHING_ADDED, _FINAL, *[_SOLE_SPENDER] * sole_spender, *[_SEQUENTIAL] * window.sequential]
     document = {
         "opening": asdict(opening),
         "readings": [asdict(one) for one in readings],
         "answers": len(window.answers),
         "charged": sum(one.paid or 0 for one in window.answers),
-        "expected": found.expected,
-        "missing": found.missing,
-        "foreign_at_least": found.foreign,
-        "added_at_least": found.rose,
-        "taken_for_granted": _granted(trust),
+        "expected": result.expected,
+        "missing": result.missing,
+        "foreign_at_least": result.foreign_at_least,
+        "added_at_least": result.added_at_least,
+        "taken_for_granted": assumptions,
         "verdicts": verdicts,
-        "notes": [*found.notes, *_of_throttled(found, of_whom)],
+        "notes": [*result.notes, *_throttled_notes(result, by_id)],
     }
-    return document, rulings
+    return document, resolutions
 
 
-def unprovable_document(reading: BalanceReading, rulings: Sequence[SubmissionResolution], why: str) -> dict[str, Any]:
-    """The document where there is nothing to compare a reading with; it has the fields of every other."""
+def unprovable_document(
+    reading: BalanceReading, resolutions: Sequence[SubmissionResolution], why: str
+) -> dict[str, Any]:
+    """Return the document for a balance that cannot be compared with an earlier one; its fields are those of a proof.
+
+    Args:
+        reading: The balance.
+        resolutions: What is done with each request without an answer.
+        why: Why no earlier balance can be used, as a sentence.
+    """
     verdicts = [
         {
             "submission_id": one.submission_id,
@@ -117,7 +95,7 @@ def unprovable_document(reading: BalanceReading, rulings: Sequence[SubmissionRes
             "done": one.event.value,
             "proof": why,
         }
-        for one in rulings
+        for one in resolutions
     ]
     return {
         "opening": None,
@@ -134,60 +112,47 @@ def unprovable_document(reading: BalanceReading, rulings: Sequence[SubmissionRes
     }
 
 
-def _granted(trust: AccountAssumptions) -> list[str]:
-    granted = ["Nobody added credits to the account between the readings, or was given any back.", _FINAL]
-    if trust.sole_spender:
-        granted.append("Nobody else spent from the account between the readings, as the user said.")
-    if trust.answers_form_chain:
-        granted.append("One request at a time was in flight: each answer names the balance right after its charge.")
-    return granted
-
-
-_FINAL: Final = "No charge comes later than the readings: they lie far enough after the last request."
-
-
-def _rulings(found: Reconciliation, of_whom: dict[int, WindowSubmission]) -> list[SubmissionResolution]:
-    lost = [one for one in found.verdicts if of_whom[one.key].state in _JUDGED]
-    if found.foreign or found.rose:
-        why = f"{_FOREIGN if found.foreign else found.notes[0]} {found.missing} credits are missing."
-        return [_given_up(one.key, why) for one in lost if of_whom[one.key].state is State.UNCERTAIN]
-    charged = [one.key for one in found.verdicts if one.proven is ProofOutcome.PAID]
-    exact = all(one.proven is not ProofOutcome.AMBIGUOUS for one in found.verdicts)
-    paid = _shares(found.missing if exact else None, [(key, of_whom[key].hold) for key in charged])
-    rulings = []
+def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> list[SubmissionResolution]:
+    lost = [one for one in result.verdicts if by_id[one.key].state in _RESOLVABLE]
+    if result.foreign_at_least or result.added_at_least:
+        cause = _FOREIGN if result.foreign_at_least else result.notes[0]
+        why = f"{cause} {result.missing} credits are missing."
+        return [_give_up(one.key, why) for one in lost if by_id[one.key].state is State.UNCERTAIN]
+    charged = [one.key for one in result.verdicts if one.outcome is ProofOutcome.PAID]
+    all_proven = all(one.outcome is not ProofOutcome.AMBIGUOUS for one in result.verdicts)
+    paid = _split_charge(result.missing if all_proven else None, {key: by_id[key].hold for key in charged})
+    resolutions = []
     for one in lost:
-        if one.proven is ProofOutcome.UNPAID:
-            rulings.append(SubmissionResolution(one.key, Event.PROVE_UNPAID, one.proof))
-        elif one.proven is ProofOutcome.PAID:
-            rulings.append(SubmissionResolution(one.key, Event.PROVE_PAID, one.proof, paid[one.key]))
-        elif of_whom[one.key].state is State.UNCERTAIN:
-            rulings.append(_given_up(one.key, one.proof))
-    return rulings
+        if one.outcome is ProofOutcome.UNPAID:
+            resolutions.append(SubmissionResolution(one.key, Event.PROVE_UNPAID, one.proof))
+        elif one.outcome is ProofOutcome.PAID:
+            resolutions.append(SubmissionResolution(one.key, Event.PROVE_PAID, one.proof, paid[one.key]))
+        elif by_id[one.key].state is State.UNCERTAIN:
+            resolutions.append(_give_up(one.key, one.proof))
+    return resolutions
 
 
-def _given_up(key: int, why: str) -> SubmissionResolution:
+def _give_up(key: int, why: str) -> SubmissionResolution:
     return SubmissionResolution(key, Event.GIVE_UP, why)
 
 
-def _shares(total: int | None, holds: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """What each was charged: together `total`, if that is known, 1 or more each; else the most each can cost."""
+def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
+    """Split the credits charged over the requests, 1 or more and up to its hold each; the holds if `total` is None."""
     if total is None:
-        return dict(holds)
+        return holds
     shares, left = {}, total
-    for at, (key, hold) in enumerate(holds):
-        others = len(holds) - at - 1
-        shares[key] = left if not others else max(1, min(hold, left - others))
+    for others, (key, hold) in zip(reversed(range(len(holds))), holds.items(), strict=True):
+        shares[key] = max(1, min(hold, left - others)) if others else left
         left -= shares[key]
     return shares
 
 
-def _of_throttled(found: Reconciliation, of_whom: dict[int, WindowSubmission]) -> list[str]:
-    """What the balance says of requests that were refused for being too fast."""
-    throttled = [one for one in found.verdicts if of_whom[one.key].state not in _JUDGED and of_whom[one.key].throttled]
-    suspect = [one.key for one in throttled if one.proven is not ProofOutcome.UNPAID]
+def _throttled_notes(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> list[str]:
+    """Say what the balances prove of requests that were refused as too fast."""
+    throttled = [one for one in result.verdicts if by_id[one.key].throttled and by_id[one.key].state not in _RESOLVABLE]
     if not throttled:
         return []
-    if not suspect:
+    suspects = [f"#{one.key}" for one in throttled if one.outcome is not ProofOutcome.UNPAID]
+    if not suspects:
         return [f"{len(throttled)} requests were refused for being too fast, and cost nothing."]
-    numbers = ", ".join(f"#{key}" for key in suspect)
-    return [f"Requests that were refused for being too fast may have been charged all the same: {numbers}."]
+    return [f"Requests that were refused for being too fast may have been charged all the same: {', '.join(suspects)}."]

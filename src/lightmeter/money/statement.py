@@ -6,6 +6,7 @@ gaps in the chain of balances, with the requests that may have taken them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow as pa
 from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.answer_retries import RetryTotals, retry_totals
-from lightmeter.journal.balance_proofs import read_proofs
+from lightmeter.journal.balance_proofs import read_proofs, submissions_sent_between
 from lightmeter.journal.charges import credit_totals, submission_charges
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
@@ -24,10 +25,10 @@ from lightmeter.journal.items import planned_frames
 from lightmeter.journal.state import HOLDING, State
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submissions import InDoubtTotals, count_submissions, in_doubt_totals, submission_rows
+from lightmeter.money.balance_window import balance_window
 from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_breakdown, saved_credits
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
-from lightmeter.pricing.balance_chain import AnsweredRequest, UncertainRequest
-from lightmeter.pricing.charge_inference import AccountAssumptions, BalanceWindow, Reconciliation, reconcile
+from lightmeter.pricing.charge_inference import BalanceGap, Reconciliation, reconcile
 from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, price_range
 from lightmeter.pricing.price_learner import PriceDrift
 from lightmeter.pricing.rates import Rounding
@@ -90,20 +91,20 @@ class Statement:
     balance_before: int | None
     balance_after: int | None
     balance_is_current: bool
-    balances: Reconciliation | None
-    picture: CreditRange
+    reconciliation: Reconciliation | None
+    price_per_picture: CreditRange
     rounding: Rounding | None
     drifts: tuple[PriceDrift, ...]
     saved: SavedCredits
     shares: CostBreakdown
-    doubt: InDoubtTotals
+    in_doubt: InDoubtTotals
     proofs: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
     retries: RetryTotals = field(default_factory=RetryTotals)
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `--json` prints; requests are counted, not listed."""
-        found = self.balances
+        found = self.reconciliation
         return {
             "run_id": self.run_id,
             "predicted": _range(self.predicted),
@@ -115,11 +116,11 @@ class Statement:
             "balance_after": self.balance_after,
             "balance_is_current": self.balance_is_current,
             "unexplained": None if found is None else found.missing,
-            "foreign_at_least": None if found is None else found.foreign,
-            "added_at_least": None if found is None else found.rose,
-            "gaps": [] if found is None else [_gap(gap.segment.missing, gap.candidates) for gap in found.gaps],
+            "foreign_at_least": None if found is None else found.foreign_at_least,
+            "added_at_least": None if found is None else found.added_at_least,
+            "gaps": [] if found is None else [_gap(gap) for gap in found.gaps],
             "notes": [*self.notes, *([] if found is None else found.notes)],
-            "price_per_picture": _range(self.picture),
+            "price_per_picture": _range(self.price_per_picture),
             "rounding": self.rounding,
             "price_drift": [{"paid": drift.charge.paid, "expected": _range(drift.expected)} for drift in self.drifts],
             "saved": {name: _range(getattr(self.saved, name)) for name in ("duplicates", "cache", "prechecks")},
@@ -127,7 +128,7 @@ class Statement:
             "rounded_up": None if self.shares.unknown else float(self.shares.rounding),
             "shares_unknown": self.shares.unknown,
             "asked_again": asdict(self.retries),
-            "in_doubt": asdict(self.doubt),
+            "in_doubt": asdict(self.in_doubt),
             "proofs": list(self.proofs),
         }
 
@@ -141,13 +142,14 @@ class Statement:
             again = f"{self.retries.requests} of {self.retries.rows} rows whose answers were not valid"
             yield f"asked again {_credits(self.retries.paid)} for {again}"
         yield f"held        {_credits(self.held)} for requests whose end is not known"
-        yield f"a picture   {self.picture}, rounded up by {self.rounding or 'image or request: not known yet'}"
+        rounding = self.rounding or "image or request: not known yet"
+        yield f"a picture   {self.price_per_picture}, rounded up by {rounding}"
         saved = (f"{self.saved.duplicates} by duplicates", f"{self.saved.cache} by earlier runs")
         yield f"saved       {', '.join(saved)}, {self.saved.prechecks} by pre-checks"
         yield from self._lines_of_balances()
         for drift in self.drifts:
             yield f"  drift     {_credits(drift.charge.paid)} charged where {drift.expected} was expected"
-        doubt = self.doubt
+        doubt = self.in_doubt
         if doubt.requests:
             yield f"in doubt    {doubt.requests} requests with {doubt.rows} rows, {_credits(doubt.credits)} held"
         if doubt.lost_requests:
@@ -170,19 +172,19 @@ class Statement:
             yield f"  {float(self.shares.rounding):<9g} rounded up"
 
     def _lines_of_balances(self) -> Iterator[str]:
-        if self.balances is None and (self.balance_before is None or self.balance_is_current):
+        if self.reconciliation is None and (self.balance_before is None or self.balance_is_current):
             yield "balance     not read yet"
             return
-        if self.balances is None:
+        if self.reconciliation is None:
             yield f"balance     {self.balance_before} before; not read since the last requests: resume reads it"
             return
-        difference = self.balances.missing
+        difference = self.reconciliation.missing
         said = "nothing is unexplained" if not difference else f"{difference} unexplained"
         yield f"balance     {self.balance_before} before, {self.balance_after} after: {said}"
-        for gap in self.balances.gaps:
+        for gap in self.reconciliation.gaps:
             who = ", ".join(f"#{key}" for key in gap.candidates) or "nothing of this run"
-            yield f"  gap       {_credits(gap.segment.missing)}; may be: {who}"
-        yield from (f"  note      {note}" for note in self.balances.notes)
+            yield f"  gap       {_credits(gap.missing)}; may be: {who}"
+        yield from (f"  note      {note}" for note in self.reconciliation.notes)
 
 
 def read_statement(out: Path) -> Statement:
@@ -210,13 +212,13 @@ def read_statement(out: Path) -> Statement:
             balance_before=header.balance_before,
             balance_after=header.balance_after,
             balance_is_current=is_balance_current(db),
-            balances=_balances(db, header) if is_balance_current(db) else None,
-            picture=learner.expected(price_key_of(["image"]), FrameRange(1, 1)),
+            reconciliation=_reconciliation(db, header) if is_balance_current(db) else None,
+            price_per_picture=learner.expected(price_key_of(["image"]), FrameRange(1, 1)),
             rounding=learner.likely_rounding,
             drifts=tuple(learner.drifts),
             saved=saved_credits(db, learner, header.options),
             shares=cost_breakdown(db, get_meta(db).get("prices")),
-            doubt=in_doubt_totals(db),
+            in_doubt=in_doubt_totals(db),
             proofs=tuple(read_proofs(db)),
             notes=header.notes,
             retries=retry_totals(db),
@@ -246,24 +248,12 @@ def _moments(values: list[Any], of: pa.DataType) -> list[Any]:
     return [None if value is None else utc_from_timestamp(value) for value in values]
 
 
-def _balances(db: sqlite.Connection, header: RunHeader) -> Reconciliation | None:
+def _reconciliation(db: sqlite.Connection, header: RunHeader) -> Reconciliation | None:
     if header.balance_before is None or header.balance_after is None:
         return None
-    answers, uncertain = [], []
-    for key, state, hold, paid, remaining, sent, answered in submission_charges(db):
-        if state == State.SETTLED:
-            answers.append(AnsweredRequest(key, paid, remaining, sent=sent, answered=answered))
-        elif state == State.PROVEN_PAID_LOST:
-            answers.append(AnsweredRequest(key, paid, None, sent=sent))
-        elif State(state) in HOLDING:
-            uncertain.append(UncertainRequest(key, CreditRange(0, hold), sent))
-    closing = (header.balance_after, header.balance_after)
-    window = BalanceWindow(header.balance_before, closing, tuple(answers), tuple(uncertain))
-    # With several in flight a balance said in an answer may be of any moment, holds of others included.
-    one_at_a_time = header.options.max_concurrency == 1 or header.options.careful
-    return reconcile(
-        window, AccountAssumptions(sole_spender=header.options.sole_spender, answers_form_chain=one_at_a_time)
-    )
+    submissions = submissions_sent_between(db, 0, sys.maxsize)
+    window = balance_window(header.balance_before, (header.balance_after, header.balance_after), submissions)
+    return reconcile(window, sole_spender=header.options.sole_spender)
 
 
 def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
@@ -285,8 +275,8 @@ def _range(credits_: CreditRange) -> dict[str, int | None]:
     return {"low": credits_.low, "high": credits_.high}
 
 
-def _gap(missing: int, candidates: tuple[int, ...]) -> dict[str, Any]:
-    return {"credits": missing, "candidates": list(candidates)}
+def _gap(gap: BalanceGap) -> dict[str, Any]:
+    return {"credits": gap.missing, "candidates": list(gap.candidates)}
 
 
 def _credits(count: int) -> str:

@@ -1,53 +1,39 @@
-"""The balance proof: which requests without an answer were charged, told from balances alone.
+"""The balance proof: infer from account balances which requests without an answer were charged.
 
-A verdict is given only if it is true in every world that fits what was seen: every set of charges that explains each
-gap in the chain of balances, at any of the possible prices, in any order that the journal allows. Everything else is
-ambiguous. What a proof takes for granted is said by the caller (`AccountAssumptions`) and beside each verdict: with
-nobody adding credits a balance only falls, so a gap too small for a price proves that it was not charged, whoever else
-spends; that a request *was* charged, or which of several, is proven only on an account that nobody else uses.
+A request costs between 0 and its hold. The credits that are missing between two balances, beyond the charges that the
+answers in between report, were taken by requests whose charge is not known, or by other users of the account. A
+verdict is given only if it holds in every case that explains the balances; every other request stays ambiguous.
 
-A spender who takes exactly a possible price, at the right moment, on an account said to be used by nobody else,
-cannot be told from a charge by anyone: balances are all there is.
+By default other users may spend from the account. Then a request is proven unpaid where nothing is missing, and
+nothing else is proven. If nobody else spends (`sole_spender`), a request is proven paid where the others together
+cannot have cost what is missing.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 from typing import Final
 
-from lightmeter.pricing.balance_chain import (
-    AnsweredRequest,
-    ChainSegment,
-    PossiblePrices,
-    UncertainRequest,
-    chain_segments,
-    first_segment,
-    last_segment,
-    out_of_order_pairs,
-)
-from lightmeter.pricing.estimate import CreditRange
-from lightmeter.pricing.subset_sum import MAX_WORK_BITS, ItemPossibilities, PackingItem, max_fill, possibilities
-
 __all__ = [
-    "AccountAssumptions",
+    "AnsweredRequest",
     "BalanceGap",
     "BalanceWindow",
     "ChargeVerdict",
     "ProofOutcome",
     "Reconciliation",
+    "UncertainRequest",
     "reconcile",
 ]
 
-
 MAX_GAPS: Final = 1000
-"""Gaps looked at one by one; of further ones only those count that no uncertain request can have left."""
+"""Gaps that a reconciliation lists. Its sums and verdicts count all of them."""
 
 
 class ProofOutcome(StrEnum):
-    """What became of a request without an answer; the words are those of the journal's states."""
+    """What is proven of a request without an answer; the values are those of the journal's states."""
 
     UNPAID = "proven_unpaid"
     PAID = "proven_paid"
@@ -55,87 +41,105 @@ class ProofOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BalanceWindow:
-    """What was seen between two looks at the balance.
+class AnsweredRequest:
+    """A request that was charged.
 
     Attributes:
-        opening: The balance before the first request left.
+        key: Its number in the journal.
+        hold: Most credits that it can have cost.
+        paid: Credits charged; None if the answer does not say.
+        remaining: The balance that the answer reports; None if it reports none.
+        sent: Position of its send in the journal.
+    """
+
+    key: int
+    hold: int
+    paid: int | None
+    remaining: int | None
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class UncertainRequest:
+    """A request that was sent and may have been charged, up to its hold, at any time until the closing balance.
+
+    Attributes:
+        key: Its number in the journal.
+        hold: Most credits that it can have cost.
+        sent: Position of its send in the journal.
+    """
+
+    key: int
+    hold: int
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceWindow:
+    """Two known balances and the requests sent between them.
+
+    Attributes:
+        opening: The balance before the first request.
         closing: Two later balances, read some time apart with nothing in flight: equal once all charges are final.
-        answers: Every request that has an answer; a balance read in between is one that paid 0.
-        uncertain: Every request that left and has none.
+        answers: Requests that were charged.
+        uncertain: Requests that may have been charged.
+        sequential: No two requests were in flight together. Only then is the balance that an answer reports the one
+            right after its charge: a service may hold credits for requests that it works on.
     """
 
     opening: int
     closing: tuple[int, int]
     answers: tuple[AnsweredRequest, ...] = ()
     uncertain: tuple[UncertainRequest, ...] = ()
+    sequential: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class AccountAssumptions:
-    """What may be taken for granted about the account, because no balance tells it.
-
-    Attributes:
-        sole_spender: Nobody else spent from it in the window: something the user must say, because who spends a
-            possible price cannot be seen. Given up by itself when the numbers refute it.
-        added: Credits added in the window, as the user says. The chain is not used then: only the sums are.
-        min_unreported_addition: The fewest credits that can be added unsaid, if any can be; None: none were.
-        answers_form_chain: Each answer says the balance right after its charge, so that answers in their order are a
-            chain. True with one request in flight, or for a service known to do so. Not so where a service holds the
-            most a request can cost and gives the rest back, or says the balance of a later moment: then only the sums
-            between the two ends of the window count, which is always safe.
-    """
-
-    sole_spender: bool = False
-    added: int = 0
-    min_unreported_addition: int | None = None
-    answers_form_chain: bool = False
+    @property
+    def requests(self) -> list[AnsweredRequest | UncertainRequest]:
+        """All requests, in the order in which they were sent."""
+        return sorted([*self.answers, *self.uncertain], key=lambda one: one.sent)
 
 
 @dataclass(frozen=True, slots=True)
 class ChargeVerdict:
-    """What became of one uncertain request.
+    """What is proven of one uncertain request.
 
     Attributes:
         key: The request.
-        proven: What is proven.
-        even_if_others_spend: The proof holds also if the account has other spenders.
-        proof: The numbers, as a sentence to keep.
+        outcome: What is proven.
+        even_if_others_spend: The verdict holds also if other users spend from the account.
+        proof: The numbers behind it, as a sentence.
     """
 
     key: int
-    proven: ProofOutcome
+    outcome: ProofOutcome
     even_if_others_spend: bool
     proof: str
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceGap:
-    """Credits that went between two links of the chain with no answer for them.
+    """Credits that are missing between two consecutive known balances.
 
     Attributes:
-        segment: Where, and how many.
-        candidates: Uncertain requests that can have taken them, by key.
-        unexplained: At least so many of them none of the candidates took: others spent them, or a request of ours
-            that the window does not name.
+        missing: How many.
+        candidates: Uncertain requests, by key, that can have been charged them.
     """
 
-    segment: ChainSegment
+    missing: int
     candidates: tuple[int, ...]
-    unexplained: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What two balances and the answers between them prove.
+    """What the balances of a window prove.
 
     Attributes:
-        expected: What the balance would be had nothing uncertain been charged.
-        missing: Credits below that; below 0: so many above it.
-        verdicts: One for each uncertain request, in the order given.
-        gaps: Where credits went without an answer: the first `MAX_GAPS`.
-        foreign: At least so many credits went to others or to requests not named; 0 if all can be explained.
-        rose: At least so many credits were added unsaid; 0 if none are seen.
+        expected: The closing balance if no uncertain request was charged.
+        missing: Credits that the balance is below that; negative if it is above.
+        verdicts: One for each uncertain request, in the order of the window.
+        gaps: Where credits are missing: the first `MAX_GAPS`.
+        foreign_at_least: Fewest credits that other users spent; 0 if the run's own charges can explain the balances.
+        added_at_least: Fewest credits that were added to the account; 0 if there is no sign of any.
         notes: What a person should know, a sentence each.
     """
 
@@ -143,223 +147,157 @@ class Reconciliation:
     missing: int
     verdicts: tuple[ChargeVerdict, ...]
     gaps: tuple[BalanceGap, ...] = ()
-    foreign: int = 0
-    rose: int = 0
+    foreign_at_least: int = 0
+    added_at_least: int = 0
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """A window made ready: the stretches in which credits are missing, and what can lie in them."""
+class _Segment:
+    """The part of a window between two consecutive known balances.
 
-    window: BalanceWindow
-    expected: int
+    Attributes:
+        missing: Credits by which the balance fell beyond the reported charges; negative if it fell by less.
+        unreported: Most credits that its answers without a reported charge can have cost.
+        uncertain: The uncertain requests that were sent in it.
+    """
+
     missing: int
-    stretches: list[ChainSegment]
-    uncertain: list[PackingItem]
-    unsaid: list[PackingItem]
+    unreported: int
+    uncertain: tuple[UncertainRequest, ...]
 
     @property
-    def items(self) -> list[PackingItem]:
-        return [*self.unsaid, *self.uncertain]
+    def unexplained(self) -> int:
+        """Credits that its answers cannot have cost: uncertain requests were charged them, or others spent them."""
+        return max(0, self.missing - self.unreported)
 
 
-def reconcile(
-    window: BalanceWindow, trust: AccountAssumptions | None = None, *, most_work_bits: int = MAX_WORK_BITS
-) -> Reconciliation:
-    """Prove what became of each uncertain request, as far as balances can.
+def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconciliation:
+    """Prove for each uncertain request whether it was charged, as far as the balances allow.
 
     Args:
-        window: What was seen.
-        trust: What may be taken for granted; by default only that nothing was added.
-        most_work_bits: Bound of the work; what it does not suffice for stays ambiguous.
+        window: The balances and the requests between them.
+        sole_spender: Nobody else spends from the account. It is not relied on where the balances refute it.
 
     Returns:
-        A verdict for each uncertain request, and what else the numbers show.
+        A verdict for each uncertain request, and what else the balances show.
 
     Raises:
-        ValueError: a key is there twice: a bug of the caller.
+        ValueError: a request is in the window twice.
     """
-    trust = trust or AccountAssumptions()
-    keys = [*(one.key for one in window.answers), *(one.key for one in window.uncertain)]
+    keys = [one.key for one in window.requests]
     if len(keys) != len(set(keys)):
         raise ValueError("A request is in the window twice.")
-    spent = sum(one.paid or 0 for one in window.answers)
-    expected = window.opening + trust.added - spent
-    missing = expected - window.closing[1]
+    segments = _segments(window)
+    missing = sum(segment.missing for segment in segments)
+    expected = window.closing[1] + missing
     if window.closing[0] != window.closing[1]:
         before, now = window.closing
-        why = f"The balance still moves ({before}, then {now}): charges are not final yet."
-        return _all_ambiguous(window, expected, missing, why)
-    found, links = _stretches(window, trust, missing)
-    rose = max(0, -missing, -min(segment.missing for segment in found))
-    if rose or (out_of_order := out_of_order_pairs(links)):
-        why = (
-            f"The balance rose by {rose} credits or more: credits were added or given back."
-            if rose
-            else f"The balance rose: #{out_of_order[0][0]} left after #{out_of_order[0][1]} was answered with less."
-        )
-        return _all_ambiguous(window, expected, missing, why, rose=max(1, rose))
-    case = _case(window, found, links, (expected, missing))
-    if (unseen := _may_hide_an_addition(case, trust)) is not None:
-        return _all_ambiguous(window, expected, missing, unseen)
-    return _judge(case, trust, most_work_bits)
+        why = f"The balance still changes ({before}, then {now}): not all charges are final."
+        return _prove_nothing(window, expected, missing, why)
+    added = max(-missing, *(-segment.missing for segment in segments))
+    if added > 0:
+        why = f"The balance rose by {added} credits or more: credits were added or given back."
+        return _prove_nothing(window, expected, missing, why, added=added)
+    return _judge(window, segments, expected, sole_spender=sole_spender)
 
 
-def _stretches(
-    window: BalanceWindow, trust: AccountAssumptions, missing: int
-) -> tuple[list[ChainSegment], list[AnsweredRequest]]:
-    if trust.added or not trust.answers_form_chain:
-        return [ChainSegment(None, None, missing)], []
-    found, links = chain_segments(window.opening, window.closing[1], window.answers)
-    return (found, links) if links else ([ChainSegment(None, None, missing)], [])
+def _segments(window: BalanceWindow) -> list[_Segment]:
+    """Cut the window at each known balance: at every one in an answer if it is sequential, else at none."""
+    requests, segments, balance, first = window.requests, [], window.opening, 0
+    for end, one in enumerate(requests, 1):
+        if window.sequential and isinstance(one, AnsweredRequest) and one.remaining is not None:
+            segments.append(_segment(balance - one.remaining, requests[first:end]))
+            balance, first = one.remaining, end
+    return [*segments, _segment(balance - window.closing[1], requests[first:])]
 
 
-def _case(
-    window: BalanceWindow, found: list[ChainSegment], links: list[AnsweredRequest], sums: tuple[int, int]
-) -> _Case:
-    """Keep the stretches in which something is missing: nothing was charged in the others."""
-    stretches = [segment for segment in found if segment.missing]
-    places = [at for at, segment in enumerate(found) if segment.missing]
-    largest = list(accumulate((segment.missing for segment in reversed(stretches)), max))[::-1]  # from here on
-    link_at = {link.key: at for at, link in enumerate(links)}
-
-    def item(prices: PossiblePrices, first: int, last: int, *, must: bool) -> PackingItem:
-        bins = range(bisect_left(places, first), bisect_right(places, last))
-        runs = _runs(prices, largest[bins.start] if bins else 0)
-        return PackingItem(bins, runs, must=must and 0 not in prices)
-
-    uncertain = [
-        item(one.prices, first_segment(links, one.sent), last_segment(links, one.final), must=False)
-        for one in window.uncertain
-    ]
-    unsaid = []
-    for one in window.answers:
-        if one.key in link_at and one.paid is None:
-            unsaid.append(item(one.prices, *_own_segments(links, one), must=True))
-        elif one.key not in link_at and links:  # its charge lies somewhere in the chain
-            prices = one.prices if one.paid is None else frozenset({one.paid})
-            first, last = first_segment(links, one.sent), last_segment(links, one.answered)
-            unsaid.append(item(prices, first, last, must=True))
-        elif one.key not in link_at and one.paid is None:
-            unsaid.append(item(one.prices, 0, len(found) - 1, must=True))
-    return _Case(window, *sums, stretches, uncertain, unsaid)
+def _segment(fall: int, requests: Sequence[AnsweredRequest | UncertainRequest]) -> _Segment:
+    answers = [one for one in requests if isinstance(one, AnsweredRequest)]
+    return _Segment(
+        missing=fall - sum(one.paid or 0 for one in answers),
+        unreported=sum(one.hold for one in answers if one.paid is None),
+        uncertain=tuple(one for one in requests if isinstance(one, UncertainRequest)),
+    )
 
 
-def _own_segments(links: list[AnsweredRequest], unsaid: AnsweredRequest) -> tuple[int, int]:
-    """Where an answer that does not say its charge was charged: before itself, or before one that left as much.
-
-    Of answers that left the same balance one at most was charged anything: then it is no other. (0, -1): nowhere.
-    """
-    tied = [at for at, link in enumerate(links) if link.remaining == unsaid.remaining]
-    charged = [at for at in tied if links[at].paid or (links[at].paid is None and 0 not in links[at].prices)]
-    if any(links[at].key != unsaid.key for at in charged):
-        return 0, -1
-    return tied[0], tied[-1]
-
-
-def _runs(prices: PossiblePrices, most: int) -> tuple[tuple[int, int], ...]:
-    """Prices of 1 to `most` credits as runs: to be charged nothing is not to be charged."""
-    if isinstance(prices, CreditRange):
-        low, high = max(1, prices.low), most if prices.high is None else min(most, prices.high)
-        return ((low, high),) if low <= high else ()
-    runs: list[tuple[int, int]] = []
-    for price in sorted(price for price in prices if 1 <= price <= most):
-        if runs and runs[-1][1] == price - 1:
-            runs[-1] = (runs[-1][0], price)
-        else:
-            runs.append((price, price))
-    return tuple(runs)
-
-
-def _highest(prices: PossiblePrices) -> int | None:
-    return prices.high if isinstance(prices, CreditRange) else max(prices, default=0)
-
-
-def _may_hide_an_addition(case: _Case, trust: AccountAssumptions) -> str | None:
-    """Why credits may have been added unseen, or None if they cannot have been.
-
-    Seen is the sum alone: what was added must have been spent again, by uncertain charges if by nobody else.
-    """
-    if trust.min_unreported_addition is None:
-        return None
-    if not trust.sole_spender:
-        return "Others may have spent what may have been added: no balance proves anything then."
-    unsaid = [one.prices for one in case.window.uncertain]
-    unsaid += [one.prices for one in case.window.answers if one.paid is None]
-    highest = [_highest(prices) for prices in unsaid]
-    most = None if None in highest else sum(high or 0 for high in highest)
-    if most is not None and most < case.missing + trust.min_unreported_addition:
-        return None
-    return f"{trust.min_unreported_addition} credits or more may have been added and charged unseen."
-
-
-def _all_ambiguous(window: BalanceWindow, expected: int, missing: int, why: str, *, rose: int = 0) -> Reconciliation:
+def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str, *, added: int = 0) -> Reconciliation:
     verdicts = tuple(
         ChargeVerdict(one.key, ProofOutcome.AMBIGUOUS, even_if_others_spend=True, proof=why) for one in window.uncertain
     )
-    return Reconciliation(expected, missing, verdicts, rose=rose, notes=(why,))
+    return Reconciliation(expected, missing, verdicts, added_at_least=added, notes=(why,))
 
 
-def _judge(case: _Case, trust: AccountAssumptions, most_work_bits: int) -> Reconciliation:
-    """The proof itself: what all ways of explaining the missing credits have in common."""
-    bins = [segment.missing for segment in case.stretches]
-    shared = possibilities(bins, case.items, exact=False, most_work_bits=most_work_bits)
-    alone = possibilities(bins, case.items, exact=True, most_work_bits=most_work_bits) if trust.sole_spender else None
-    notes = []
-    if shared is not None and case.items and not any(one.out or one.placed for one in shared):
-        why = "The answers do not fit the balances: a charge that must have happened has no room."
-        return _all_ambiguous(case.window, case.expected, case.missing, why, rose=1)
-    gaps = tuple(_gap(case, k, most_work_bits) for k in range(min(len(bins), MAX_GAPS)))
-    first = min((item.bins.start for item in case.items if item.bins), default=len(bins))
-    foreign = sum(gap.unexplained for gap in gaps) + sum(bins[MAX_GAPS : max(first, MAX_GAPS)])
-    if alone is not None and bins and not any(one.out or one.placed for one in alone):
-        alone, foreign = None, max(1, foreign)
-        notes.append("No set of our own charges adds up to what is missing: others spent, or a request is not named.")
-    elif trust.sole_spender and alone is None:
-        notes.append("There are too many combinations of charges to tell them apart.")
-    if foreign:
-        notes.append(f"Others spent {foreign} credits or more.")
-    start, verdicts = len(case.unsaid), []
-    for at, one in enumerate(case.window.uncertain):
-        item = case.uncertain[at]
-        in_any = (
-            ItemPossibilities(out=True, placed=bool(item.bins and item.prices))
-            if shared is None
-            else shared[start + at]
-        )
-        verdicts.append(_verdict(case, one.key, in_any, None if alone is None else alone[start + at]))
-    return Reconciliation(case.expected, case.missing, tuple(verdicts), gaps, foreign, notes=tuple(notes))
-
-
-def _gap(case: _Case, k: int, most_work_bits: int) -> BalanceGap:
-    segment = case.stretches[k]
-    fitting = [item.prices for item in case.items if k in item.bins]
-    candidates = tuple(
-        one.key
-        for one, item in zip(case.window.uncertain, case.uncertain, strict=True)
-        if k in item.bins and item.prices and item.prices[0][0] <= segment.missing
-    )
-    return BalanceGap(segment, candidates, segment.missing - max_fill(segment.missing, fitting, most_work_bits))
-
-
-def _verdict(case: _Case, key: int, in_any: ItemPossibilities, alone: ItemPossibilities | None) -> ChargeVerdict:
-    """`in_any`: what is possible whoever spends; `alone`: if nobody else does, None if that is not known."""
-    window = case.window
+def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
+    """Give the verdicts of a window in which the balance never rose."""
+    charged = _must_be_charged(segments)
+    foreign = _foreign(segments)
+    if sole_spender and charged is None:
+        foreign = max(1, foreign)
+    most_missing = list(accumulate((segment.missing for segment in reversed(segments)), max))[::-1]  # from each on
+    missing = expected - window.closing[1]
     sums = (
-        f"{window.opening} at first, {case.expected} expected after {len(window.answers)} answers, "
-        f"{window.closing[1]} read twice: {case.missing} missing."
+        f"Opening balance {window.opening}, {expected} expected after {len(window.answers)} answers, "
+        f"{window.closing[1]} read twice: {missing} missing."
     )
-    if not in_any.placed:
-        why = "Nothing is missing" if not case.stretches else "No gap it can lie in has room for its price"
-        return ChargeVerdict(
-            key, ProofOutcome.UNPAID, even_if_others_spend=True, proof=f"{sums} {why}: it was not charged."
-        )
-    if alone is not None and not alone.placed:
-        why = "Only without it our charges add up to that: it was not charged, if nobody else spends."
-        return ChargeVerdict(key, ProofOutcome.UNPAID, even_if_others_spend=False, proof=f"{sums} {why}")
-    if alone is not None and not alone.out:
-        why = "Only with it our charges add up to that: it was charged, if nobody else spends."
-        return ChargeVerdict(key, ProofOutcome.PAID, even_if_others_spend=False, proof=f"{sums} {why}")
-    why = "With it and without it this can be explained: nothing is proven."
-    return ChargeVerdict(key, ProofOutcome.AMBIGUOUS, even_if_others_spend=True, proof=f"{sums} {why}")
+    verdicts = {}
+    for at, segment in enumerate(segments):
+        for one in segment.uncertain:
+            possible = min(one.hold, most_missing[at]) > 0
+            needed = sole_spender and not foreign and one.key in (charged or ())
+            verdicts[one.key] = _verdict(one.key, sums, possible=possible, needed=needed)
+    in_order = tuple(verdicts[one.key] for one in window.uncertain)
+    note = f"Others spent {foreign} credits or more: the requests of this run cannot have cost that."
+    return Reconciliation(expected, missing, in_order, _gaps(segments), foreign, notes=(note,) if foreign else ())
+
+
+def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
+    """Return the requests that must have been charged if nobody else spends; None if somebody else did.
+
+    A request is charged once, in its own segment or a later one. So up to the end of each segment no more can be
+    missing than the requests sent until then can have cost together. If that bound fails without one of them, it was
+    charged until then, and cannot explain what is missing later.
+    """
+    charged: set[int] = set()
+    available: list[UncertainRequest] = []
+    unexplained = 0  # credits missing so far, beyond those that the requests in `charged` can have cost
+    for segment in segments:
+        available += segment.uncertain
+        unexplained += segment.unexplained
+        slack = sum(one.hold for one in available) - unexplained
+        if slack < 0:
+            return None
+        used = [one for one in available if one.hold > slack]
+        charged.update(one.key for one in used)
+        available = [one for one in available if one.hold <= slack]
+        unexplained = max(0, unexplained - sum(one.hold for one in used))
+    return charged
+
+
+def _foreign(segments: Sequence[_Segment]) -> int:
+    """Return the credits of each gap that all requests sent until then together cannot have cost."""
+    capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
+    return sum(max(0, segment.unexplained - most) for segment, most in zip(segments, capacities, strict=True))
+
+
+def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerdict:
+    """`possible`: the request can have been charged; `needed`: it must have been, if nobody else spends."""
+    if not possible:
+        proof = f"{sums} Nothing that it can have cost is missing: it was not charged."
+        return ChargeVerdict(key, ProofOutcome.UNPAID, even_if_others_spend=True, proof=proof)
+    if needed:
+        proof = f"{sums} The other requests cannot have cost that: it was charged, if nobody else spends."
+        return ChargeVerdict(key, ProofOutcome.PAID, even_if_others_spend=False, proof=proof)
+    proof = f"{sums} That can be explained with this request and without it: nothing is proven."
+    return ChargeVerdict(key, ProofOutcome.AMBIGUOUS, even_if_others_spend=True, proof=proof)
+
+
+def _gaps(segments: Sequence[_Segment]) -> tuple[BalanceGap, ...]:
+    """The first gaps, with every request that was sent before the end of each and can have cost something."""
+    gaps: list[BalanceGap] = []
+    candidates: tuple[int, ...] = ()
+    for segment in segments:
+        candidates += tuple(one.key for one in segment.uncertain if one.hold)
+        if segment.missing and len(gaps) < MAX_GAPS:
+            gaps.append(BalanceGap(segment.missing, candidates))
+    return tuple(gaps)

@@ -102,7 +102,7 @@ def credit_section(facts: ReportData) -> Section:
         ("held", credits_(stated.held), "set aside for requests whose end is not known"),
         (
             "a picture",
-            Html(esc(stated.picture)),
+            Html(esc(stated.price_per_picture)),
             f"rounded up by {stated.rounding or 'image or request: not known yet'}",
         ),
         ("balance", _balance(stated), _unexplained(told)),
