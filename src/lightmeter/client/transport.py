@@ -196,10 +196,14 @@ class Transport:
         """The project's exception for a failure in an exchange; it holds what was received of the answer."""
         if isinstance(error, _NOTHING_SENT):
             return Unreachable(f"{self.base_url} cannot be reached: {self._reason(error)}.", hint="Nothing was sent.")
-        unknown = error if isinstance(error, OutcomeUnknown) else OutcomeUnknown(
-            f"No whole answer to {request}: {self._reason(error)}.",
-            hint="It may have been charged.",
-            http_status=None if partial is None else partial.status,
+        unknown = (
+            error
+            if isinstance(error, OutcomeUnknown)
+            else OutcomeUnknown(
+                f"No whole answer to {request}: {self._reason(error)}.",
+                hint="It may have been charged.",
+                http_status=None if partial is None else partial.status,
+            )
         )
         unknown.body = b"" if partial is None else partial.body
         return unknown

@@ -29,7 +29,7 @@ def balance_window(opening: int, closing: tuple[int, int], submissions: Sequence
     answers, uncertain = [], []
     for one in submissions:
         if one.state in _CHARGED:
-            reported = one.said or one.state is State.PROVEN_PAID_LOST
+            reported = one.charge_reported or one.state is State.PROVEN_PAID_LOST
             paid = one.paid if reported else None
             answers.append(AnsweredRequest(one.submission_id, one.hold, paid, one.remaining, one.sent))
         elif one.state in HOLDING or one.throttled:

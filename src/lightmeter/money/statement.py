@@ -18,11 +18,10 @@ from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.answer_retries import RetryTotals, retry_totals
 from lightmeter.journal.balance_proofs import read_proofs, submissions_sent_between
-from lightmeter.journal.charges import credit_totals, submission_charges
+from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.commands import get_meta
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
 from lightmeter.journal.items import planned_frames
-from lightmeter.journal.state import HOLDING, State
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submissions import InDoubtTotals, count_submissions, in_doubt_totals, submission_rows
 from lightmeter.money.balance_window import balance_window
