@@ -83,16 +83,17 @@ class Parts:
 
 
 def lightmeter(source: Path, folder: Path) -> Callable[[], int]:
+    from lightmeter.tables.writer import Loader
+
     from lightmeter.facts.flatten import AnswerContext, ItemRef
     from lightmeter.tables import TABLES, Dataset, schema
     from lightmeter.tables.gc_control import collector_paused
-    from lightmeter.tables.writer import Loader
 
     def work() -> int:
         dataset = Dataset(folder)
         schemas = {table: schema(table) for table in TABLES}
-        with collector_paused(), dataset.locked(), dataset.replacing(schemas, {}) as writers:
-            with Loader(writers) as loader:
+        with dataset.locked(), dataset.replacing(schemas, {}) as writers:
+            with TableWriters(writers) as loader:
                 for place, line in enumerate(lines(source)):
                     item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place % 2000}.jpg", 0)
                     loader.add_answer(line, [item], AnswerContext("run", f"r{place}", "general", "English"))
@@ -198,9 +199,9 @@ def parse_alone(source: Path, _: Path) -> Callable[[], int]:
 def write_alone(source: Path, folder: Path) -> Callable[[], int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from tests.facts.fact_rows import fact_tables
 
     from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-    from lightmeter.tables.arrow_decode import tables_of
 
     total = sum(1 for _ in lines(source))
     flattener = Flattener()
@@ -208,7 +209,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
     for place, line in zip(range(min(group, total)), lines(source), strict=False):
         item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place}.jpg", 0)
         flattener.add_answer(line, [item], AnswerContext("run", f"r{place}", "general", "English"))
-    tables: dict[str, pa.Table] = tables_of(flattener.packed())
+    tables: dict[str, pa.Table] = fact_tables(flattener)
 
     def work() -> int:
         rows = 0
