@@ -21,6 +21,7 @@ __all__ = [
     "JournalAnswer",
     "SubmissionRange",
     "asset_rows",
+    "count_settled",
     "finding_rows",
     "journal_answers",
     "journal_mark",
@@ -196,6 +197,12 @@ def journal_mark(db: apsw.Connection) -> str:
     """Return a text that differs when the journal's items or submissions differ."""
     counts = db.execute("SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM transitions)").fetchone()
     return "-".join(map(str, counts or ()))
+
+
+def count_settled(db: apsw.Connection) -> int:
+    """Return the number of settled submissions."""
+    ((count,),) = db.execute("SELECT count(*) FROM submissions WHERE state = 'settled'")
+    return int(count)
 
 
 def settled_ranges(db: apsw.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
