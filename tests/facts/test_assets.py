@@ -8,10 +8,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.facts.fact_rows import fact_tables
 
 from lightmeter.facts.assets import listed_assets
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.tables.arrow_decode import tables_of
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role=None, language=None)
 JSON = st.recursive(
@@ -72,6 +72,6 @@ def test_facts_of_assets_in_an_object_are_read(assets):
     for shape in (assets, [tag("cat"), tag("dog")]):
         flattener = Flattener()
         flattener.add_answer(orjson.dumps({"all": {"assets": shape, "errors": []}}), items, CONTEXT)
-        found.append({table: rows.to_pylist() for table, rows in tables_of(flattener.packed()).items()})
+        found.append({table: rows.to_pylist() for table, rows in fact_tables(flattener).items()})
     assert found[0] == found[1]
     assert [row["name"] for row in found[0]["tags"]] == ["cat", "dog"]

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.facts.fact_rows import fact_tables
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import schema
-from lightmeter.tables.arrow_decode import tables_of
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role=None, language=None)
 SINGLES = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -24,7 +24,7 @@ def table_of(*assets: bytes) -> pa.Table | None:
     flattener = Flattener()
     items = [ItemRef(str(place), "u", place) for place in range(len(assets))]
     flattener.add_answer(b'{"all":{"assets":[' + b",".join(assets) + b"]}}", items, CONTEXT)
-    return tables_of(flattener.packed()).get("embeddings")
+    return fact_tables(flattener).get("embeddings")
 
 
 def rows_of(value: object) -> list[tuple]:

@@ -9,12 +9,12 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.facts.fact_rows import fact_tables
 
 from lightmeter.facts import flatten
 from lightmeter.facts.fast_decode import decode_answer_fast, decode_entries
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.facts.lenient_json import loads_lenient
-from lightmeter.tables.arrow_decode import tables_of
 from lightmeter.tables.gc_control import collector_paused
 
 CONTEXT = AnswerContext(run_id="run", request_id=None, role=None, language=None)
@@ -61,7 +61,7 @@ def rows_of(answers: list[bytes]) -> dict[str, list[dict]]:
     flattener = Flattener()
     for answer in answers:
         flattener.add_answer(answer, ITEMS, CONTEXT)
-    tables = {table: rows.to_pylist() for table, rows in tables_of(flattener.packed()).items()}
+    tables = {table: rows.to_pylist() for table, rows in fact_tables(flattener).items()}
     for rows in tables.values():
         for row in rows:
             if "raw" in row:  # kept to the letter or written anew: the same JSON

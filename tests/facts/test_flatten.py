@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.facts.fact_rows import fact_tables
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import TABLES, schema
-from lightmeter.tables.arrow_decode import tables_of
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role="general", language=None)
 ITEM = ItemRef("item", "https://example.com/a.jpg", 0)
@@ -22,7 +22,7 @@ def flat(asset, *, items=(ITEM,), context=CONTEXT, errors=(), **echo) -> dict[st
     flattener = Flattener()
     assets = asset if isinstance(asset, list) else [asset]
     flattener.add_answer(orjson.dumps({**echo, "all": {"assets": assets, "errors": list(errors)}}), items, context)
-    return {table: rows.to_pylist() for table, rows in tables_of(flattener.packed()).items()}
+    return {table: rows.to_pylist() for table, rows in fact_tables(flattener).items()}
 
 
 def own(rows: list[dict], *names: str) -> list[tuple]:
@@ -207,7 +207,7 @@ def test_what_is_no_answer_has_no_rows(raw):
     """Bytes that are no answer of this contract add nothing and raise nothing."""
     flattener = Flattener()
     flattener.add_answer(raw, [ITEM], CONTEXT)
-    assert tables_of(flattener.packed()) == {}
+    assert fact_tables(flattener) == {}
 
 
 def test_json_that_only_python_writes_is_read():
@@ -215,7 +215,7 @@ def test_json_that_only_python_writes_is_read():
     raw = b'\xef\xbb\xbf{"all": {"assets": [{"tags": {"a": [{"name": "a\\ud800", "score": NaN}]}}]}}'
     flattener = Flattener()
     flattener.add_answer(raw, [ITEM], CONTEXT)
-    assert own(tables_of(flattener.packed())["tags"].to_pylist(), "name", "score") == [("a?", None)]
+    assert own(fact_tables(flattener)["tags"].to_pylist(), "name", "score") == [("a?", None)]
 
 
 JSON = st.recursive(
@@ -257,7 +257,7 @@ def test_no_answer_of_any_shape_raises(assets, errors, echo):
     """Whatever an answer holds, tables of the right schema come of it."""
     flattener = Flattener()
     flattener.add_answer(orjson.dumps({**echo, "all": {"assets": assets, "errors": errors}}), [ITEM], CONTEXT)
-    tables = tables_of(flattener.packed())
+    tables = fact_tables(flattener)
     assert all(rows.schema.equals(schema(table)) for table, rows in tables.items())
 
 
@@ -267,6 +267,6 @@ def test_flushed_tables_can_be_put_together():
     parts = []
     for asset in ({"tags": {"a": [{"score": 1}]}}, {"tags": {"a": [{"score": "x", "source": None}]}}):
         flattener.add_answer(orjson.dumps({"all": {"assets": [asset]}}), [ITEM], CONTEXT)
-        parts.append(tables_of(flattener.packed())["tags"])
+        parts.append(fact_tables(flattener)["tags"])
     assert pa.concat_tables(parts).num_rows == 2
     assert set(TABLES) >= {"tags"}

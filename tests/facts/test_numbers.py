@@ -6,13 +6,13 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.facts.fact_rows import fact_tables
 
 from lightmeter.facts.coerce import to_int_in_range
 from lightmeter.facts.columns import FACT_TABLES, TABLE_COLUMNS
 from lightmeter.facts.fast_decode import decode_answer_fast
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.facts.lenient_decode import to_float
-from lightmeter.tables.arrow_decode import tables_of
 
 ENTRIES = {
     "tags": {"t": [{"name": "t", "score": 0.93}]},
@@ -48,7 +48,7 @@ def rows_of(asset) -> dict[str, list[dict]]:
     flattener = Flattener()
     context = AnswerContext(run_id="run", request_id="req", role=None, language=None)
     flattener.add_answer(orjson.dumps({"all": {"assets": [asset], "errors": []}}), (ItemRef("1", "u", 0),), context)
-    tables = {table: rows.to_pylist() for table, rows in tables_of(flattener.packed()).items()}
+    tables = {table: rows.to_pylist() for table, rows in fact_tables(flattener).items()}
     return {table: [{**row, "raw": None} for row in rows] for table, rows in tables.items()}
 
 

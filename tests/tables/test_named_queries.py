@@ -7,12 +7,12 @@ import json
 import orjson
 import pyarrow as pa
 import pytest
+from tests.facts.fact_rows import fact_tables
+from lightmeter.tables.row_tables import ConstantColumn, RowTables
 
 from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import Dataset, named_queries
-from lightmeter.tables.arrow_decode import tables_of
-from lightmeter.tables.records import ConstantColumn, DeferredRowsBuilder
 
 TAGS = {
     "1": {"sea": ["a", "b"], "sky": ["a"], "dog": ["b"]},
@@ -43,7 +43,7 @@ def asset(item: str) -> dict:
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    flattener, recorder = Flattener(), DeferredRowsBuilder({'te"am': "string", "red": "int64"})
+    flattener, recorder = Flattener(), RowTables({'te"am': "string", "red": "int64"})
     columns = {
         "item_id": list(GROUPS),
         "status": ["ok" if item != "3" else "failed" for item in GROUPS],
@@ -51,14 +51,14 @@ def out(tmp_path_factory):
         "extra": [json.dumps({'te"am': team, "red": 1}) for team in GROUPS.values()],
         "run_id": ConstantColumn("run"),
     }
-    assets = recorder.records("assets", columns, len(GROUPS))
+    assets = recorder.build("assets", columns, len(GROUPS))
     items = [ItemRef(item, f"https://example.com/{item}.jpg", place) for place, item in enumerate(GROUPS)]
     results = {"assets": [asset(item) for item in GROUPS], "errors": ["b: too slow", "b: too slow"]}
     flattener.add_answer(orjson.dumps({"all": results}), items, AnswerContext("run", "r1", None, None))
     asked = {"request_id": ["r1"], "assets": [3], "credits_paid": [6], "run_id": ConstantColumn("run")}
-    requests = recorder.records("requests", asked, 1)
-    own = {"assets": assets.rows(), "requests": requests.rows()}
-    for table, rows in (tables_of(flattener.packed()) | own).items():
+    requests = recorder.build("requests", asked, 1)
+    own = {"assets": assets, "requests": requests}
+    for table, rows in (fact_tables(flattener) | own).items():
         with Dataset(folder).writer(table, rows.schema) as part:
             part.write(rows)
     return folder

@@ -30,7 +30,8 @@ def written(path, groups):
     """What a reader finds in a part of these groups: schema, footer and rows."""
     writer = PartWriter(path, schema("tags"), {"run": 1})
     for group in groups:
-        writer.write_group(writer.gather(group, 0))
+        writer.write(group)
+        writer.flush()
     writer.close()
     with pq.ParquetFile(path) as file:
         fields = [(field.name, field.type, field.metadata) for field in file.schema_arrow]

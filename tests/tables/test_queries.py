@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from lightmeter.tables.row_tables import ConstantColumn, RowTables
 
 from lightmeter.errors import UsageError
 from lightmeter.tables import TABLES, Dataset, queries, schema
-from lightmeter.tables.records import ConstantColumn, DeferredRowsBuilder
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def out(tmp_path):
         "extra": [f'{{"Status": "mine", "n": {place}}}' for place in range(3)],
         "run_id": ConstantColumn("run"),
     }
-    rows = DeferredRowsBuilder({"Status": "string", "n": "int64"}).records("assets", columns, 3).rows()
+    rows = RowTables({"Status": "string", "n": "int64"}).build("assets", columns, 3)
     with Dataset(folder).writer("assets", rows.schema) as part:
         part.write(rows)
     return folder

@@ -9,10 +9,10 @@ from pathlib import Path
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lightmeter.tables.table_writers import TableWriters
 
 from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.tables import TABLES, Dataset, schema
-from lightmeter.tables.writer import Loader
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 SHARES = st.floats(0, 1)
@@ -98,7 +98,7 @@ def test_the_facts_that_went_in_come_out(answers):
     with tempfile.TemporaryDirectory() as folder:
         dataset = Dataset(Path(folder))
         schemas = {table: schema(table) for table in TABLES}
-        with dataset.locked(), dataset.replacing(schemas, {}) as writers, Loader(writers) as loader:
+        with dataset.locked(), dataset.replacing(schemas, {}) as writers, TableWriters(writers) as loader:
             for answer in told:
                 loader.add_answer(*answer)
         came_out = Counter(

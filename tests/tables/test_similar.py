@@ -8,13 +8,13 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.facts.fact_rows import fact_tables
+from lightmeter.tables.row_tables import ConstantColumn, RowTables
 
 from lightmeter.api.run_result import Tables
 from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import Dataset, queries
-from lightmeter.tables.arrow_decode import tables_of
-from lightmeter.tables.records import ConstantColumn, DeferredRowsBuilder
 from lightmeter.tables.similar import similar
 
 STATUSES = {"gone": ("failed", "unreachable", "HTTP 404."), "mute": ("ok", None, None)}
@@ -43,7 +43,7 @@ ASSETS = {
 
 def written(folder, assets) -> Tables:
     """The tables of one answer with these assets, in a folder."""
-    flattener, recorder = Flattener(), DeferredRowsBuilder({})
+    flattener, recorder = Flattener(), RowTables({})
     items = [ItemRef(item, f"media/{item}.jpg", place) for place, item in enumerate(assets)]
     told = [STATUSES.get(item, ("ok", None, None)) for item in assets]
     columns = {
@@ -54,7 +54,7 @@ def written(folder, assets) -> Tables:
     }
     answer = {"all": {"assets": list(assets.values()), "errors": []}}
     flattener.add_answer(orjson.dumps(answer), items, AnswerContext("run", "r", None, None))
-    rows = {"assets": recorder.records("assets", columns, len(assets)).rows(), **tables_of(flattener.packed())}
+    rows = {"assets": recorder.build("assets", columns, len(assets)), **fact_tables(flattener)}
     for table, of in rows.items():
         with Dataset(folder).writer(table, of.schema) as part:
             part.write(of)

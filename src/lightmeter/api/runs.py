@@ -24,6 +24,7 @@ from lightmeter.engine.session import (
 )
 from lightmeter.errors import Interrupted
 from lightmeter.export.export_tables import export_tables
+from lightmeter.export.live_export import LiveExport
 from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, make_options
@@ -206,23 +207,24 @@ async def stream_resume(
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
         changed_options(folder, options)  # refuses another question: half of the rows have answers to this one
-    share = _Share(rows, pay_again, accept_journal)
+    share = _Share(rows, pay_again, accept_journal, tables)
     async with aclosing(in_background(lambda event: _work(folder, options, event, share, settings), stop)) as steps:
         async for step in steps:
             if isinstance(step, Run):
-                await asyncio.to_thread(_keep, folder, options, settings)
                 if tables:
                     await asyncio.to_thread(export_tables, folder)
+                await asyncio.to_thread(_keep, folder, options, settings)
             yield step
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What one start may do: these rows, so many credits for what is in doubt, and whatever state the journal has."""
+    """What one start may do: these rows, so many credits for what is in doubt, whatever state the journal has, tables."""
 
     rows: SeqRange
     pay_again: int
     accept_journal: bool
+    tables: bool
 
 
 def _keep(folder: Path, options: Options, settings: Settings) -> None:
@@ -238,9 +240,13 @@ async def _work(
     ):
         work, stopped = asyncio.create_task(_all_of_it(engine)), asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda task: None if task.cancelled() else engine.stop())
+        live = LiveExport(folder)
         try:
             while not work.done():
-                yield engine.look()
+                progress = engine.look()
+                if share.tables:
+                    live.start_if_due(progress.seconds, engine.standing.finished)
+                yield progress
                 await asyncio.wait({work}, timeout=LOOK_EVERY_S)
         except (GeneratorExit, asyncio.CancelledError):
             engine.stop()
@@ -248,6 +254,7 @@ async def _work(
             raise
         finally:
             stopped.cancel()
+            await asyncio.to_thread(live.stop)
         work.result()
         stopped_by = engine.standing.fatal
         left = engine.standing.counts["pending"] or engine.standing.retries_pending

@@ -22,27 +22,14 @@ from lightmeter.export.asset_matching import expected_asset_name, outcome_of
 from lightmeter.facts.descriptions import DescriptionEntry
 from lightmeter.facts.lenient_decode import decode_answer_lenient
 from lightmeter.journal.compression import decompress
+from lightmeter.journal.export_queries import question_rows
 from lightmeter.journal.state import State
-from lightmeter.tables.answer_schema import answers_schema, table_name
-from lightmeter.tables.records import DeferredRows
+from lightmeter.tables.answer_schema import answers_schema
+from lightmeter.tables.row_tables import ColumnValues, ConstantColumn, build_table
 
-__all__ = ["answer_records"]
+__all__ = ["answer_tables"]
 
-_ROWS_AT_A_TIME: Final = 4096
-
-_ITEMS: Final = """
-SELECT i.item_id, i.url, o.status, o.reason, o.error, o.asset, o.submission_id, f.earlier_id, coalesce(a.raw, e.raw),
-       g.seq IS NOT NULL, g.reason, s.state, s.error, n.raw, o.url, o.path
-FROM items i JOIN items o ON o.item_id = coalesce(i.duplicate_of, i.item_id)
-     LEFT JOIN answers a ON a.submission_id = o.submission_id
-     LEFT JOIN reused f ON f.seq = o.seq LEFT JOIN earlier e ON e.earlier_id = f.earlier_id
-     LEFT JOIN answer_retries g ON g.seq = o.seq LEFT JOIN submissions s ON s.submission_id = g.submission_id
-     LEFT JOIN answers n ON n.submission_id = g.submission_id
-WHERE coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id),
-               (SELECT run FROM latest.stated WHERE item_id = i.item_id), ?1) = ?1
-ORDER BY i.seq
-"""
-"""Duplicates with the answers of their original; of several runs, each item by the latest that answered it."""
+_ROWS_AT_ONCE: Final = 4096
 
 _NOT_SENT: Final = {
     "budget": "the budget does not reach for it",
@@ -76,37 +63,33 @@ class _Row(NamedTuple):
     raw: str | None = None
 
 
-def answer_records(db: apsw.Connection, ask: Ask, run_id: str, run: int) -> Iterator[DeferredRows]:
-    """The rows of the question's table that a run tells, in the order of its manifest.
+def answer_tables(db: apsw.Connection, ask: Ask, run_id: str, run: int) -> Iterator[pa.Table]:
+    """Yield the rows of the question's table that come from one run, in the order of its manifest.
 
     Args:
-        db: The run's journal, with the scratch database of `telling.Latest` attached as `latest`.
+        db: The run's journal, with the index of latest runs attached as `latest`.
         ask: The question.
         run_id: The run.
-        run: Its place among the runs of the folder.
+        run: Its position among the runs of the folder.
     """
     schema, rows = answers_schema(ask), _rows(db, ask, run)
-    while some := list(islice(rows, _ROWS_AT_A_TIME)):
-        yield _records(ask, schema, run_id, some)
-
-
-def _records(ask: Ask, schema: pa.Schema, run_id: str, rows: list[tuple[str, str, _Row]]) -> DeferredRows:
-    columns: dict[str, Any] = {
-        "item_id": [item_id for item_id, _, _ in rows],
-        "url": [url for _, url, _ in rows],
-        "run_id": [run_id] * len(rows),
-    }
-    columns |= {name: [getattr(row, name) for _, _, row in rows] for name in ("frame", "source", "error", "raw")}
-    for one in ask.properties:
-        values = [None if row.values is None else row.values[one.name] for _, _, row in rows]
-        columns[one.name] = pa.array(values, schema.field(one.name).type)
-    return DeferredRows(table_name(ask), schema, columns, len(rows))
+    while chunk := list(islice(rows, _ROWS_AT_ONCE)):
+        columns: dict[str, ColumnValues] = {
+            "item_id": [item_id for item_id, _, _ in chunk],
+            "url": [url for _, url, _ in chunk],
+            "run_id": ConstantColumn(run_id),
+        }
+        columns |= {name: [getattr(row, name) for _, _, row in chunk] for name in ("frame", "source", "error", "raw")}
+        for one in ask.properties:
+            values = [None if row.values is None else row.values[one.name] for _, _, row in chunk]
+            columns[one.name] = pa.array(values, schema.field(one.name).type)
+        yield build_table(schema, columns, len(chunk))
 
 
 def _rows(db: apsw.Connection, ask: Ask, run: int) -> Iterator[tuple[str, str, _Row]]:
     last: tuple[Any, Mapping[str, Any]] = (None, {})  # rows of one batch stand together
-    for item_id, url, status, reason, error, asset, submission_id, earlier_id, packed, *second in db.execute(
-        _ITEMS, (run,)
+    for item_id, url, status, reason, error, asset, submission_id, earlier_id, packed, *second in question_rows(
+        db, run
     ):
         if status != "ok" or asset is None or packed is None:
             yield item_id, url, _Row(error=_unanswered(status, reason, error))

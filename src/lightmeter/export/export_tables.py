@@ -1,180 +1,180 @@
 """Tables from journals, with no request: every row of the manifests, every fact of every answer.
 
-An output folder holds the journal of its run and, under `runs/`, those of the runs before it. A run whose rows are all
-new to the tables adds parts of its own; otherwise the tables are written anew from all journals. `views.sql` and
-`catalog.duckdb` open them by name; with the option `table_format` "delta" they stand under `delta/` too.
+An output folder holds the journal of its run and, under `runs/`, those of the runs before it. The rows of a run are
+divided into shards, one part of every table each. All but the last shard of a run hold settled submissions alone, which
+never change: so tables are written while the run goes on, and an export adds what is new. All tables are written anew
+where runs have the same items or other schemas, and where a part is broken or missing.
+
+`views.sql` and `catalog.duckdb` open the tables by name; with the option `table_format` "delta" they stand under
+`delta/` too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from lightmeter import __version__
 from lightmeter.errors import TablesError
-from lightmeter.export.answer_rows import answer_records
-from lightmeter.export.journal_rows import LatestRunIndex, TableSinks, write_journal_rows
+from lightmeter.export.export_shard import ExportRun, Shard, export_shard
+from lightmeter.export.published_shards import SHARD_ANSWERS, unpublished_range
+from lightmeter.journal.export_queries import SubmissionRange, journal_mark, settled_ranges
 from lightmeter.journal.files import journal_path
-from lightmeter.journal.header import RunHeader, read_run_header
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.latest_runs import LatestRunIndex, share_items
 from lightmeter.journal.store import open_read_only
-from lightmeter.tables.answer_schema import answers_schema, table_name
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.delta import write_delta
-from lightmeter.tables.duckdb_catalog import write_catalog
-from lightmeter.tables.gc_control import collector_paused
-from lightmeter.tables.records import DeferredRowsBuilder
-from lightmeter.tables.schema import ALL_TABLES, OPTIONAL_TABLES, TABLES, schema
-from lightmeter.tables.writer import Loader
+from lightmeter.tables.duckdb_catalog import CATALOG, write_catalog
+from lightmeter.tables.schema import OPTIONAL_TABLES
 from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["export_tables"]
+__all__ = ["export_settled", "export_tables"]
+
+_SHARDS_EACH: Final = 4
+"""Shards for each process of an export: some take longer than others."""
+
+_Ranges = tuple[tuple[ExportRun, SubmissionRange], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A run of the folder.
-
-    Attributes:
-        folder: Where its journal is.
-        header: What the journal says of it.
-        place: Among the runs of the folder, oldest first.
-        mark: Differs when the journal does.
-    """
-
-    folder: Path
-    header: RunHeader
-    place: int
-    mark: str
-
-
-def export_tables(out: Path, *, whole: bool = False) -> dict[str, int]:
+def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict[str, int]:
     """Write the tables of the runs in `out`; returns the rows of each table that were written.
 
     Each item of the manifests stands in `assets` once, as its latest run left it, with all that was ever paid for it;
-    its facts are those of the latest run that answered it. Memory is bounded by a few batches, whatever the length of
-    the manifests.
+    its facts are those of the latest run that answered it.
 
     Args:
         out: The output folder.
-        whole: Write all tables anew, in one part each, also where adding to them would do.
+        whole: Write all tables anew, also where adding to them would do.
+        processes: Processes that share the work where there is much of it. More than one starts processes with
+            `multiprocessing`, which import the module `__main__` again: a script must guard what it does there.
 
     Raises:
         JournalError: there is no run there.
         TablesError: they cannot be written; what stands there is as it was, and the journals are safe.
     """
-    read_run_header(out)  # says so if there is none, before anything is made
+    read_run_header(out)  # raises if there is no run, before a folder is made
+    dataset = Dataset(out)
     try:
-        return _exported(out, whole=whole)
+        with dataset.locked():
+            runs = _runs(out)
+            rest = None if whole or _overlap(runs) else unpublished_range(dataset, runs)
+            ranges = _all_ranges(runs, processes) if rest is None else [((runs[-1], rest),)]
+            rows = _export(dataset, runs, ranges, beside=rest is not None, processes=processes)
+            write_catalog(out)
+        if runs[-1].header.options.table_format == "delta":
+            write_delta(dataset, str(out / "delta"))
     except OSError as error:
         raise TablesError(
             f"The tables cannot be written: {error}.",
             hint=f"Nothing that was answered is lost. Make room, or allow writing: lightmeter rebuild {out}",
         ) from error
+    return {table: rows[table] for table in dataset.tables()}
 
 
-def _exported(out: Path, *, whole: bool) -> dict[str, int]:
+def export_settled(out: Path) -> None:
+    """Add the settled submissions of the run in `out` to its tables, while it goes on.
+
+    Rows that can still change are left to `export_tables`: items without an answer, requests that are not settled. All
+    rows are left to it where the run asks a question, since second answers change the price of items, and where all
+    tables must be written anew.
+
+    Raises:
+        As `export_tables`; OSError instead of TablesError.
+    """
     dataset = Dataset(out)
     with dataset.locked():
         runs = _runs(out)
-        with LockedTempDir() as scratch:
-            latest = LatestRunIndex.of(
-                [run.folder for run in runs] if len(runs) > 1 else [], scratch.path / "latest.sqlite"
-            )
-            beside = len(runs) > 1 and not whole and not latest.overlaps and _older_stand(dataset, runs)
-            written = _write(dataset, runs, latest, beside=beside)
-        write_catalog(out)
-    if runs[-1].header.options.table_format == "delta":
-        write_delta(dataset, str(out / "delta"))
-    return written
+        rest = None if runs[-1].header.options.ask or _overlap(runs) else unpublished_range(dataset, runs)
+        if rest is None:
+            return
+        with open_read_only(out) as db:
+            settled = list(settled_ranges(db, rest, SHARD_ANSWERS))
+        if settled:
+            _export(dataset, runs, [((runs[-1], one),) for one in settled], beside=True)
+            if not (out / CATALOG).exists():
+                write_catalog(out)
 
 
-def _runs(out: Path) -> list[_Run]:
-    folders = [path.parent for path in out.glob(f"runs/*/{journal_path(out).name}")]
+def _runs(out: Path) -> list[ExportRun]:
+    """Return the runs of a folder, oldest first."""
+    archived = [path.parent for path in out.glob(f"runs/*/{journal_path(out).name}")]
     # By when they began; two of the same second by when they were planned.
     headers = sorted(
-        ((read_run_header(folder), folder) for folder in folders),
+        ((read_run_header(folder), folder) for folder in archived),
         key=lambda one: (one[0].run_id[:15], one[0].planned_at),
     )
-    headers.append((read_run_header(out), out))
-    return [_Run(folder, header, place, _mark(folder)) for place, (header, folder) in enumerate(headers)]
+    folders = [*(folder for _, folder in headers), out]
+    return [ExportRun(folder, position, _mark(folder)) for position, folder in enumerate(folders)]
 
 
 def _mark(folder: Path) -> str:
     with open_read_only(folder) as db:
-        counts = db.execute("SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM transitions)").fetchone()
-    return "-".join(map(str, counts or ()))
+        return journal_mark(db)
 
 
-def _older_stand(dataset: Dataset, runs: list[_Run]) -> bool:
-    """Whether the tables hold the older runs as their journals are, in parts without the last one, under its schema."""
+def _overlap(runs: Sequence[ExportRun]) -> bool:
+    """Return whether the last run has an item that an older one has too."""
     *older, last = runs
-    wanted = {run.header.run_id: run.mark for run in older}
-    ask = last.header.options.ask
-    if any(run.header.options.ask != ask for run in older):
-        return False
-    for table in (*ALL_TABLES, *([] if ask is None else [table_name(ask)])):
-        held: dict[str, str] = {}
-        try:
-            parts = dataset.describe(table)
-        except TablesError:  # one is broken: all are written anew
-            return False
-        for part in parts:
-            if last.header.run_id in part.runs and len(part.runs) > 1:
-                return False
-            held |= {run_id: mark for run_id, mark in part.runs.items() if run_id != last.header.run_id}
-        # A run that did not request an optional table need not have a part of it.
-        needed = wanted if table in TABLES else {run.header.run_id: run.mark for run in older if _requests(run, table)}
-        if not needed.items() <= held.items() <= wanted.items():
-            return False
-    types = _extra_types(runs)
-    return all(run.header.extra_types == types for run in runs)
+    with open_read_only(last.folder) as db:
+        return share_items(db, [run.folder for run in older])
 
 
-def _write(dataset: Dataset, runs: list[_Run], latest: LatestRunIndex, *, beside: bool) -> dict[str, int]:
-    told = runs[-1:] if beside else runs
-    extra_types = _extra_types(runs)
-    asks = {run.header.options.ask.name: run.header.options.ask for run in runs if run.header.options.ask is not None}
-    schemas = {table: schema(table, extra_types) for table in ALL_TABLES}
-    schemas |= {table_name(ask): answers_schema(ask) for ask in asks.values()}
-    optional = [table for table in OPTIONAL_TABLES if not any(_requests(run, table) for run in told)]
-    replacing = dataset.replacing(schemas, _lineage(told), beside=beside, only_with_rows=optional)
-    with collector_paused():
-        with replacing as writers, Loader(writers) as loader:
-            for run in told:
-                with open_read_only(run.folder) as db:
-                    db.execute("ATTACH ? AS latest", (str(latest.path),))
-                    write_journal_rows(TableSinks(loader, DeferredRowsBuilder(extra_types)), db, run.header, run.place)
-                    if (asked := run.header.options.ask) is not None:
-                        for records in answer_records(db, asks[asked.name], run.header.run_id, run.place):
-                            loader.put(records)
-        return {table: writers[table].rows for table in dataset.tables()}
-
-
-def _requests(run: _Run, feature: str) -> bool:
-    return feature in run.header.options.features
-
-
-def _extra_types(runs: list[_Run]) -> dict[str, str]:
-    """The manifests' own columns, each with a type that holds all it has in any of them."""
-    types: dict[str, str] = {}
+def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
+    """Divide the submissions of all runs into shards: one for a single process, or where there is little to do."""
+    whole_runs = [(run, SubmissionRange()) for run in runs]
+    counts = []
     for run in runs:
-        for name, of in run.header.extra_types.items():
-            known = types.setdefault(name, of)
-            if known != of:
-                types[name] = "double" if {known, of} == {"int64", "double"} else "string"
-    return types
+        with open_read_only(run.folder) as db:
+            counts.append(sum(one.answers for one in settled_ranges(db, SubmissionRange(), SHARD_ANSWERS)))
+    answers_each = max(SHARD_ANSWERS, sum(counts) // (processes * _SHARDS_EACH))
+    if processes == 1 or sum(counts) < 2 * answers_each:
+        return [tuple(whole_runs)]
+    shards: list[_Ranges] = []
+    small: list[tuple[ExportRun, SubmissionRange]] = []
+    for (run, everything), answers in zip(whole_runs, counts, strict=True):
+        if answers < answers_each and run is not runs[-1]:
+            small.append((run, everything))
+        else:
+            shards += [((run, one),) for one in _divided(run, answers_each)]
+    return [tuple(small), *shards] if small else shards
 
 
-def _lineage(runs: list[_Run]) -> Mapping[str, Any]:
-    header = runs[-1].header
-    return {
-        "lightmeter": __version__,
-        "run_id": header.run_id,
-        "manifest": header.manifest,
-        "manifest_sha256": header.manifest_sha256,
-        "options": header.options.model_dump_json(),
-        "planned_at": header.planned_at,
-        "runs": {run.header.run_id: run.mark for run in runs},
-    }
+def _divided(run: ExportRun, answers_each: int) -> Iterator[SubmissionRange]:
+    with open_read_only(run.folder) as db:
+        ranges = list(settled_ranges(db, SubmissionRange(), answers_each))
+    yield from ranges[:-1]
+    yield ranges[-2].next if len(ranges) > 1 else SubmissionRange()
+
+
+def _export(
+    dataset: Dataset, runs: Sequence[ExportRun], ranges: Sequence[_Ranges], *, beside: bool, processes: int = 1
+) -> Counter[str]:
+    """Write shards to a staging folder and publish them together; returns the rows of each table."""
+    rows: Counter[str] = Counter()
+    exported = {run.folder: run for shard in ranges for run, _ in shard}.values()
+    requested = {feature for run in exported for feature in run.header.options.features}
+    with LockedTempDir() as temporary, dataset.staging() as staging:
+        several = [run.folder for run in runs] if len(runs) > 1 and not beside else []
+        index = LatestRunIndex.build(several, temporary.path / "latest.sqlite").path
+        shards = [Shard(number, part, tuple(runs), index, staging) for number, part in enumerate(ranges)]
+        with _mapper(min(processes, len(shards))) as map_shards:
+            for written in map_shards(export_shard, shards):
+                rows.update(written)
+        dataset.publish(staging, beside=beside, only_with_rows={*OPTIONAL_TABLES} - requested)
+    return rows
+
+
+@contextmanager
+def _mapper(processes: int) -> Iterator[Callable[..., Iterator[dict[str, int]]]]:
+    """Yield `map`, or one that maps in so many processes."""
+    if processes <= 1:
+        yield map
+        return
+    # Not by fork: this process has threads. A shard that fails fails the export.
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        yield pool.map

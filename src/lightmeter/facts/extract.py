@@ -1,10 +1,11 @@
-"""Entries to columns: for each table of facts, where each of its own columns comes from. Pure.
+"""Lenient entries to columns: how each column of a fact table is read from entries of any shape. Pure.
 
-Work goes column by column over all entries of an asset: that is what makes a million answers bearable.
+Each column is read over all entries of an asset at once: this is faster than one entry after the other.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -13,17 +14,19 @@ from lightmeter.facts.faces import read_faces
 from lightmeter.facts.lenient_decode import Corner, FeatureEntries, json_text, read_polygon
 from lightmeter.facts.severity import severity
 
-__all__ = ["TOLD_ELSEWHERE", "extract", "whole_texts"]
+__all__ = ["DERIVED_COLUMNS", "extract", "mark_full_texts"]
 
 
-TOLD_ELSEWHERE: Final = {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
-"""Columns that entries do not say: they come of other columns, or of the request."""
+DERIVED_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = defaultdict(
+    tuple, {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
+)
+"""Table → columns that its entries do not hold: they are computed from other columns, or known from the request."""
 
 _Source: TypeAlias = Callable[[FeatureEntries], list[Any]]
 
 
 def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
-    """The table's own columns over the entries `found`, raw: types are settled when arrays are made."""
+    """Return the table's own columns over all `entries`, with values of any type."""
     if table == "faces":
         return _faces(found)
     return {column: source(found) for column, source in _SOURCES[table]}
@@ -50,16 +53,16 @@ def _polygon(found: FeatureEntries) -> list[list[Corner]]:
     return [read_polygon(fields) for fields in found.fields]
 
 
-def _raw(found: FeatureEntries) -> list[Any]:
-    return [json_text(literal) for literal in found.literals]
+def _raw(found: FeatureEntries) -> list[bytes]:
+    return [json_text(literal).encode() for literal in found.literals]
 
 
 def _is_full_text(found: FeatureEntries) -> list[Any]:
     told = [[fields.get(name) for fields in found.fields] for name in ("text", "source", "is_full_text")]
-    return list(whole_texts(*told))
+    return list(mark_full_texts(*told))
 
 
-def whole_texts(texts: list[Any], sources: list[Any], said: list[Any]) -> list[bool | None]:
+def mark_full_texts(texts: list[Any], sources: list[Any], said: list[Any]) -> list[bool | None]:
     """Whether each text of a picture is the whole text: it says so, or it leads its source and holds the others.
 
     With a single entry there is no telling whole from part: None.
@@ -97,7 +100,7 @@ def _faces(found: FeatureEntries) -> dict[str, Sequence[Any]]:
     return {
         "face": list(range(len(found.fields))),
         **read_faces(found.fields),
-        "raw": [json_text(literal) for literal in found.literals],
+        "raw": _raw(found),
         "source": [fields.get("source") for fields in found.fields],
     }
 
@@ -117,7 +120,7 @@ _SOURCES: Final[dict[str, tuple[tuple[str, _Source], ...]]] = {
     table: tuple(
         (column.name, _SPECIAL.get((table, column.name), _field(column.name)))
         for column in TABLE_COLUMNS[table]
-        if column.name not in TOLD_ELSEWHERE.get(table, ())
+        if column.name not in DERIVED_COLUMNS[table]
     )
     for table in FACT_TABLES
 }

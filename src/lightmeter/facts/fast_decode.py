@@ -18,8 +18,8 @@ import orjson
 from lightmeter.facts.lenient_decode import MAX_FLOAT32
 
 __all__ = [
-    "KEYED",
-    "WHOLE",
+    "KEYED_TABLES",
+    "RAW_TABLES",
     "FastAnswer",
     "FastBrand",
     "FastColor",
@@ -34,11 +34,11 @@ __all__ = [
     "decode_entries",
 ]
 
-KEYED: Final = ("tags", "colors")
+KEYED_TABLES: Final = ("tags", "colors")
 """Features that stand under open-ended keys: a list of entries under each."""
 
-WHOLE: Final = ("texts", "brands", "faces")
-"""Features whose entries stay JSON: their tables keep them whole."""
+RAW_TABLES: Final = ("texts", "brands", "faces")
+"""Tables with a column `raw`, which holds each entry as JSON: their entries are decoded in a second step."""
 
 _Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
 _Single = Annotated[float, msgspec.Meta(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
@@ -195,7 +195,7 @@ def decode_answer_fast(raw: bytes) -> FastAnswer | None:
 
 
 def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | None:
-    """Entries of one of the `WHOLE` features as their types; faces as dicts where not all are of the usual kind.
+    """Entries of one of the `RAW_TABLES` features as their types; faces as dicts where not all are of the usual kind.
 
     Returns:
         None where any is unusual, or no UTF-8 in a place that no type looks at. Never raises.

@@ -1,38 +1,37 @@
-"""Raw answers to facts: read many at a time, whatever their shape, and packed column by column. Pure.
+"""Raw answers to rows of the fact tables, whatever the shape of the answers. Pure.
 
-Nothing that an answer can hold raises. A value of the wrong type becomes null; what is not understood stays in the
-`raw` column where the table has one, and whole in the journal.
+No answer raises an error. A value of the wrong type becomes null. What is not understood stays in the column `raw`,
+where the table has one, and in the journal.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain, compress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.facts.assets import listed_assets
-from lightmeter.facts.buffers import Buffer, Key, PackedTable, packed_keys
 from lightmeter.facts.columns import FACT_TABLES
 from lightmeter.facts.extract import extract
-from lightmeter.facts.fast_decode import FastFeatures, decode_answer_fast
+from lightmeter.facts.fact_columns import FactColumns, RowKey
+from lightmeter.facts.fast_columns import fast_entry_columns
+from lightmeter.facts.fast_decode import KEYED_TABLES, FastFeatures, decode_answer_fast
 from lightmeter.facts.lenient_decode import decode_answer_lenient, json_text, read_entries
-from lightmeter.facts.packed import Pieces
+from lightmeter.facts.lenient_json import loads_lenient
 
-__all__ = ["Answer", "AnswerContext", "Flattener", "ItemRef", "Packed"]
+__all__ = ["AnswerContext", "Flattener", "ItemRef"]
 
 _MAX_FRAME: Final = 2**31 - 1
-_TOGETHER: Final = 24
-"""Pictures whose entries become values at once: enough for what is done once, and few enough for the processor's own
-memory."""
 
 
 class ItemRef(NamedTuple):
-    """A row of the manifest, and which asset of an answer is its.
+    """A row of the manifest, and its asset in an answer.
 
     Attributes:
         item_id: The row's id.
-        url: The row's text, URL or path.
-        asset: Position in `all.assets`; None when the answer has nothing for it.
+        url: The row's URL or path, as in the manifest.
+        asset: Position in `all.assets`; None when the answer has no asset for it.
     """
 
     item_id: str
@@ -41,13 +40,13 @@ class ItemRef(NamedTuple):
 
 
 class AnswerContext(NamedTuple):
-    """What an answer does not say about itself, or may say otherwise.
+    """What is known about an answer from its request.
 
     Attributes:
         run_id: The run.
-        request_id: The service's id of the request; None: as the answer says.
-        role: Persona asked for; None: as the answer says.
-        language: Language asked for; None: as the answer says.
+        request_id: The service's id of the request; None: the id in the answer is used.
+        role: Persona of the request; None: the one in the answer is used.
+        language: Language of the request; None: the one in the answer is used.
     """
 
     run_id: str
@@ -56,164 +55,165 @@ class AnswerContext(NamedTuple):
     language: str | None
 
 
-_Asked: TypeAlias = tuple[str | None, str | None]
-"""Role and language that descriptions were asked for in."""
-
-
-class _Echo(NamedTuple):
-    """What an answer repeats of its request, as far as errors need it."""
-
-    request_id: Any
-    backends: Any
-
-
-Answer: TypeAlias = tuple[bytes, Sequence[ItemRef], AnswerContext]
-"""An answer as it came, and whose it is: what `Flattener.add_answer` takes."""
-
-
-class Packed(NamedTuple):
-    """Facts and errors of some answers.
-
-    Attributes:
-        keys: What each key says, column by column.
-        tables: The rows of each table that has any.
-    """
-
-    keys: dict[str, Pieces]
-    tables: dict[str, PackedTable]
+_RoleAndLanguage: TypeAlias = tuple[str | None, str | None]
 
 
 class Flattener:
-    """Collects facts and errors of answers until they are taken, packed."""
+    """Collects the rows of answers, for each fact table and for `errors`."""
 
     def __init__(self) -> None:
-        self._buffers = {table: Buffer(table) for table in (*FACT_TABLES, "errors")}
-        self._pictures: list[FastFeatures] = []  # of usual answers, and the places of their keys:
-        self._picture_keys: list[int] = []
-        self._keys: list[Key] = []
+        self._rows = {table: FactColumns(table) for table in (*FACT_TABLES, "errors")}
+        self._pictures: list[FastFeatures] = []  # of answers with the usual shape: not yet columns
+        self._picture_keys: list[RowKey] = []
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
-        """Add the facts and errors of one answer, as it came.
+        """Add the facts and errors of one answer.
 
-        Items that share an asset get a copy of its facts each. Entries of `frames` get the frame's number. An
-        answer that is no JSON object adds nothing.
+        Items that share an asset get a copy of its facts each. Entries of `frames` get the number of their frame. An
+        answer that is not a JSON object adds nothing.
+
+        Args:
+            raw: The answer's bytes.
+            items: The rows of the manifest that it answers.
+            context: What is known from the request.
         """
-        usual = decode_answer_fast(raw)
-        if usual is None:
-            self._add_unusual(decode_answer_lenient(raw), items, context)
+        answer = decode_answer_fast(raw)
+        if answer is None:
+            self._add_lenient(decode_answer_lenient(raw), items, context)
             return
-        results, assets = usual.all, usual.all.assets
-        asked = _asked(context, usual.role, usual.language)
+        assets = answer.all.assets
+        request = _role_and_language(context, answer.role, answer.language)
         for item in items:
             if item.asset is not None and 0 <= item.asset < len(assets):
                 asset = assets[item.asset]
-                self._add_features(asset, (item.item_id, item.url, None, context.run_id, *asked))
-                for place, frame in enumerate(asset.frames or ()):
-                    self._add_features(frame, _frame_key(item, frame.index, place, context, asked))
-        if results.errors:
-            self._add_errors(_Echo(usual.request_id, usual.backends), results.errors, items, context)
+                self._pictures.append(asset)
+                self._picture_keys.append((item.item_id, item.url, None, context.run_id, *request))
+                for position, frame in enumerate(asset.frames or ()):
+                    self._pictures.append(frame)
+                    self._picture_keys.append(_frame_key(item, frame.index, position, context, request))
+        if answer.all.errors:
+            self._add_errors((answer.request_id, answer.backends), answer.all.errors, items, context)
 
-    def _add_unusual(self, answer: Mapping[str, Any], items: Sequence[ItemRef], context: AnswerContext) -> None:
+    def take(self) -> dict[str, FactColumns]:
+        """Return the rows of all answers added since the last call, for each table that has any."""
+        self._flush_pictures()
+        rows, self._rows = self._rows, {table: FactColumns(table) for table in self._rows}
+        return {table: columns for table, columns in rows.items() if columns.keys}
+
+    def _flush_pictures(self) -> None:
+        """Turn the pictures of usual answers into columns."""
+        pictures, self._pictures = self._pictures, []
+        keys, self._picture_keys = self._picture_keys, []
+        for table in FACT_TABLES if pictures else ():
+            features = [
+                (key, feature) for key, one in zip(keys, pictures, strict=True) if (feature := getattr(one, table))
+            ]
+            if features:
+                self._add_features(table, *zip(*features, strict=True))
+
+    def _add_features(self, table: str, keys: Sequence[RowKey], features: Sequence[Any]) -> None:
+        """Add one feature of many pictures; a picture with an unusual entry is read leniently."""
+        entries, counts = _all_entries(features, keyed=table in KEYED_TABLES)
+        columns = fast_entry_columns(table, entries, counts) if entries else {}
+        if columns:
+            self._rows[table].extend(keys, counts, columns)
+        elif columns is None and len(keys) > 1:
+            for key, feature in zip(keys, features, strict=True):
+                self._add_features(table, [key], [feature])
+        elif columns is None:
+            found = read_entries(table, [loads_lenient(bytes(entry)) for entry in entries])
+            self._rows[table].extend_coerced(keys[0], extract(table, found), len(found.fields))
+
+    def _add_lenient(self, answer: Mapping[str, Any], items: Sequence[ItemRef], context: AnswerContext) -> None:
         results = answer.get("all")
         if not isinstance(results, dict):
             return
-        asked = _asked(context, answer.get("role"), answer.get("language"))
+        self._flush_pictures()  # rows keep the order of their answers
+        request = _role_and_language(context, answer.get("role"), answer.get("language"))
         assets = listed_assets(results)
         for item in items:
-            if item.asset is None or not 0 <= item.asset < len(assets):
+            asset = assets[item.asset] if item.asset is not None and 0 <= item.asset < len(assets) else None
+            if not isinstance(asset, dict):
                 continue
-            found = assets[item.asset]
-            if isinstance(found, dict):
-                self._add_asset(found, item, context, asked)
-        echo = _Echo(answer.get("request_id"), answer.get("backends"))
-        self._add_errors(echo, results.get("errors"), items, context)
+            self._add_asset(asset, (item.item_id, item.url, None, context.run_id, *request))
+            frames = asset.get("frames")
+            for position, frame in enumerate(frames if isinstance(frames, list) else ()):
+                if isinstance(frame, dict):
+                    self._add_asset(frame, _frame_key(item, frame.get("index"), position, context, request))
+        self._add_errors((answer.get("request_id"), answer.get("backends")), results.get("errors"), items, context)
 
-    def packed(self, answers: Iterable[Answer] = ()) -> Packed:
-        """These answers and all that was added, packed; nothing is kept."""
-        for raw, items, context in answers:
-            self.add_answer(raw, items, context)
-        self._read_pictures()
-        keys, self._keys = self._keys, []
-        taken = {table: buffer.taken() for table, buffer in self._buffers.items()}
-        return Packed(packed_keys(keys), {table: rows for table, rows in taken.items() if rows.rows})
-
-    def _place_of(self, key: Key) -> int:
-        self._keys.append(key)
-        return len(self._keys) - 1
-
-    def _add_features(self, found: FastFeatures, key: Key) -> None:
-        self._pictures.append(found)
-        self._picture_keys.append(self._place_of(key))
-        if len(self._pictures) >= _TOGETHER:
-            self._read_pictures()
-
-    def _read_pictures(self) -> None:
-        """Make values of what waits; the pictures are let go of."""
-        pictures, self._pictures = self._pictures, []
-        keys, self._picture_keys = self._picture_keys, []
+    def _add_asset(self, asset: Mapping[str, Any], key: RowKey) -> None:
         for table in FACT_TABLES:
-            self._buffers[table].add_features(keys, [getattr(picture, table) for picture in pictures])
+            if value := asset.get(table):
+                found = read_entries(table, value)
+                if found.fields:
+                    self._rows[table].extend_coerced(key, extract(table, found), len(found.fields))
 
-    def _add_asset(self, found: Mapping[str, Any], item: ItemRef, context: AnswerContext, asked: _Asked) -> None:
-        self._add_facts(found, (item.item_id, item.url, None, context.run_id, *asked))
-        frames = found.get("frames")
-        for place, frame in enumerate(frames if isinstance(frames, list) else ()):
-            if isinstance(frame, dict):
-                self._add_facts(frame, _frame_key(item, frame.get("index"), place, context, asked))
+    def _add_errors(
+        self, request: tuple[Any, Any], errors: Any, items: Sequence[ItemRef], context: AnswerContext
+    ) -> None:
+        """Add the errors of an answer. An error belongs to an item that is alone in the request, or whose URL it names.
 
-    def _add_facts(self, found: Mapping[str, Any], key: Key) -> None:
-        self._read_pictures()  # rows keep the order of their answers
-        place = self._place_of(key)
-        for table in FACT_TABLES:
-            if value := found.get(table):
-                told = read_entries(table, value)
-                if rows := len(told.fields):
-                    self._buffers[table].add_columns(place, extract(table, told), rows)
-
-    def _add_errors(self, echo: _Echo, errors: Any, items: Sequence[ItemRef], context: AnswerContext) -> None:
-        """Errors are texts, usually without a URL: they belong to a row where it is alone, or is named."""
-        request_id = context.request_id if context.request_id is not None else echo.request_id
+        Args:
+            request: The request id and the back ends that the answer repeats.
+            errors: `all.errors`.
+            items: The rows of the manifest that the answer is about.
+            context: What is known from the request.
+        """
+        answered_id, backends = request
+        request_id = context.request_id if context.request_id is not None else answered_id
         for error in errors if isinstance(errors, list) else ([errors] if errors else ()):
             fields = error if isinstance(error, dict) else {}
             message = next((fields[name] for name in ("message", "error") if isinstance(fields.get(name), str)), None)
             if message is None:
                 message = error if isinstance(error, str) else json_text(error)
-            backend = fields.get("backend") or fields.get("source") or _backend_named(message, echo.backends)
-            item = _item_named(fields.get("url") or message, items)
+            backend = fields.get("backend") or fields.get("source") or _backend_in(message, backends)
+            item = _item_in(fields.get("url") or message, items)
             key = (item and item.item_id, item and item.url, None, context.run_id, None, None)
             columns = {"request_id": [request_id], "backend": [backend], "message": [message]}
-            self._buffers["errors"].add_columns(self._place_of(key), columns, 1)
+            self._rows["errors"].extend_coerced(key, columns, 1)
 
 
-def _asked(context: AnswerContext, role: Any, language: Any) -> _Asked:
+def _all_entries(features: Sequence[Any], *, keyed: bool) -> tuple[list[Any], list[int]]:
+    """Return the entries of one feature of many pictures, and how many each picture has."""
+    if not keyed:
+        return list(chain.from_iterable(features)), list(map(len, features))
+    groups = list(chain.from_iterable(map(dict.values, features)))
+    entries = list(chain.from_iterable(groups))
+    if len(entries) == len(groups) and all(groups):  # one entry under each key, as usual
+        return entries, list(map(len, features))
+    return entries, [sum(map(len, feature.values())) for feature in features]
+
+
+def _role_and_language(context: AnswerContext, role: Any, language: Any) -> _RoleAndLanguage:
     return (
         context.role if context.role is not None else role if isinstance(role, str) else None,
         context.language if context.language is not None else language if isinstance(language, str) else None,
     )
 
 
-def _frame_key(item: ItemRef, index: Any, place: int, context: AnswerContext, asked: _Asked) -> Key:
-    """The key of a frame: its own number where it has a usable one, else its place."""
-    known = type(index) is int and 0 <= index <= _MAX_FRAME
-    return item.item_id, item.url, index if known else place, context.run_id, *asked
+def _frame_key(item: ItemRef, index: Any, position: int, context: AnswerContext, request: _RoleAndLanguage) -> RowKey:
+    """Return the key of a frame: with the number it says, or else with its position."""
+    is_number = type(index) is int and 0 <= index <= _MAX_FRAME
+    return item.item_id, item.url, index if is_number else position, context.run_id, *request
 
 
-def _backend_named(message: str, backends: Any) -> str | None:
-    """The one back end of the request that the message names; None for none or several.
+def _backend_in(message: str, backends: Any) -> str | None:
+    """Return the one back end of the request that the message names; None for none or several.
 
-    A request that left the choice to the service echoes no names: then a message `name: text` names its own.
+    The answer to a request without named back ends repeats no names: then a message `name: text` names its own.
     """
     if not backends:
-        own = re.match(r"([a-z][a-z0-9]*): ", message)
-        return own[1] if own else None
+        prefix = re.match(r"([a-z][a-z0-9]*): ", message)
+        return prefix[1] if prefix else None
     words = set(re.findall(r"\w+", message.casefold()))
-    asked = [name for name in backends if isinstance(name, str)] if isinstance(backends, list) else []
-    named = [name for name in asked if name.casefold() in words]
+    requested = [name for name in backends if isinstance(name, str)] if isinstance(backends, list) else []
+    named = [name for name in requested if name.casefold() in words]
     return named[0] if len(named) == 1 else None
 
 
-def _item_named(message: Any, items: Sequence[ItemRef]) -> ItemRef | None:
-    """The item that an error is about: the only one, or the only one whose URL stands in the message."""
+def _item_in(message: Any, items: Sequence[ItemRef]) -> ItemRef | None:
+    """Return the item that an error is about: the only one, or the only one whose URL stands in the message."""
     if len(items) == 1:
         return items[0]
     named = [item for item in items if item.url and isinstance(message, str) and item.url in message]

@@ -22,12 +22,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,7 +46,7 @@ from lightmeter.tables.schema import ALL_TABLES, SCHEMA_VERSION, TABLES
 from lightmeter.tables.schema import schema as schema_of
 from lightmeter.tables.swap_dirs import swap_dirs
 
-__all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter"]
+__all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter", "open_parts"]
 
 T = TypeVar("T")
 
@@ -109,65 +109,85 @@ class Dataset:
 
     @contextmanager
     def replacing(
-        self,
-        schemas: Mapping[str, pa.Schema],
-        lineage: Mapping[str, Any],
-        *,
-        beside: bool = False,
-        only_with_rows: Collection[str] = (),
+        self, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any], *, beside: bool = False
     ) -> Iterator[dict[str, PartWriter]]:
-        """Write tables anew; when the block ends well, the new parts take the place of the old ones.
+        """Write one new part of each table; when the block ends well, it is published as `publish` says.
 
         Call it under `locked`.
 
         Args:
             schemas: Table → its schema.
             lineage: For the footers; under `runs`, the runs whose rows are written.
-            beside: Keep the parts of other runs: the new part replaces that of the very same runs, or is added.
-            only_with_rows: Tables that are not begun for the sake of an empty part; one that has parts gets it.
+            beside: As for `publish`.
 
         Raises:
             UsageError: A table has several parts, and the file system cannot swap folders.
         """
-        staging = self.out / f"{_STAGING}{token_hex(4)}"
-        writers: dict[str, PartWriter] = {}
-        try:
-            moves = {table: self._move(table, lineage, beside=beside) for table in schemas}
-            for table, schema in schemas.items():
-                (staging / table).mkdir(parents=True)
-                writers[table] = PartWriter(staging / table / moves[table].name, schema, lineage)
+        with self.staging() as staging, open_parts(staging, 0, schemas, lineage) as writers:
             yield writers
-            written = [
-                table for table in schemas if table not in only_with_rows or writers[table].rows or self.parts(table)
-            ]
-            for table in written:
-                writers[table].close()
-                _sync(staging / table)
-            for table in sorted(written, key=_order, reverse=True):
-                self._commit(table, staging / table, moves[table])
-            self._list_parts()
-        finally:
             for writer in writers.values():
-                writer.abandon()
+                writer.close()
+            self.publish(staging, beside=beside)
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """Make a folder for new parts, `<table>/<number>.parquet`; it is removed after the block."""
+        staging = self.out / f"{_STAGING}{token_hex(4)}"
+        staging.mkdir(parents=True)
+        try:
+            yield staging
+        finally:
             _tidy(staging)
 
-    def _move(self, table: str, lineage: Mapping[str, Any], *, beside: bool) -> _Move:
-        parts = self.parts(table)
-        if beside:
-            same = [part.path.name for part in self.describe(table) if part.runs.keys() == lineage["runs"].keys()]
-            return _Move(same[0] if same else _unused(parts), merges=False)
-        return _Move(_unused(parts), merges=True) if len(parts) > 1 else _Move(_name_of(parts), merges=False)
+    def publish(self, staging: Path, *, beside: bool = False, only_with_rows: Collection[str] = ()) -> None:
+        """Move the parts of a staging folder into their tables, facts first, `assets` last. Call it under `locked`.
 
-    def _commit(self, table: str, staged: Path, move: _Move) -> None:
-        folder = self.table_folder(table)
-        folder.mkdir(parents=True, exist_ok=True)
-        if move.merges:
-            (staged.parent / _EXCHANGED).touch()
-            swap_dirs(staged, folder)
-        else:
-            (staged / move.name).replace(folder / move.name)
+        Args:
+            staging: From `staging`, with whole parts.
+            beside: Keep the other parts of a table: a new part replaces the part of the same key, or is added. Else the
+                new parts replace all parts.
+            only_with_rows: Tables that are not begun with an empty part; a table that has parts gets it all the same.
+
+        Raises:
+            UsageError: Several parts must be replaced, and the file system cannot swap folders.
+        """
+        staged = {folder.name: sorted(folder.glob("*.parquet")) for folder in staging.iterdir() if folder.is_dir()}
+        for table in only_with_rows:
+            if not self.parts(table) and not any(read_part_info(path).rows for path in staged.get(table, ())):
+                staged.pop(table, None)
+        for table in staged:
+            _sync(staging / table)
+        for table in sorted(staged, key=_order, reverse=True):
+            self.table_folder(table).mkdir(parents=True, exist_ok=True)
+            if beside:
+                self._add_parts(table, staged[table])
+            else:
+                self._replace_parts(table, staged[table])
+            atomic.fsync_folder(self.out / "tables")
+        self._list_parts()
+
+    def _add_parts(self, table: str, staged: Sequence[Path]) -> None:
+        names = {part.key: part.path.name for part in self.describe(table)}
+        for path in staged:
+            target = self.table_folder(table) / names.get(read_part_info(path).key, _unused(self.parts(table)))
+            path.replace(target)
+        atomic.fsync_folder(self.table_folder(table))
+
+    def _replace_parts(self, table: str, staged: Sequence[Path]) -> None:
+        parts, folder = self.parts(table), self.table_folder(table)
+        if len(parts) <= 1 and len(staged) == 1:
+            staged[0].replace(folder / (parts[0].name if parts else _unused(parts)))
             atomic.fsync_folder(folder)
-        atomic.fsync_folder(folder.parent)
+            return
+        new_folder, names = staged[0].parent, list(parts)
+        for path in staged:
+            names.append(path.rename(new_folder / _unused(names)))
+        atomic.fsync_folder(new_folder)
+        if any(folder.iterdir()):
+            (new_folder.parent / _EXCHANGED).touch()
+            swap_dirs(new_folder, folder)
+        else:
+            new_folder.rename(folder)
 
     def _list_parts(self) -> None:
         """Write `tables/parts.json`, for people and programs that rather read one file than all footers."""
@@ -226,6 +246,29 @@ class Dataset:
         return dict(parts[-1].lineage) if parts else None
 
 
+@contextmanager
+def open_parts(
+    staging: Path, number: int, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any]
+) -> Iterator[dict[str, PartWriter]]:
+    """Create a part of each table in a staging folder; the caller closes the parts that are to be published.
+
+    Args:
+        staging: From `Dataset.staging`.
+        number: Of the part, unlike all others in this folder; the parts of a table are published in this order.
+        schemas: Table → its schema.
+        lineage: For the footers.
+    """
+    writers: dict[str, PartWriter] = {}
+    try:
+        for table, table_schema in schemas.items():
+            (staging / table).mkdir(exist_ok=True)
+            writers[table] = PartWriter(staging / table / f"{number:05}.parquet", table_schema, lineage)
+        yield writers
+    finally:
+        for writer in writers.values():
+            writer.abandon()
+
+
 def _order(table: str) -> int:
     """Where a table stands among those that are written together: `assets` is the first."""
     return TABLES.index(table) if table in TABLES else len(TABLES)
@@ -256,18 +299,6 @@ def _tidy(staging: Path) -> None:
         empty.touch()
         empty.replace(old)  # not cut short: who has it open reads on
     os.utime(staging)
-
-
-class _Move(NamedTuple):
-    """How a new part gets into its folder: under which name, and whether in exchange for all that is there."""
-
-    name: str
-    merges: bool
-
-
-def _name_of(parts: list[Path]) -> str:
-    """The name of the only part there is, or of the first."""
-    return parts[0].name if parts else _unused(parts)
 
 
 def _unused(parts: list[Path]) -> str:

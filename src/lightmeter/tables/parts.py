@@ -24,7 +24,6 @@ __all__ = [
     "ROW_GROUP_ROWS",
     "PartInfo",
     "PartWriter",
-    "as_schema",
     "corrupt_file_error",
     "read_batches",
     "read_part_info",
@@ -67,6 +66,11 @@ class PartInfo:
     def runs(self) -> dict[str, str]:
         """The runs whose rows are in it, each with the mark of its journal when it was written."""
         return dict(self.lineage.get("runs", {}))
+
+    @property
+    def key(self) -> tuple[frozenset[str], int]:
+        """What the part is replaced by: a part of the same runs whose shard begins after the same submission."""
+        return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
 
 def corrupt_file_error(out: Path | str, what: Path | str, error: Exception) -> TablesError:
@@ -143,15 +147,15 @@ def read_part_info(path: Path) -> PartInfo:
 
 
 class PartWriter:
-    """Streams tables of one schema into one Parquet file.
+    """Writes tables of one schema to one Parquet file, in large row groups.
 
-    Columns may be dictionaries of their types: they are written as they are, which takes half the time, since Parquet
-    stores texts as dictionaries anyway. Readers see the schema's own types all the same, for that is what the footer
-    tells them: the entry `ARROW:schema`, where Arrow looks for types.
+    Columns may come as dictionaries of their types: they are written as they are, which takes half the time, because
+    Parquet stores texts as dictionaries anyway. Readers see the schema's own types all the same, because the footer
+    names them: in the entry `ARROW:schema`, where Arrow looks for types.
 
     Args:
-        path: The file, made anew.
-        schema: Of all rows.
+        path: The file to create.
+        schema: Schema of all rows.
         lineage: Goes into the footer as JSON.
     """
 
@@ -164,7 +168,6 @@ class PartWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0
-        self._fitting: pa.Schema | None = None
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
@@ -173,110 +176,76 @@ class PartWriter:
         Raises:
             ValueError: A column that the schema does not have, or whose type does not fit.
         """
-        self.write_group(self.gather(table))
-
-    def gather(self, table: pa.Table, group_bytes: int = ROW_GROUP_BYTES) -> list[pa.Table]:
-        """Add rows as `write` does, but leave the writing to the caller, who may do it in another thread.
-
-        Args:
-            table: As in `write`; columns may be dictionaries of their types, and wait so.
-            group_bytes: Instead of `ROW_GROUP_BYTES`.
-
-        Returns:
-            What is to be handed to `write_group`, in the order of the calls: nothing until a row group is full.
-        """
-        conformed = self._conform(table)
-        self._waiting.append(conformed)
-        self._waiting_rows += conformed.num_rows
-        self.rows += conformed.num_rows
-        self._waiting_bytes += conformed.nbytes
-        full = self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= group_bytes
-        return self._taken() if full else []
-
-    def write_group(self, tables: list[pa.Table]) -> None:
-        """Write what was gathered as row groups."""
-        if tables:
-            if len(tables) > 1:
-                tables = [as_schema(table, self._schema) for table in tables]
-            group = pa.concat_tables(tables)
-            file = self._opened(group.schema)
-            # A little more than a group stays one: a tail of a few rows would be a group of its own.
-            file.write_table(as_schema(group, self._stored), row_group_size=2 * ROW_GROUP_ROWS)
+        unknown = set(table.column_names) - set(self._schema.names)
+        if unknown:
+            raise ValueError(f"the schema has no column {', '.join(sorted(unknown))}")
+        self._opened(table)
+        rows = pa.Table.from_arrays([_column(table, field) for field in self._stored], schema=self._stored)
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self._waiting_bytes += rows.nbytes
+        self.rows += rows.num_rows
+        if self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= ROW_GROUP_BYTES:
+            self.flush()
 
     def flush(self) -> None:
-        """Write what waits as row groups."""
-        self.write_group(self._taken())
+        """Write the rows that wait as a row group."""
+        if self._file is not None and self._waiting_rows:
+            group: Any = pa.concat_tables(self._waiting)
+            # A little more than a group stays one: a tail of a few rows would be a group of its own.
+            self._file.write_table(group.unify_dictionaries(), row_group_size=2 * ROW_GROUP_ROWS)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def close(self) -> None:
-        """Write what waits, and the footer."""
+        """Write the rows that wait, and the footer."""
+        file = self._opened(None)
         self.flush()
-        file = self._opened(self._schema)
         types = base64.b64encode(self._schema.with_metadata(self._footer).serialize().to_pybytes())
         footer: Any = {**self._footer, _TYPES_KEY: types}
         file.add_key_value_metadata(footer)
         file.close()
 
     def abandon(self) -> None:
-        """Let go of the file as it is; it is no part."""
+        """Close the file as it is: it is not a part."""
         self._waiting = []
-        with suppress(OSError):  # the disk may be full: nothing is lost by that here
+        with suppress(OSError):  # the disk may be full: the file is not needed
             if self._file is not None:
                 self._file.close()
 
-    def _opened(self, seen: pa.Schema) -> pq.ParquetWriter:
-        """The file; its columns are dictionaries where those of its first rows are."""
+    def _opened(self, first: pa.Table | None) -> pq.ParquetWriter:
+        """Return the file; its columns are dictionaries where those of the first rows are."""
         if self._file is None:
-            fields = [field.with_type(of) for field, of in zip(self._schema, seen.types, strict=True)]
-            self._stored = pa.schema(fields)
+            dictionaries = (
+                set() if first is None else {field.name for field in first.schema if _is_dictionary(field.type)}
+            )
+            self._stored = pa.schema(
+                [
+                    field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in dictionaries else field
+                    for field in self._schema
+                ]
+            )
             # No two vectors are alike: a dictionary of coordinates takes four times as long and a third more room.
             flat = [field.name for field in self._stored if not pa.types.is_list(field.type)]
-            dictionaries: Any = flat if any(map(_holds_vectors, self._stored.types)) else True
+            encoded: Any = flat if any(map(_holds_vectors, self._stored.types)) else True
             self._file = pq.ParquetWriter(
-                self._path, self._stored, compression="zstd", store_schema=False, use_dictionary=dictionaries
+                self._path, self._stored, compression="zstd", store_schema=False, use_dictionary=encoded
             )
         return self._file
 
-    def _taken(self) -> list[pa.Table]:
-        taken = self._waiting if self._waiting_rows else []
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        return taken
 
-    def _conform(self, table: pa.Table) -> pa.Table:
-        """The table under the schema's columns; dictionaries of their types may stay for the time being."""
-        if self._fitting is not None and table.schema.equals(self._fitting):
-            return table.replace_schema_metadata(None)
-        unknown = set(table.column_names) - set(self._schema.names)
-        if unknown:
-            raise ValueError(f"the schema has no column {', '.join(sorted(unknown))}")
-        columns: list[Any] = []
-        for field in self._schema:
-            if field.name not in table.column_names:
-                columns.append(pa.nulls(table.num_rows, field.type))
-                continue
-            column = table.column(field.name)
-            columns.append(column if _spells(column.type, field.type) else column.cast(field.type))
-        conformed = pa.Table.from_arrays(columns, names=self._schema.names)
-        self._fitting = conformed.schema
-        return conformed
-
-
-def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table of the schema: dictionaries become the values that they stand for, or the other way round."""
-    columns: list[Any] = table.columns
-    conformed = [_as(column, of) for column, of in zip(columns, schema.types, strict=True)]
-    return pa.Table.from_arrays(conformed, schema=schema)
-
-
-def _as(column: Any, of: Any) -> Any:
-    if column.type == of:
+def _column(table: pa.Table, field: pa.Field[Any]) -> Any:
+    """Return a column of the table in the type of the field; a column that is missing is null."""
+    if field.name not in table.column_names:
+        return pa.nulls(table.num_rows, field.type)
+    column: Any = table.column(field.name)
+    if column.type == field.type:
         return column
-    return column.dictionary_encode().cast(of) if pa.types.is_dictionary(of) else column.cast(of)
+    return column.dictionary_encode() if _is_dictionary(field.type) else column.cast(field.type)
+
+
+def _is_dictionary(of: Any) -> bool:
+    return pa.types.is_dictionary(of)
 
 
 def _holds_vectors(of: Any) -> bool:
     return pa.types.is_list(of) and pa.types.is_float32(of.value_type)
-
-
-def _spells(of: Any, wanted: pa.DataType) -> bool:
-    """Whether a type is the wanted one, or a dictionary of it."""
-    return of == wanted or (pa.types.is_dictionary(of) and of.value_type == wanted)

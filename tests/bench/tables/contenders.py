@@ -82,23 +82,61 @@ class Parts:
         return self.rows
 
 
-def lightmeter(source: Path, folder: Path) -> Callable[[], int]:
-    from lightmeter.facts.flatten import AnswerContext, ItemRef
-    from lightmeter.tables import TABLES, Dataset, schema
-    from lightmeter.tables.gc_control import collector_paused
-    from lightmeter.tables.writer import Loader
+def lightmeter(source: Path, folder: Path, processes: int = 1) -> Callable[[], int]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    from lightmeter.tables import Dataset
+    from lightmeter.tables.table_writers import TableWriters
+
+    assert TableWriters  # imported before the clock starts
 
     def work() -> int:
         dataset = Dataset(folder)
-        schemas = {table: schema(table) for table in TABLES}
-        with collector_paused(), dataset.locked(), dataset.replacing(schemas, {}) as writers:
-            with Loader(writers) as loader:
-                for place, line in enumerate(lines(source)):
-                    item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place % 2000}.jpg", 0)
-                    loader.add_answer(line, [item], AnswerContext("run", f"r{place}", "general", "English"))
-            return sum(part.rows for part in writers.values())
+        with dataset.locked(), dataset.staging() as staging:
+            shards = [(source, staging, number, processes) for number in range(processes)]
+            if processes == 1:
+                export_lines(shards[0])
+            else:
+                with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+                    list(pool.map(export_lines, shards))
+            dataset.publish(staging)
+        return sum(part.rows for table in dataset.tables() for part in dataset.describe(table))
 
     return work
+
+
+def two_processes(source: Path, folder: Path) -> Callable[[], int]:
+    return lightmeter(source, folder, 2)
+
+
+def export_lines(shard: tuple[Path, Path, int, int]) -> None:
+    """Write one of several equal pieces of the answers as a part of every table."""
+    from lightmeter.facts.flatten import AnswerContext, ItemRef
+    from lightmeter.tables import TABLES, schema
+    from lightmeter.tables.dataset import open_parts
+    from lightmeter.tables.table_writers import TableWriters
+
+    source, staging, number, pieces = shard
+    size = source.stat().st_size
+    first, last = size * number // pieces, size * (number + 1) // pieces
+    with (
+        open_parts(staging, number, {table: schema(table) for table in TABLES}, {}) as parts,
+        source.open("rb") as file,
+    ):
+        if first:
+            file.seek(first - 1)
+            file.readline()  # a line belongs to the piece it begins in
+        with TableWriters(parts) as writers:
+            while file.tell() < last:
+                line = file.readline()
+                request_id = line.split(b'"', 4)[3].decode()
+                item = ItemRef(
+                    request_id, f"https://pictures.example.com/collection/{int(request_id[1:]) % 2000}.jpg", 0
+                )
+                writers.add_answer(line, [item], AnswerContext("run", request_id, "general", "English"))
+        for part in parts.values():
+            part.close()
 
 
 def json_normalize(source: Path, folder: Path) -> Callable[[], int]:
@@ -200,7 +238,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
     import pyarrow.parquet as pq
 
     from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-    from lightmeter.tables.arrow_decode import tables_of
+    from tests.facts.fact_rows import fact_tables
 
     total = sum(1 for _ in lines(source))
     flattener = Flattener()
@@ -208,7 +246,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
     for place, line in zip(range(min(group, total)), lines(source), strict=False):
         item = ItemRef(f"r{place}", f"https://pictures.example.com/collection/{place}.jpg", 0)
         flattener.add_answer(line, [item], AnswerContext("run", f"r{place}", "general", "English"))
-    tables: dict[str, pa.Table] = tables_of(flattener.packed())
+    tables: dict[str, pa.Table] = fact_tables(flattener)
 
     def work() -> int:
         rows = 0
@@ -224,6 +262,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
 
 CONTENDERS = {
     "lightmeter": lightmeter,
+    "lightmeter, two processes": two_processes,
     "pandas.json_normalize": json_normalize,
     "pydantic loop": pydantic_loop,
     "DuckDB read_json": duckdb,

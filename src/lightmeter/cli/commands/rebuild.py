@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lightmeter.cpu_count import process_cpu_count
 from lightmeter.export.export_tables import export_tables
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.delta import write_delta
@@ -34,7 +35,7 @@ def command(folder: Path, place: str | None, table_format: str) -> int:
       lightmeter rebuild out/ --to s3://lake/photos
       lightmeter rebuild out/ --to s3://lake/photos --format delta
     """
-    for table, rows in export_tables(folder, whole=True).items():
+    for table, rows in export_tables(folder, whole=True, processes=process_cpu_count()).items():
         click.echo(f"{rows:>10}  {folder / 'tables' / table}")
     if table_format == "delta":
         where = place or str(folder / "delta")

@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 import pytest
 from botocore.loaders import create_loader
+from tests.facts.fact_rows import fact_tables
 from PIL import Image
 from pydantic import SecretStr
 
@@ -24,7 +25,6 @@ from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
-from lightmeter.tables.arrow_decode import tables_of
 
 WIDTH, HEIGHT = 200, 100
 KEY, SECRET = "key-0123456789abcdef", "secret-0123456789abcdef"
@@ -232,7 +232,7 @@ def tables():
         context = AnswerContext(run_id="run", request_id="req", role=None, language=None)
         answer = orjson.dumps({"all": {"assets": [asset], "errors": []}})
         flattener.add_answer(answer, (ItemRef("item", "a.jpg", 0),), context)
-        return {name: rows.to_pylist() for name, rows in tables_of(flattener.packed()).items()}
+        return {name: rows.to_pylist() for name, rows in fact_tables(flattener).items()}
 
     return read
 

@@ -1,4 +1,4 @@
-"""Entries of many answers, as `usual.py` decodes them, become a list for each column. Pure."""
+"""Typed entries to columns: entries of many pictures, as `fast_decode` returns them, as one list a column. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import Any, Final, TypeAlias
 
-from lightmeter.facts.extract import whole_texts
+from lightmeter.facts.extract import mark_full_texts
 from lightmeter.facts.faces import read_faces
 from lightmeter.facts.fast_decode import (
-    WHOLE,
+    RAW_TABLES,
     FastBrand,
     FastColor,
     FastDescription,
@@ -22,32 +22,32 @@ from lightmeter.facts.fast_decode import (
 )
 from lightmeter.facts.severity import severities
 
-__all__ = ["lists_of"]
+__all__ = ["fast_entry_columns"]
 
-_Lists: TypeAlias = "dict[str, Sequence[Any]]"
+_Columns: TypeAlias = "dict[str, Sequence[Any]]"
 
 
-def lists_of(table: str, entries: Sequence[Any], counts: Sequence[int]) -> _Lists | None:
-    """The values that entries say, by column: a list each, as long as the entries.
+def fast_entry_columns(table: str, entries: Sequence[Any], counts: Sequence[int]) -> _Columns | None:
+    """Return the values of entries by column, or None where one of them has no usual shape.
 
     Args:
-        table: One of the tables of facts.
-        entries: Of its type in `usual.py`; JSON for the tables that keep it.
-        counts: How many of them each picture has.
+        table: One of `FACT_TABLES`.
+        entries: Structs of `fast_decode`; raw JSON for the tables of `RAW_TABLES`.
+        counts: Number of entries of each picture.
 
     Returns:
-        None where any of the JSON is unusual. Polygons are lists of corners, and `raw` is JSON in bytes.
+        Column → one value for each entry. A polygon is a list of corners, `raw` is JSON in bytes.
     """
-    if table not in WHOLE:
-        return _LISTS[table](entries)
-    told = decode_entries(table, entries)
-    return None if told is None else _WHOLE_LISTS[table](told, counts) | {"raw": entries}
+    if table not in RAW_TABLES:
+        return _COLUMNS[table](entries)
+    decoded = decode_entries(table, entries)
+    return None if decoded is None else _RAW_TABLE_COLUMNS[table](decoded, counts) | {"raw": entries}
 
 
-# Attributes by name, one list at a time: the quickest way that Python has to turn objects into columns.
+# One list comprehension for each attribute is the fastest way in pure Python to turn objects into columns.
 
 
-def _tags(entries: list[FastTag]) -> _Lists:
+def _tags(entries: list[FastTag]) -> _Columns:
     return {
         "name": [entry.name for entry in entries],
         "score": [entry.score for entry in entries],
@@ -55,7 +55,7 @@ def _tags(entries: list[FastTag]) -> _Lists:
     }
 
 
-def _colors(entries: list[FastColor]) -> _Lists:
+def _colors(entries: list[FastColor]) -> _Columns:
     return {
         "hex": [entry.hex for entry in entries],
         "score": [entry.score for entry in entries],
@@ -67,7 +67,7 @@ def _colors(entries: list[FastColor]) -> _Lists:
     }
 
 
-def _nsfw(entries: list[FastNsfw]) -> _Lists:
+def _nsfw(entries: list[FastNsfw]) -> _Columns:
     labels = [entry.label for entry in entries]
     scores = [entry.score for entry in entries]
     likelihoods = [entry.likelihood for entry in entries]
@@ -80,14 +80,14 @@ def _nsfw(entries: list[FastNsfw]) -> _Lists:
     }
 
 
-def _descriptions(entries: list[FastDescription]) -> _Lists:
+def _descriptions(entries: list[FastDescription]) -> _Columns:
     return {
         "description": [entry.description for entry in entries],
         "source": [entry.source for entry in entries],
     }
 
 
-def _embeddings(entries: list[FastEmbedding]) -> _Lists:
+def _embeddings(entries: list[FastEmbedding]) -> _Columns:
     return {
         "model": [entry.model for entry in entries],
         "vector": [entry.vector for entry in entries],
@@ -95,22 +95,22 @@ def _embeddings(entries: list[FastEmbedding]) -> _Lists:
     }
 
 
-def _read_texts(entries: list[FastText], counts: Sequence[int]) -> _Lists:
+def _texts(entries: list[FastText], counts: Sequence[int]) -> _Columns:
     texts = [entry.text for entry in entries]
     sources = [entry.source for entry in entries]
-    said = [entry.is_full_text for entry in entries]
-    whole: list[bool | None] = []
+    answered = [entry.is_full_text for entry in entries]
+    full: list[bool | None] = []
     for first, end in pairwise(accumulate(counts, initial=0)):
-        whole += whole_texts(texts[first:end], sources[first:end], said[first:end])
-    return {"text": texts, "is_full_text": whole, "source": sources, **_outlined(entries)}
+        full += mark_full_texts(texts[first:end], sources[first:end], answered[first:end])
+    return {"text": texts, "is_full_text": full, "source": sources, **_score_and_polygon(entries)}
 
 
-def _read_brands(entries: list[FastBrand], _: Sequence[int]) -> _Lists:
+def _brands(entries: list[FastBrand], _: Sequence[int]) -> _Columns:
     names, sources = [entry.name for entry in entries], [entry.source for entry in entries]
-    return {"name": names, "source": sources, **_outlined(entries)}
+    return {"name": names, "source": sources, **_score_and_polygon(entries)}
 
 
-def _outlined(entries: Sequence[FastText | FastBrand]) -> _Lists:
+def _score_and_polygon(entries: Sequence[FastText | FastBrand]) -> _Columns:
     outlines = [entry.bounding_poly for entry in entries]
     return {
         "score": [entry.confidence if entry.score is None else entry.score for entry in entries],
@@ -118,7 +118,7 @@ def _outlined(entries: Sequence[FastText | FastBrand]) -> _Lists:
     }
 
 
-def _read_faces(faces: list[Any], counts: Sequence[int]) -> _Lists:
+def _faces(faces: list[Any], counts: Sequence[int]) -> _Columns:
     sources = [face.source if isinstance(face, FastFace) else face.get("source") for face in faces]
     return {
         "face": list(chain.from_iterable(map(range, counts))),
@@ -127,15 +127,15 @@ def _read_faces(faces: list[Any], counts: Sequence[int]) -> _Lists:
     }
 
 
-_LISTS: Final[dict[str, Callable[[Any], _Lists]]] = {
+_COLUMNS: Final[dict[str, Callable[[Any], _Columns]]] = {
     "tags": _tags,
     "colors": _colors,
     "nsfw": _nsfw,
     "descriptions": _descriptions,
     "embeddings": _embeddings,
 }
-_WHOLE_LISTS: Final[dict[str, Callable[[Any, Sequence[int]], _Lists]]] = {
-    "texts": _read_texts,
-    "brands": _read_brands,
-    "faces": _read_faces,
+_RAW_TABLE_COLUMNS: Final[dict[str, Callable[[Any, Sequence[int]], _Columns]]] = {
+    "texts": _texts,
+    "brands": _brands,
+    "faces": _faces,
 }

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
+from lightmeter.tables.row_tables import ConstantColumn, RowTables, to_timestamps
 
-from lightmeter.tables.records import ConstantColumn, DeferredRowsBuilder, to_timestamps
 from lightmeter.tables.schema import schema
 
 _SECONDS = st.floats(0, 4e9) | st.integers(0, 2**31).map(float) | st.none()
@@ -22,11 +22,7 @@ def test_moments_are_those_of_datetime(seconds):
 
 def test_columns_that_are_missing_are_null():
     """A table has all columns of its schema, whatever is known of its rows; one value may stand for all of them."""
-    table = (
-        DeferredRowsBuilder({})
-        .records("requests", {"request_id": ["a", None], "run_id": ConstantColumn("run")}, 2)
-        .rows()
-    )
+    table = RowTables({}).build("requests", {"request_id": ["a", None], "run_id": ConstantColumn("run")}, 2)
     assert table.schema.equals(schema("requests"), check_metadata=True)
     first, second = table.to_pylist()
     assert (first.pop("request_id"), first.pop("run_id")) == ("a", "run")
@@ -37,7 +33,7 @@ def test_columns_that_are_missing_are_null():
 def test_lists_may_be_the_same_for_all_rows():
     """What was asked for is said once and stands in every row."""
     columns = {"features": ConstantColumn(["tags", "nsfw"]), "backends": ConstantColumn([])}
-    table = DeferredRowsBuilder({}).records("assets", columns, 3).rows()
+    table = RowTables({}).build("assets", columns, 3)
     assert table.column("features").to_pylist() == [["tags", "nsfw"]] * 3
     assert table.column("backends").to_pylist() == [[]] * 3
 
@@ -47,7 +43,7 @@ def test_own_columns_have_the_types_of_the_manifest():
     types = {"Status": "string", "n": "int64", "more": "json", "at": "timestamp_utc"}
     at = '"at": "2024-05-06T02:00:00+02:00"'
     extras = [f'{{"Status": "mine", "n": 5, "more": {{"a": 1}}, {at}}}', '{"Status": [1], "n": "five"}', "{}"]
-    table = DeferredRowsBuilder(types).records("assets", {"item_id": ["1", "2", "3"], "extra": extras}, 3).rows()
+    table = RowTables(types).build("assets", {"item_id": ["1", "2", "3"], "extra": extras}, 3)
     assert table.column("Status_manifest").to_pylist() == ["mine", "[1]", None]
     assert table.column("n").to_pylist() == [5, None, None]
     assert table.column("more").to_pylist() == ['{"a":1}', None, None]
@@ -56,5 +52,5 @@ def test_own_columns_have_the_types_of_the_manifest():
 
 def test_no_rows_are_a_table_without_rows():
     """Records of nothing have the schema all the same."""
-    none = DeferredRowsBuilder({}).records("requests", {}, 0)
-    assert (none.count, none.rows().num_rows, none.rows().schema) == (0, 0, schema("requests"))
+    none = RowTables({}).build("requests", {}, 0)
+    assert (none.num_rows, none.schema) == (0, schema("requests"))

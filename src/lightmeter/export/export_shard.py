@@ -1,0 +1,144 @@
+"""One part of every table from the journals of some runs: the one way in which answers become tables.
+
+A shard can be exported in any process: it reads journals, and writes files into a staging folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightmeter import __version__
+from lightmeter.ask.question import Ask
+from lightmeter.export.answer_rows import answer_tables
+from lightmeter.export.journal_rows import journal_row_tables
+from lightmeter.facts.flatten import AnswerContext, ItemRef
+from lightmeter.journal.export_queries import SubmissionRange, journal_answers
+from lightmeter.journal.header import RunHeader, read_run_header
+from lightmeter.journal.store import open_read_only
+from lightmeter.tables.answer_schema import answers_schema, table_name
+from lightmeter.tables.dataset import open_parts
+from lightmeter.tables.schema import ALL_TABLES, schema
+from lightmeter.tables.table_writers import TableWriters
+
+__all__ = ["ExportRun", "Shard", "export_shard", "merge_extra_types"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRun:
+    """A run of an output folder.
+
+    Attributes:
+        folder: The folder of its journal.
+        position: Among the runs of the output folder, oldest first.
+        mark: A text that differs when the journal does.
+    """
+
+    folder: Path
+    position: int
+    mark: str
+
+    @property
+    def header(self) -> RunHeader:
+        """What the journal says about the run; read anew each time."""
+        return read_run_header(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The rows of one part of every table.
+
+    Attributes:
+        number: Position among the shards that are exported together.
+        ranges: Runs, each with the range of its submissions.
+        all_runs: All runs of the output folder: their manifests' columns stand in the tables' schemas.
+        index: Database of the latest run of each item.
+        staging: Folder for the parts.
+    """
+
+    number: int
+    ranges: tuple[tuple[ExportRun, SubmissionRange], ...]
+    all_runs: tuple[ExportRun, ...]
+    index: Path
+    staging: Path
+
+
+def export_shard(shard: Shard) -> dict[str, int]:
+    """Write one part of every table into the staging folder; returns the rows of each.
+
+    Memory is bounded by a few row groups, whatever the length of the range.
+
+    Raises:
+        JournalError: a journal cannot be read.
+        OSError: a part cannot be written.
+    """
+    headers = [run.header for run in shard.all_runs]
+    extra_types = merge_extra_types(headers)
+    asks = {header.options.ask.name: header.options.ask for header in headers if header.options.ask is not None}
+    schemas = {table: schema(table, extra_types) for table in ALL_TABLES}
+    schemas |= {table_name(ask): answers_schema(ask) for ask in asks.values()}
+    with open_parts(shard.staging, shard.number, schemas, _lineage(shard)) as parts:
+        with TableWriters(parts) as writers:
+            for run, submissions in shard.ranges:
+                _write_run(writers, run, submissions, shard.index, _RunSchemas(extra_types, asks))
+        for part in parts.values():
+            part.close()
+        return {table: part.rows for table, part in parts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _RunSchemas:
+    """The columns of all manifests, and the newest question of each name."""
+
+    extra_types: Mapping[str, str]
+    asks: Mapping[str, Ask]
+
+
+def _write_run(
+    writers: TableWriters, run: ExportRun, submissions: SubmissionRange, index: Path, schemas: _RunSchemas
+) -> None:
+    header = run.header
+    options = header.options
+    with open_read_only(run.folder) as db:
+        db.execute("ATTACH ? AS latest", (str(index),))
+        with db:  # one state of the journal for all tables, also while the run goes on
+            for table, rows in journal_row_tables(db, header, run.position, submissions, schemas.extra_types):
+                writers.add_rows(table, rows)
+            for answer in journal_answers(db, run.position, submissions):
+                items = [ItemRef(*item) for item in answer.items]
+                context = AnswerContext(header.run_id, answer.request_id, options.role, options.language)
+                writers.add_answer(answer.raw, items, context)
+            if options.ask is not None and submissions.through is None:
+                ask = schemas.asks[options.ask.name]
+                for rows in answer_tables(db, ask, header.run_id, run.position):
+                    writers.add_rows(table_name(ask), rows)
+
+
+def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
+    """Return the columns of all manifests, each with a type that holds its values in any of them."""
+    types: dict[str, str] = {}
+    for header in headers:
+        for name, of in header.extra_types.items():
+            known = types.setdefault(name, of)
+            if known != of:
+                types[name] = "double" if {known, of} == {"int64", "double"} else "string"
+    return types
+
+
+def _lineage(shard: Shard) -> dict[str, Any]:
+    """Return what the footers say: the newest run, all runs with their marks, and the range if there is one run."""
+    header = shard.ranges[-1][0].header
+    lineage = {
+        "lightmeter": __version__,
+        "run_id": header.run_id,
+        "manifest": header.manifest,
+        "manifest_sha256": header.manifest_sha256,
+        "options": header.options.model_dump_json(),
+        "planned_at": header.planned_at,
+        "runs": {run.header.run_id: run.mark for run, _ in shard.ranges},
+    }
+    if len(shard.ranges) == 1:
+        lineage["shard"] = shard.ranges[0][1].to_dict()
+    return lineage

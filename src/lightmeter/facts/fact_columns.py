@@ -1,0 +1,68 @@
+"""Rows of the fact tables as Python lists, one list for each column. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from lightmeter.facts.coerce import coerce_values
+from lightmeter.facts.columns import FACT_TABLES, TABLE_COLUMNS
+from lightmeter.facts.extract import DERIVED_COLUMNS
+
+__all__ = ["ENTRY_COLUMNS", "ROW_KEY_COLUMNS", "FactColumns", "RowKey"]
+
+ROW_KEY_COLUMNS: Final = ("item_id", "url", "frame", "run_id", "role", "language")
+"""The columns whose values come from a `RowKey`, in its order."""
+
+RowKey: TypeAlias = tuple[str | None, str | None, int | None, str | None, str | None, str | None]
+"""The values of `ROW_KEY_COLUMNS` for all rows of one picture. A plain tuple: a named one takes ten times as long."""
+
+ENTRY_COLUMNS: Final = {
+    table: {
+        column.name: "json" if column.name == "raw" else column.kind
+        for column in TABLE_COLUMNS[table]
+        if column.name not in DERIVED_COLUMNS[table]
+    }
+    for table in (*FACT_TABLES, "errors")
+}
+"""Table → the columns that its entries fill, each with its kind; `json` is text that comes as bytes of UTF-8."""
+
+
+@dataclass(slots=True)
+class FactColumns:
+    """Rows of one table.
+
+    Attributes:
+        table: Name of the table.
+        keys: One key for each picture that has rows.
+        counts: Number of consecutive rows of each key.
+        values: Column → one value for each row, of the column's kind or None. A polygon is a sequence of corners,
+            emotions are pairs of name and score.
+    """
+
+    table: str
+    keys: list[RowKey] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    values: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.values = {name: [] for name in ENTRY_COLUMNS[self.table]}
+
+    def extend(self, keys: Sequence[RowKey], counts: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append rows whose values have the kinds of their columns.
+
+        Args:
+            keys: One key for each picture.
+            counts: Number of rows of each picture.
+            columns: Column → one value for each row.
+        """
+        self.keys += keys
+        self.counts += counts
+        for name, values in self.values.items():
+            values += columns[name]  # noqa: PLW2901 (appends in place)
+
+    def extend_coerced(self, key: RowKey, columns: Mapping[str, Sequence[Any]], count: int) -> None:
+        """Append `count` rows of one picture; a value of another kind than its column's becomes None."""
+        kinds = ENTRY_COLUMNS[self.table]
+        self.extend([key], [count], {name: coerce_values(kind, columns[name]) for name, kind in kinds.items()})

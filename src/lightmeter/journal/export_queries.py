@@ -1,0 +1,292 @@
+"""What the tables are made of, read from a run's journal: items, answers, requests, findings.
+
+Every function takes a read-only connection to the journal, with the database of a `LatestRunIndex` attached as
+`latest`, and the position of the run in that index.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+import apsw
+
+from lightmeter.journal.compression import decompress
+
+__all__ = [
+    "AnsweredItem",
+    "JournalAnswer",
+    "SubmissionRange",
+    "asset_rows",
+    "count_settled",
+    "finding_rows",
+    "journal_answers",
+    "journal_mark",
+    "question_rows",
+    "request_rows",
+    "settled_ranges",
+]
+
+_ANSWERS_AT_ONCE: Final = 256
+_BYTES_AT_ONCE: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionRange:
+    """Which submissions a shard covers.
+
+    Settled submissions never change, so a shard of them is final. All else that a journal has (items without an answer,
+    requests that are not settled, answers of earlier runs) belongs to the last shard of the run.
+
+    Attributes:
+        after: The submissions up to this number are in earlier shards, but for `carried`.
+        carried: Submissions up to `after` that were not settled when the shard before was made.
+        through: The last submission; None for the last shard, which holds everything that no earlier shard has.
+        open: Submissions up to `through` that are not settled yet: they belong to a later shard.
+        answers: Settled submissions in it; 0 where it is the last shard.
+    """
+
+    after: int = 0
+    carried: tuple[int, ...] = ()
+    through: int | None = None
+    open: tuple[int, ...] = ()
+    answers: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the range as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SubmissionRange:
+        """Return the range that `to_dict` gave."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+    @property
+    def next(self) -> SubmissionRange:
+        """All that comes after this range."""
+        return self if self.through is None else SubmissionRange(self.through, self.open)
+
+    def parameters(self, run: int) -> dict[str, Any]:
+        """Return the values of the parameters in the statements below."""
+        return {
+            "run": run,
+            "after": self.after,
+            "carried": json.dumps(self.carried),
+            "through": self.through,
+            "open": json.dumps(self.open),
+        }
+
+
+_NOT_EARLIER: Final = "(s.submission_id > :after OR s.submission_id IN (SELECT value FROM json_each(:carried)))"
+_SETTLED_IN_RANGE: Final = (
+    f"s.state = 'settled' AND {_NOT_EARLIER} AND s.submission_id <= :through "
+    "AND s.submission_id NOT IN (SELECT value FROM json_each(:open))"
+)  # noqa: S608 (our own words, here and below)
+_IN_LAST_SHARD: Final = f"(s.state <> 'settled' OR {_NOT_EARLIER})"
+
+_NEWEST_STATE: Final = "coalesce((SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run"
+_NEWEST_ANSWER: Final = "coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id), :run) = :run"
+
+_ASSETS: Final = f"""
+SELECT i.item_id, i.url, i.status, i.reason, i.error, coalesce(i.kind, o.kind) AS kind,
+       coalesce(i.name, o.name) AS name,
+       coalesce(s.request_id, e.request_id) AS request_id, i.duplicate_of,
+       coalesce(i.width, o.width) AS width, coalesce(i.height, o.height) AS height,
+       coalesce(i.duration_s, o.duration_s) AS duration_s,
+       coalesce(i.content_sha256, o.content_sha256) AS content_sha256, z.content_bytes,
+       coalesce(s.answered_at, e.answered_at) AS answered_at, i.extra,
+       iif(i.submission_id IS NULL, NULL, s.paid) AS paid,
+       (SELECT count(*) FROM items p WHERE p.submission_id = i.submission_id) AS sharers,
+       (SELECT count(*) FROM items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq) AS place,
+       (SELECT paid FROM answer_retries g JOIN submissions USING (submission_id) WHERE g.seq = i.seq) AS paid_again,
+       (SELECT credits FROM latest.paid WHERE item_id = i.item_id) AS paid_in_all
+FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of
+     LEFT JOIN submissions s ON s.submission_id = coalesce(i.submission_id, o.submission_id)
+     LEFT JOIN reused r ON r.seq = coalesce(o.seq, i.seq) LEFT JOIN earlier e ON e.earlier_id = r.earlier_id
+     LEFT JOIN (SELECT seq AS of, max(json_extract(facts, '$.size_bytes')) AS content_bytes FROM findings
+                WHERE name IN ('reach', 'decode') AND severity = 'info' GROUP BY seq) z ON z.of = i.seq
+WHERE {_NEWEST_STATE} AND {{selected}} ORDER BY i.seq
+"""  # noqa: S608
+_ASSETS_IN_RANGE: Final = f"""i.seq IN (
+    SELECT p.seq FROM submissions s JOIN items p ON p.submission_id = s.submission_id WHERE {_SETTLED_IN_RANGE}
+    UNION ALL
+    SELECT d.seq FROM submissions s JOIN items p ON p.submission_id = s.submission_id
+           JOIN items d ON d.duplicate_of = p.item_id WHERE {_SETTLED_IN_RANGE})
+"""  # noqa: S608
+_ASSETS_IN_LAST_SHARD: Final = f"(s.submission_id IS NULL OR {_IN_LAST_SHARD})"
+
+# In the order of the manifest: answers come in any order, tables are the same again.
+_ANSWERS: Final = """
+SELECT f.submission_id, f.request_id, a.raw
+FROM (SELECT s.submission_id, s.request_id, min(i.seq) AS first
+      FROM submissions s LEFT JOIN items i USING (submission_id)
+      WHERE s.state IN ('settled', 'charge_unknown') AND {selected}
+      GROUP BY s.submission_id ORDER BY first, s.submission_id LIMIT -1) f
+CROSS JOIN answers a ON a.submission_id = f.submission_id
+"""
+_EARLIER: Final = """
+SELECT f.earlier_id, e.request_id, e.raw
+FROM (SELECT earlier_id, min(seq) AS first FROM reused GROUP BY earlier_id ORDER BY first LIMIT -1) f
+CROSS JOIN earlier e ON e.earlier_id = f.earlier_id
+"""
+
+# The items of many answers at once, duplicates after originals: a statement for each answer would take longer than all
+# other work on it.
+_ITEMS_OF: Final = """
+SELECT w.value, i.item_id, i.url, iif({newest}, o.asset, NULL)
+FROM json_each(:keys) w CROSS JOIN {answered} CROSS JOIN items i ON i.item_id = o.item_id
+UNION ALL
+SELECT w.value, i.item_id, i.url, iif({newest}, o.asset, NULL)
+FROM json_each(:keys) w CROSS JOIN {answered} CROSS JOIN items i ON i.duplicate_of = o.item_id
+"""
+_ITEMS_OF_SUBMISSIONS: Final = _ITEMS_OF.format(newest=_NEWEST_ANSWER, answered="items o ON o.submission_id = w.value")
+_ITEMS_OF_EARLIER: Final = _ITEMS_OF.format(
+    newest=_NEWEST_ANSWER, answered="reused r ON r.earlier_id = w.value CROSS JOIN items o ON o.seq = r.seq"
+)
+
+_REQUESTS: Final = """
+SELECT request_id, state, sent_at, answered_at, assets, paid AS credits_paid, remaining AS credits_remaining,
+       http_status, attempts, polls
+FROM submissions s WHERE {selected} ORDER BY submission_id
+"""
+
+_FINDINGS: Final = f"""
+SELECT i.item_id, i.url, f.name AS "check", f.severity, f.message, f.value, f.facts
+FROM findings f JOIN items i USING (seq) WHERE {_NEWEST_STATE} ORDER BY f.seq, f.rowid
+"""  # noqa: S608
+
+_QUESTION: Final = """
+SELECT i.item_id, i.url, o.status, o.reason, o.error, o.asset, o.submission_id, f.earlier_id, coalesce(a.raw, e.raw),
+       g.seq IS NOT NULL, g.reason, s.state, s.error, n.raw, o.url, o.path
+FROM items i JOIN items o ON o.item_id = coalesce(i.duplicate_of, i.item_id)
+     LEFT JOIN answers a ON a.submission_id = o.submission_id
+     LEFT JOIN reused f ON f.seq = o.seq LEFT JOIN earlier e ON e.earlier_id = f.earlier_id
+     LEFT JOIN answer_retries g ON g.seq = o.seq LEFT JOIN submissions s ON s.submission_id = g.submission_id
+     LEFT JOIN answers n ON n.submission_id = g.submission_id
+WHERE coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id),
+               (SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run
+ORDER BY i.seq
+"""
+
+_OPEN_OR_SETTLED: Final = f"""
+SELECT submission_id, state = 'settled' FROM submissions s
+WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
+"""  # noqa: S608
+
+
+class AnsweredItem(NamedTuple):
+    """An item of the manifest, and the position of its asset in an answer; None where the answer has none for it."""
+
+    item_id: str
+    url: str
+    asset: int | None
+
+
+class JournalAnswer(NamedTuple):
+    """An answer's bytes, the service's id of its request, and the items that it answers."""
+
+    raw: bytes
+    request_id: str | None
+    items: Sequence[AnsweredItem]
+
+
+def journal_mark(db: apsw.Connection) -> str:
+    """Return a text that differs when the journal's items or submissions differ."""
+    counts = db.execute("SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM transitions)").fetchone()
+    return "-".join(map(str, counts or ()))
+
+
+def count_settled(db: apsw.Connection) -> int:
+    """Return the number of settled submissions."""
+    ((count,),) = db.execute("SELECT count(*) FROM submissions WHERE state = 'settled'")
+    return int(count)
+
+
+def settled_ranges(db: apsw.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
+    """Yield the settled submissions of `rest` as ranges, one after the other; nothing where none is settled.
+
+    Args:
+        db: The journal.
+        rest: A range without an end.
+        answers_each: Settled submissions of each range but the last, which may have fewer; the first may have more.
+    """
+    after, carried, still_open, answers, through = rest.after, rest.carried, list[int](), 0, rest.after
+    for submission_id, is_settled in db.execute(_OPEN_OR_SETTLED, rest.parameters(0)):
+        through = max(through, submission_id)
+        if not is_settled:
+            still_open.append(submission_id)
+            continue
+        answers += 1
+        if answers >= answers_each and submission_id > rest.after:  # carried ones are not divided
+            yield SubmissionRange(after, carried, through, tuple(still_open), answers)
+            after, carried, answers = through, tuple(still_open), 0
+    if answers:
+        yield SubmissionRange(after, carried, through, tuple(still_open), answers)
+
+
+def asset_rows(db: apsw.Connection, run: int, submissions: SubmissionRange) -> apsw.Cursor:
+    """Select the rows of `assets`, in the order of the manifest; the cursor describes the columns."""
+    selected = _ASSETS_IN_LAST_SHARD if submissions.through is None else _ASSETS_IN_RANGE
+    return db.execute(_ASSETS.format(selected=selected), submissions.parameters(run))
+
+
+def request_rows(db: apsw.Connection, submissions: SubmissionRange) -> apsw.Cursor:
+    """Select the rows of `requests`."""
+    return db.execute(_REQUESTS.format(selected=_selected(submissions)), submissions.parameters(0))
+
+
+def finding_rows(db: apsw.Connection, run: int) -> apsw.Cursor:
+    """Select the rows of `prechecks`, in the order of the manifest."""
+    return db.execute(_FINDINGS, {"run": run})
+
+
+def question_rows(db: apsw.Connection, run: int) -> Iterator[tuple[Any, ...]]:
+    """Select each item of a run with its first answer, and with the answer to its retry, in the manifest's order.
+
+    Duplicates have the answers of their original. Of several runs, each item comes with the latest that answered it.
+    """
+    return iter(db.execute(_QUESTION, {"run": run}))
+
+
+def journal_answers(db: apsw.Connection, run: int, submissions: SubmissionRange) -> Iterator[JournalAnswer]:
+    """Yield the answers of a range, in the manifest's order; with the last shard those of earlier runs too.
+
+    Args:
+        db: The journal.
+        run: Position of the run.
+        submissions: The range.
+    """
+    parameters = submissions.parameters(run)
+    answers = db.execute(_ANSWERS.format(selected=_selected(submissions)), parameters)
+    yield from _with_items(db, answers, _ITEMS_OF_SUBMISSIONS, run)
+    if submissions.through is None:
+        yield from _with_items(db, db.execute(_EARLIER), _ITEMS_OF_EARLIER, run)
+
+
+def _selected(submissions: SubmissionRange) -> str:
+    return _IN_LAST_SHARD if submissions.through is None else _SETTLED_IN_RANGE
+
+
+def _with_items(db: apsw.Connection, answers: apsw.Cursor, items_of: str, run: int) -> Iterator[JournalAnswer]:
+    for batch in _batches(answers):
+        items: dict[int, list[AnsweredItem]] = defaultdict(list)
+        for key, *item in db.execute(items_of, {"run": run, "keys": json.dumps([key for key, _, _ in batch])}):
+            items[key].append(AnsweredItem(*item))
+        for key, request_id, raw in batch:
+            yield JournalAnswer(raw, request_id, items[key])
+
+
+def _batches(answers: apsw.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
+    """Yield decompressed answers, as many at once as `_ANSWERS_AT_ONCE` and `_BYTES_AT_ONCE` allow."""
+    batch, size_bytes = [], 0
+    for key, request_id, compressed in answers:
+        batch.append((key, request_id, decompress(compressed)))
+        size_bytes += len(batch[-1][2])
+        if len(batch) == _ANSWERS_AT_ONCE or size_bytes >= _BYTES_AT_ONCE:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch

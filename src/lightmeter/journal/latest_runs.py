@@ -1,0 +1,103 @@
+"""Several runs in one folder: which run holds the newest state of an item, and which its newest answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from lightmeter.journal.files import journal_path
+
+__all__ = ["CREDIT_STEP", "LatestRunIndex", "credit_share", "share_items"]
+
+CREDIT_STEP: Final = 2**-20
+"""Shares of credits are whole multiples of this (about a millionth): any sum of such doubles is exact."""
+
+_SCHEMA: Final = """
+CREATE TABLE stated (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE answered (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE paid (item_id TEXT PRIMARY KEY, credits REAL NOT NULL) WITHOUT ROWID;
+"""
+
+_ADD_RUN: Final = (
+    "INSERT OR REPLACE INTO stated SELECT item_id, ? FROM j.items",
+    """
+INSERT OR REPLACE INTO answered SELECT i.item_id, ? FROM j.items i LEFT JOIN j.items o ON o.item_id = i.duplicate_of
+WHERE coalesce(i.asset, o.asset) IS NOT NULL
+""",
+    """
+INSERT INTO paid
+SELECT item_id, share(s.paid, (SELECT count(*) FROM j.items p WHERE p.submission_id = i.submission_id),
+                      (SELECT count(*) FROM j.items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq))
+FROM j.items i JOIN j.submissions s USING (submission_id) WHERE s.paid > 0
+ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
+""",
+    """
+INSERT INTO paid
+SELECT item_id, s.paid FROM j.answer_retries g JOIN j.items i USING (seq)
+     JOIN j.submissions s ON s.submission_id = g.submission_id WHERE s.paid > 0
+ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
+""",
+)
+
+
+def credit_share(paid: int, sharers: int, place: int) -> float:
+    """Return what one item of a request has cost, in credits. The shares of a request add up to its price exactly.
+
+    Args:
+        paid: Whole credits paid for the request.
+        sharers: Number of its items.
+        place: Position of the item among them, from 0.
+    """
+    each, left = divmod(round(paid / CREDIT_STEP), sharers)
+    return (each + (place < left)) * CREDIT_STEP
+
+
+def share_items(db: apsw.Connection, older: list[Path]) -> bool:
+    """Return whether the journal `db` has an item that the journal of an older run has too.
+
+    Args:
+        db: Journal of the last run.
+        older: Folders of the runs before it.
+    """
+    for folder in older:
+        db.execute("ATTACH ? AS older", (str(journal_path(folder)),))
+        try:
+            if db.execute("SELECT 1 FROM main.items JOIN older.items USING (item_id) LIMIT 1").fetchone():
+                return True
+        finally:
+            db.execute("DETACH older")
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class LatestRunIndex:
+    """A temporary database that says which of several runs an item's state and facts come from.
+
+    Without runs it is empty: then every item belongs to the run that is read.
+
+    Attributes:
+        path: The database: tables `stated`, `answered` (item → position of the run) and `paid` (credits of all runs).
+    """
+
+    path: Path
+
+    @classmethod
+    def build(cls, runs: list[Path], path: Path) -> LatestRunIndex:
+        """Read the journals of the folders `runs`, oldest first, into a new database at `path`."""
+        index = apsw.Connection(str(path))
+        try:
+            index.execute(_SCHEMA)
+            share: Any = credit_share
+            index.create_scalar_function("share", share, 3, deterministic=True)
+            for position, run in enumerate(runs):
+                index.execute("ATTACH ? AS j", (str(journal_path(run)),))
+                with index:
+                    for statement in _ADD_RUN:
+                        index.execute(statement, (position,) if "?" in statement else None)
+                index.execute("DETACH j")
+        finally:
+            index.close()
+        return cls(path)

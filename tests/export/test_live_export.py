@@ -1,0 +1,152 @@
+"""Tables of a run that goes on: what is settled is there, once, and the end adds the rest."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.export import export_tables as module
+from lightmeter.export.export_tables import export_settled, export_tables
+from lightmeter.journal.store import open_read_only
+from lightmeter.tables import TABLES, Dataset
+from tests.engine.hostile import Hostile, listening
+
+ROWS = 24
+ANSWERS_EACH = 5
+
+
+@pytest.fixture
+def small_shards(monkeypatch):
+    """Shards of a few answers each."""
+    monkeypatch.setattr(module, "SHARD_ANSWERS", ANSWERS_EACH)
+    monkeypatch.setattr("lightmeter.export.published_shards.SHARD_ANSWERS", ANSWERS_EACH)
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """A key, and no settings but those of the test."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def rows_of(out, table):
+    """How often each row stands in a table."""
+    return Counter(
+        json.dumps({name: str(value) for name, value in row.items()}) for row in Dataset(out).read(table).to_pylist()
+    )
+
+
+def ids_of(out, table):
+    """The items of a table, in any order."""
+    return sorted(Dataset(out).read(table).column("item_id").to_pylist())
+
+
+async def run_in_steps(tmp_path, budgets, script=lambda *_: "answer", between=lambda _out: None):
+    """Run a manifest with duplicates until each budget is spent, one after the other."""
+    urls = [f"http://pictures.example/{number}.jpg" for number in range(ROWS)]
+    urls += urls[:3]
+    out = tmp_path / "out"
+    async with listening(Hostile(script)) as base_url:
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
+        plan = await lm.plan(urls, base_url=base_url, **options, budget=budgets[0])
+        run = await lm.run(plan, out)
+        between(out)
+        for budget in budgets[1:]:
+            run = await lm.resume(out, budget=budget)
+            between(out)
+    return run
+
+
+async def test_settled_rows_are_added_and_the_rest_comes_at_the_end(tmp_path, environment, small_shards):
+    """Each export while a run goes on adds what is settled; none of it is written again at the end."""
+    seen = []
+
+    def look(out):
+        before = {path: path.stat().st_mtime_ns for path in Dataset(out).parts("tags")}
+        export_settled(out)
+        kept = {path for path in before if path.exists() and path.stat().st_mtime_ns == before[path]}
+        seen.append((len(before), len(kept), ids_of(out, "tags"), ids_of(out, "assets")))
+
+    run = await run_in_steps(tmp_path, [7, 13, 19, 100], between=look)
+    out = run.folder
+    for number, (_, _, tags, assets) in enumerate(seen[:3]):
+        assert len(tags) == len(set(tags))
+        assert assets == tags, number  # only items with an answer, duplicates too
+    export_tables(out)
+    assert len(Dataset(out).parts("tags")) > 3
+    assert (
+        ids_of(out, "assets") == sorted(str(number) for number in range(1, ROWS + 4))
+        or len(ids_of(out, "assets")) == ROWS + 3
+    )
+    incremental = {table: rows_of(out, table) for table in TABLES}
+    export_tables(out, whole=True)
+    assert {table: len(Dataset(out).parts(table)) for table in TABLES} == dict.fromkeys(TABLES, 1)
+    assert {table: rows_of(out, table) for table in TABLES} == incremental
+
+
+async def test_an_export_that_was_cut_short_is_repaired(tmp_path, environment, small_shards, monkeypatch):
+    """Parts that reached some tables only, as after a kill, are replaced by the next export, and no row stands twice."""
+    run = await run_in_steps(tmp_path, [12])
+    out = run.folder
+    export_settled(out)
+
+    class Killed(BaseException):
+        pass
+
+    original, left = Dataset._add_parts, [4]
+
+    def add_parts(self, table, staged):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        original(self, table, staged)
+
+    monkeypatch.setattr(Dataset, "_add_parts", add_parts)
+    async with listening(Hostile(lambda *_: "answer")) as base_url:
+        with pytest.raises(Killed):
+            await lm.resume(out, budget=100, base_url=base_url)
+    monkeypatch.setattr(Dataset, "_add_parts", original)
+    export_tables(out)
+    repaired = {table: rows_of(out, table) for table in TABLES}
+    export_tables(out, whole=True)
+    assert {table: rows_of(out, table) for table in TABLES} == repaired
+
+
+async def test_several_processes_write_what_one_writes(tmp_path, environment, small_shards):
+    """A rebuild in processes gives the rows of a rebuild in one, in more parts, and a run goes on with them."""
+    run = await run_in_steps(tmp_path, [20])
+    out = run.folder
+    alone = {table: rows_of(out, table) for table in TABLES}
+    written = export_tables(out, whole=True, processes=2)
+    assert {table: rows_of(out, table) for table in TABLES} == alone
+    assert written == {table: sum(rows.values()) for table, rows in alone.items()}
+    assert len(Dataset(out).parts("tags")) > 1
+    async with listening(Hostile(lambda *_: "answer")) as base_url:
+        await lm.resume(out, budget=100, base_url=base_url)
+    resumed = {table: rows_of(out, table) for table in TABLES}
+    assert resumed["tags"].total() == ROWS + 3
+    export_tables(out, whole=True)
+    assert {table: rows_of(out, table) for table in TABLES} == resumed
+
+
+async def test_nothing_is_added_while_older_runs_have_the_same_items(tmp_path, environment, small_shards):
+    """Where an older run's rows must go, tables stay as they are until the end of the run."""
+    await run_in_steps(tmp_path, [100])
+    out = tmp_path / "out"
+    before = {table: rows_of(out, table) for table in TABLES}
+    urls = [f"http://pictures.example/new-{number}.jpg" for number in range(3)]
+    async with listening(Hostile(lambda *_: "answer")) as base_url:
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
+        plan = await lm.plan(urls, base_url=base_url, **options)
+        await lm.run(plan, out)
+    with open_read_only(out) as db:
+        assert db.execute("SELECT count(*) FROM items").fetchone() == (3,)
+    after = {table: rows_of(out, table) for table in TABLES}
+    export_settled(out)
+    assert {table: rows_of(out, table) for table in TABLES} == after
+    assert before["assets"] != after["assets"]
