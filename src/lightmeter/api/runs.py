@@ -240,7 +240,7 @@ async def _work(
         stopped.add_done_callback(lambda task: None if task.cancelled() else engine.stop())
         try:
             while not work.done():
-                yield engine.look()
+                yield engine.progress()
                 await asyncio.wait({work}, timeout=LOOK_EVERY_S)
         except (GeneratorExit, asyncio.CancelledError):
             engine.stop()
@@ -249,11 +249,11 @@ async def _work(
         finally:
             stopped.cancel()
         work.result()
-        stopped_by = engine.standing.fatal
-        left = engine.standing.counts["pending"] or engine.standing.retries_pending
-        if stopped_by is None and engine.standing.interrupted and left:
+        stopped_by = engine.run_state.stop_reason
+        left = engine.run_state.counts["pending"] or engine.run_state.retries_pending
+        if stopped_by is None and engine.run_state.interrupted and left:
             stopped_by = Interrupted("Stopped by the user.", hint=f"Go on: lightmeter resume {folder}")
-        yield replace(engine.look(), phase="exporting")
+        yield replace(engine.progress(), phase="exporting")
     yield Run(folder, stopped_by)
 
 

@@ -26,6 +26,8 @@ from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.export.answer_check import all_descriptions_valid
 from lightmeter.facts.lenient_decode import decode_answer_lenient
+from lightmeter.facts.lenient_json import parse_object_strict
+from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, reuse
 from lightmeter.journal.store import Journal, open_read_only
@@ -185,11 +187,9 @@ def _told(rows: Sequence[tuple[Any, ...]], ask: Ask | None) -> tuple[CachedAnswe
 
 
 def _has_errors(raw: bytes) -> bool:
-    try:
-        results = orjson.loads(raw)["all"]
-        return bool(results.get("errors"))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return True
+    """Whether an answer is not strict JSON, has no results, or reports errors beside its assets."""
+    results = WireAnswer(parse_object_strict(raw) or {}).results
+    return not results or bool(results.get("errors"))
 
 
 def _still_there(identity: str | None, path: str | None, content_sha256: str | None, facts: str | None) -> bool:
