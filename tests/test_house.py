@@ -127,3 +127,22 @@ def test_import_contracts_are_kept():
     from importlinter.cli import lint_imports  # noqa: PLC0415 (a heavy tool for one test)
 
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+def keys_read(path: Path) -> set[str]:
+    """The string keys that a module reads from mappings, as `mapping["key"]` or `mapping.get("key")`."""
+    keys = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            keys.add(getattr(node.slice, "value", None))
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "get" and node.args:
+            keys.add(getattr(node.args[0], "value", None))
+    return keys
+
+
+def test_one_module_of_the_toolkit_reads_the_charge_of_an_answer():
+    """The charge in an answer of the service is read by one function, so that all parts count the same credits."""
+    package = ROOT / "src" / "lightmeter"
+    toolkit = [path for path in SOURCES if package in path.parents and package / "service" not in path.parents]
+    readers = [path.relative_to(package) for path in toolkit if "credits_paid" in keys_read(path)]
+    assert readers == [Path("facts/wire_answer.py")]

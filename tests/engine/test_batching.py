@@ -36,7 +36,7 @@ terms = st.builds(
     rounding=st.sampled_from([None, *Rounding]),
     requests_per_s=st.none() | st.floats(0.01, 1000),
     latency_s=st.floats(0.001, 60),
-    at_once=st.integers(1, 256),
+    max_in_flight=st.integers(1, 256),
     rows_left=st.integers(0, 10**6),
     max_at_risk=st.none() | st.integers(1, 100),
 )
@@ -80,9 +80,9 @@ def test_a_refused_batch_is_halved_until_each_bad_row_stands_alone(count, size, 
             requests += 1
             seqs = [row.seq for row in batch.rows]
             if not bad.intersection(seqs):
-                bisection.taken(seqs)
+                bisection.on_batch_accepted(seqs)
                 taken += seqs
-            elif bisection.refused(seqs):
+            elif bisection.on_batch_refused(seqs):
                 waiting += batch.rows
             else:
                 blamed += seqs
@@ -96,7 +96,7 @@ def test_a_refused_batch_is_halved_until_each_bad_row_stands_alone(count, size, 
 def test_halves_stay_apart_also_when_they_were_told_to_come_later():
     """A half that was throttled meets the other rows of its half again, and no other."""
     bisection = Bisection()
-    bisection.refused([0, 1, 2, 3])
+    bisection.on_batch_refused([0, 1, 2, 3])
     made = list(group_into_batches(images(6), lambda: 10, len, bisection))
     assert sorted([row.seq for row in batch.rows] for batch in made) == [[0, 1], [2, 3], [4, 5]]
 
@@ -115,7 +115,7 @@ def test_auto_stays_in_its_bounds(given_terms):
 def test_auto_sends_single_images_where_nothing_speaks_for_more(given_terms):
     """Without a limit on requests and without a charge rounded for each request, an image is answered at once."""
     plain = BatchSizeInputs(
-        given_terms.price_per_image_milli, Rounding.IMAGE, None, given_terms.latency_s, given_terms.at_once
+        given_terms.price_per_image_milli, Rounding.IMAGE, None, given_terms.latency_s, given_terms.max_in_flight
     )
     assert auto_batch_size(plain) == 1
 
@@ -144,7 +144,7 @@ def test_whole_credits_are_never_dearer_than_single_images(given_terms):
 
 def test_auto_batches_when_requests_are_what_the_run_waits_for():
     """A limit of 2 requests a second with room for 40 images a second: as many in each as are known to be sent."""
-    limited = BatchSizeInputs(1000, Rounding.IMAGE, requests_per_s=2.0, latency_s=0.2, at_once=8, rows_left=10_000)
+    limited = BatchSizeInputs(1000, Rounding.IMAGE, requests_per_s=2.0, latency_s=0.2, rows_left=10_000)
     assert auto_batch_size(limited) == MAX_AUTO_BATCH_SIZE
     assert auto_batch_size(BatchSizeInputs(1000, Rounding.IMAGE, 20.0, 0.2, 8, 10_000)) == 2
     assert auto_batch_size(BatchSizeInputs(1000, Rounding.IMAGE, 2.0, 0.2, 8, 40)) == 1, (

@@ -52,10 +52,10 @@ async def run_with(folder, service, *, clock, adopted=False, **options):
             await engine.spend()
             task = asyncio.create_task(engine.finish())
             while not task.done():
-                engine.look()
+                engine.progress()
                 await asyncio.sleep(0.02)
             await task
-            notes = list(engine.standing.notes)
+            notes = list(engine.run_state.notes)
     export_tables(folder)
     return lm.open(folder), notes
 

@@ -9,7 +9,13 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
-from lightmeter.engine.uploads import LONGEST_SIDE_PX, Uploads, file_name_of, free_failure_message, prepare_upload
+from lightmeter.engine.uploads import (
+    LONGEST_SIDE_PX,
+    UploadSelection,
+    file_name_of,
+    free_failure_message,
+    prepare_upload,
+)
 from lightmeter.errors import MediaTooLarge
 from lightmeter.media.image import encode_jpeg, read_image_info
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
@@ -116,12 +122,12 @@ def test_only_what_was_free_is_asked_for_otherwise(answer, said):
 
 def test_bytes_follow_an_address_once_and_for_a_reason():
     """Only where they are wanted, only when fetching was the trouble, and never a second time."""
-    uploads = Uploads("fallback")
-    assert not uploads.instead("http://x/a.jpg", "The picture does not decode.")
-    assert uploads.instead("http://x/a.jpg", "Invalid URLs detected.")
-    assert uploads.wants("http://x/a.jpg")
-    assert not uploads.instead("http://x/a.jpg", "Invalid URLs detected.")
-    assert not Uploads("never").instead("http://x/a.jpg", "Invalid URLs detected.")
+    uploads = UploadSelection("fallback")
+    assert not uploads.schedule_upload("http://x/a.jpg", "The picture does not decode.")
+    assert uploads.schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
+    assert uploads.must_upload("http://x/a.jpg")
+    assert not uploads.schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
+    assert not UploadSelection("never").schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
 
 
 def test_an_upload_is_named_after_its_address():

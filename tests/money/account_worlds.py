@@ -120,7 +120,7 @@ def _submission(random: Random, one: _Request, remaining: int, omission_rate: fl
         hold=one.hold,
         paid=(one.price if says_charge else one.hold) if settled or one.state is State.PROVEN_PAID_LOST else None,
         remaining=remaining if settled and random.random() >= 2 * omission_rate else None,
-        said=says_charge,
+        charge_reported=says_charge,
         sent=one.sent,
         answered=one.answered_at if one.state in (State.SETTLED, State.CHARGE_UNKNOWN) else None,
         throttled=one.state is State.PLANNED,

@@ -243,9 +243,9 @@ async def _work(
         live = LiveExport(folder)
         try:
             while not work.done():
-                progress = engine.look()
+                progress = engine.progress()
                 if share.tables:
-                    live.start_if_due(progress.seconds, engine.standing.finished)
+                    live.start_if_due(progress.seconds, engine.run_state.finished_rows)
                 yield progress
                 await asyncio.wait({work}, timeout=LOOK_EVERY_S)
         except (GeneratorExit, asyncio.CancelledError):
@@ -256,11 +256,11 @@ async def _work(
             stopped.cancel()
             await asyncio.to_thread(live.stop)
         work.result()
-        stopped_by = engine.standing.fatal
-        left = engine.standing.counts["pending"] or engine.standing.retries_pending
-        if stopped_by is None and engine.standing.interrupted and left:
+        stopped_by = engine.run_state.stop_reason
+        left = engine.run_state.counts["pending"] or engine.run_state.retries_pending
+        if stopped_by is None and engine.run_state.interrupted and left:
             stopped_by = Interrupted("Stopped by the user.", hint=f"Go on: lightmeter resume {folder}")
-        yield replace(engine.look(), phase="exporting")
+        yield replace(engine.progress(), phase="exporting")
     yield Run(folder, stopped_by)
 
 

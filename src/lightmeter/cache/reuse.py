@@ -25,6 +25,8 @@ from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.export.answer_check import all_descriptions_valid
 from lightmeter.facts.lenient_decode import decode_answer_lenient
+from lightmeter.facts.lenient_json import parse_object_strict
+from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.items import AssetMarks, pending_asset_marks
 from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, apply_cached_rows
@@ -182,11 +184,9 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
 
 
 def _has_errors(raw: bytes) -> bool:
-    try:
-        results = orjson.loads(raw)["all"]
-        return bool(results.get("errors"))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return True
+    """Whether an answer is not strict JSON, has no results, or reports errors beside its assets."""
+    results = WireAnswer(parse_object_strict(raw) or {}).results
+    return not results or bool(results.get("errors"))
 
 
 def _is_unchanged(marks: AssetMarks) -> bool:

@@ -39,9 +39,10 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Final
 
-from lightmeter.client.decode import body_excerpt, decode_answer, request_id_of
+from lightmeter.client.decode import body_excerpt, decode_answer
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.facts.lenient_json import parse_object_lenient
+from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.models.response import Answer
 from lightmeter.models.vocabulary import (
     ACCESS_DENIED,
@@ -139,6 +140,7 @@ class _Reading:
     data: dict[str, Any] | None
     error: str | None
     word: str | None
+    has_results: bool
     request_id: str | None
     retry_after_s: float | None
 
@@ -150,10 +152,6 @@ class _Reading:
     def broken(self) -> bool:
         """The service, or something before it, gave up on a request that it may have acted upon."""
         return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status == HTTPStatus.REQUEST_TIMEOUT
-
-    @property
-    def has_results(self) -> bool:
-        return self.data is not None and self.data.get("all") is not None and self.word not in _WITHOUT_RESULTS
 
     @property
     def failed(self) -> bool:
@@ -276,25 +274,22 @@ def _judged(verdict: ResponseVerdict, reading: _Reading, raw: RawAnswer) -> Clas
 
 def _read(raw: RawAnswer, now: float | None, data: dict[str, Any] | None) -> _Reading:
     data = parse_object_lenient(raw.body) if data is None else data
-    word = None if data is None else data.get("status")
+    wire = WireAnswer(data or {})
     return _Reading(
         status=raw.status,
         data=data,
-        error=_error_text(data, raw.body),
-        word=word.casefold() if isinstance(word, str) else None,
-        request_id=None if data is None else request_id_of(data),
+        error=_plain_denial(raw.body) if data is None else wire.error,
+        word=wire.status,
+        has_results=wire.has_results and wire.status not in _WITHOUT_RESULTS,
+        request_id=wire.request_id,
         retry_after_s=retry_after_s(raw, now=now),
     )
 
 
-def _error_text(data: dict[str, Any] | None, body: bytes) -> str | None:
-    if data is None:
-        plain = body_excerpt(body).strip('"')
-        return plain if plain.casefold().startswith(_DENIED) else None
-    error = data.get("error")
-    if error in (None, "", False, [], {}):
-        return None
-    return error if isinstance(error, str) else repr(error)
+def _plain_denial(body: bytes) -> str | None:
+    """The text of a body that is no JSON object and says that access is denied; None for any other text."""
+    plain = body_excerpt(body).strip('"')
+    return plain if plain.casefold().startswith(_DENIED) else None
 
 
 def _date(text: str) -> float | None:

@@ -7,16 +7,15 @@ odd entry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
 from lightmeter.facts.lenient_json import parse_object_lenient
+from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.models.response import Answer
 
-__all__ = ["body_excerpt", "decode_answer", "request_id_of"]
+__all__ = ["body_excerpt", "decode_answer"]
 
 _QUOTED_CHARS = 200
 
@@ -29,28 +28,13 @@ def decode_answer(body: bytes) -> Answer | None:
     data = parse_object_lenient(body)
     if data is None:
         return None
-    data["request_id"] = request_id_of(data)
+    data["request_id"] = WireAnswer(data).request_id
     while True:
         try:
             return Answer.model_validate(data)
         except ValidationError as error:
             for path in reversed(_odd_places(error)):
                 _remove(data, path)
-
-
-def request_id_of(data: Mapping[str, Any]) -> str | None:
-    """The id an answer names, or the last step of its result address, whose host is never followed."""
-    named = data.get("request_id")
-    if isinstance(named, str | int) and not isinstance(named, bool) and str(named):
-        return str(named)
-    address = data.get("response_uri")
-    if not isinstance(address, str):
-        return None
-    try:
-        path = urlsplit(address).path
-    except ValueError:  # a broken IPv6 host
-        return None
-    return unquote(path.rstrip("/").rpartition("/")[2]) or None
 
 
 def _odd_places(error: ValidationError) -> list[tuple[int | str, ...]]:

@@ -1,22 +1,23 @@
-"""Every movement of a run's money, in one place: the journal first, then what is known in memory.
+"""Record every change of a run's credits: first in the journal, then in the run state.
 
-The order is the whole point: what could be paid for is on disk before the first byte leaves, and what came back is on
-disk before anything looks at it.
+The order matters: what may be charged is on disk before the first byte of a request leaves, and an answer is on disk
+before anything reads it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict
-from lightmeter.engine.batching import Bisection, NameReliability, NameReliabilityTracker
+from lightmeter.engine.batching import NameReliability
+from lightmeter.engine.in_flight import AcknowledgedRequest, InFlightRequest
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
-from lightmeter.engine.uploads import Uploads, free_failure_message
+from lightmeter.engine.uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.export.asset_matching import UNMATCHED, expected_asset_name, outcome_of
+from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.journal.answer_retries import mark_not_retried
 from lightmeter.journal.commands import (
     acknowledge,
@@ -39,80 +40,40 @@ from lightmeter.money.key_budget import KeyBudget
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
 
-__all__ = ["Accounting", "AcknowledgedRequest", "InFlightRequest"]
+__all__ = ["Accounting", "initial_name_reliability"]
 
-
-@dataclass(frozen=True, slots=True)
-class InFlightRequest:
-    """A submission that is on its way.
-
-    Attributes:
-        submission_id: Its id in the journal.
-        hold: Credits set aside.
-        rows: Its rows as (seq, name sent).
-        kinds: What the rows are: image, video, or None when not known.
-        pictures: Most pictures it is charged as; None when there is no bound.
-        retry: It asks about a row again: it has no rows of its own, so no row changes its status with it.
-    """
-
-    submission_id: int
-    hold: int
-    rows: tuple[tuple[int, str], ...]
-    kinds: tuple[str | None, ...] = ()
-    pictures: int | None = None
-    retry: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgedRequest:
-    """A submission whose answer must be polled for."""
-
-    sent: InFlightRequest
-    request_id: str
-    acked_at: float
+_SINGLE_IMAGES: Final = (
+    "The names in this service's answers do not tell which image is which: images are sent one by one."
+)
+_CHARGE_UNKNOWN: Final = "A request failed and its answer names no charge: its price stays held until a balance tells."
 
 
 class Accounting:
-    """Writes down what is held, charged, let go and lost, in the journal and in the run's standing.
+    """Writes holds, charges, releases and unknown outcomes to the journal, and counts them in the run state.
 
     Args:
         session: The open run.
-        standing: Where the run stands.
-        prices: What charges teach.
-        key: The budget of the key, if there is one.
+        run_state: The state to update.
+        prices: Learns prices from charges.
+        key: The budget of the key over all runs; None if there is none.
     """
 
     def __init__(
-        self, session: Session, standing: RunState, prices: RequestPrices, key: KeyBudget | None = None
+        self, session: Session, run_state: RunState, prices: RequestPrices, key: KeyBudget | None = None
     ) -> None:
         self._session = session
-        self._standing = standing
+        self._run_state = run_state
         self._prices = prices
         self._key = key
-
-        self.bisection = Bisection()
-        """Rows of refused batches: they are halved, so that one bad row does not fail its neighbours."""
-
-        self.names = NameReliabilityTracker(
-            NameReliability.BATCHES_IDENTIFY if session.endpoint.embedded else _names_so_far(session)
-        )
-        """Whether images may travel together."""
-
-        self.uploads = Uploads(session.header.options.upload)
-
-    @property
-    def waits(self) -> bool:
-        """Whether rows that were sent wait to be sent otherwise."""
-        return self.bisection.waits or self.uploads.waits
 
     def _now(self) -> float:
         return self._session.clock.now()
 
     async def hold(self, rows: Sequence[PendingRow], credits_: int) -> InFlightRequest | None:
-        """Set the price of a request aside and write down that it leaves; None if a budget does not hold it.
+        """Hold the price of a request and record that it is being sent; returns None if a budget has no room for it.
 
         Raises:
-            JournalError: the disk is full; what is left of it is for the answers in flight.
+            JournalError: the disk is full; the space that is left is for the answers in flight.
         """
         if self._session.journal.disk_is_full:
             raise JournalError(
@@ -120,173 +81,200 @@ class Accounting:
                 hint=f"Make room, then: lightmeter resume {self._session.out}",
             )
         if self._key is not None and not await self._key.hold(credits_):
-            self._standing.key_budget_exhausted = True
+            self._run_state.set_key_budget_exhausted(exhausted=True)
             return None
         try:
-            retry, budget = rows[0].retry is not None, self._standing.budget
-            change = hold_and_send([row.seq for row in rows], credits_, budget, self._now(), retry=retry)
+            is_retry, budget = rows[0].retry is not None, self._run_state.budget
+            change = hold_and_send([row.seq for row in rows], credits_, budget, self._now(), retry=is_retry)
             submission_id = await self._session.journal.write(change)
-        except BudgetReached:  # the engine asked first; the journal has the last word
-            await self._let_go(credits_, 0)
+        except BudgetReached:  # the engine checked before; the journal decides
+            await self._settle_key_budget(credits_, 0)
             return None
-        self._standing.held += credits_
-        highs = [row.frames_high for row in rows]
-        pictures = None if None in highs else sum(high or 0 for high in highs)
-        if retry:
-            return InFlightRequest(submission_id, credits_, (), (), pictures, retry=True)
+        self._run_state.hold(credits_)
+        frames = [row.frames_high for row in rows]
+        max_images = None if None in frames else sum(high or 0 for high in frames)
+        if is_retry:
+            return InFlightRequest(submission_id, credits_, (), (), max_images, is_retry=True)
         names = tuple((row.seq, expected_asset_name(row.url, row.path)) for row in rows)
-        return InFlightRequest(submission_id, credits_, names, tuple(row.kind for row in rows), pictures)
+        return InFlightRequest(submission_id, credits_, names, tuple(row.kind for row in rows), max_images)
 
-    async def _let_go(self, held: int, paid: int) -> None:
+    async def _release_hold(self, hold: int, paid: int = 0) -> None:
+        self._run_state.release_hold(hold, paid)
+        await self._settle_key_budget(hold, paid)
+
+    async def _settle_key_budget(self, hold: int, paid: int) -> None:
         if self._key is not None:
-            await self._key.settle(held, paid)
-            self._standing.key_budget_exhausted = False
+            await self._key.settle(hold, paid)
+            self._run_state.set_key_budget_exhausted(exhausted=False)
 
-    async def ask_again(self, sent: InFlightRequest) -> None:
-        """A lost request is about to leave again under the same idempotency key; its price stays held."""
-        await self._session.journal.write(resend(sent.submission_id, self._now()))
-        self._standing.moved("in_doubt", "pending", len(sent.rows))
+    async def record_resend(self, request: InFlightRequest) -> None:
+        """Record that a lost request is sent again under the same idempotency key; its price stays held."""
+        await self._session.journal.write(resend(request.submission_id, self._now()))
+        self._run_state.move_rows("in_doubt", "pending", len(request.rows))
 
-    async def acknowledge(self, sent: InFlightRequest, request_id: str) -> AcknowledgedRequest:
-        """The service took it and will have its answer under `request_id`."""
+    async def record_acknowledgement(self, request: InFlightRequest, request_id: str) -> AcknowledgedRequest:
+        """Record that the service accepted a request and will give its answer under `request_id`."""
         now = self._now()
-        await self._session.journal.write(acknowledge(sent.submission_id, request_id, now))
-        return AcknowledgedRequest(sent, request_id, now)
+        await self._session.journal.write(acknowledge(request.submission_id, request_id, now))
+        return AcknowledgedRequest(request, request_id, now)
 
-    async def store_raw_answer(self, sent: InFlightRequest, received: ReceivedAnswer) -> None:
-        """An answer is here that is not strictly JSON: its bytes are kept before anybody reads them."""
-        await self._session.journal.write(store_raw_answer(sent.submission_id, received))
+    async def store_raw_answer(self, request: InFlightRequest, received: ReceivedAnswer) -> None:
+        """Store the bytes of an answer that is not strict JSON, before anything interprets them."""
+        await self._session.journal.write(store_raw_answer(request.submission_id, received))
 
-    async def keep(
-        self, sent: InFlightRequest, received: ReceivedAnswer, event: Event, judgement: Classification
+    async def record_answer(
+        self, request: InFlightRequest, received: ReceivedAnswer, event: Event, classification: Classification
     ) -> None:
-        """An answer is here: keep its bytes, and write down what it cost and where each row's asset is.
+        """Store an answer with its charge and the asset of each row.
 
-        What came to nothing, and says that it cost nothing, may be asked for otherwise: a batch in halves, an address
-        that could not be fetched by its bytes. Its rows wait.
+        If the answer has no results and says that it was free, the rows are sent again in another form where there is
+        one: a batch in two halves, a URL as its content.
+
+        Args:
+            request: The request that was answered.
+            received: The bytes and how they came.
+            event: How the answer came: directly or by polling.
+            classification: What the answer means.
         """
-        seqs = [seq for seq, _ in sent.rows]
-        halved = judgement.verdict is ResponseVerdict.FAILED and _free(judgement) and self.bisection.refused(seqs)
-        if halved or (len(seqs) == 1 and self.uploads.instead(sent.rows[0][1], free_failure_message(judgement.data))):
-            await self._release(sent, received, event, judgement)
+        if self._must_resend(request, classification):
+            await self._release_for_resend(request, received, event, classification)
             return
-        self.bisection.taken(seqs)
+        self._run_state.bisection.on_batch_accepted(request.seqs)
         try:
-            outcome, note = self._read(sent, received.raw, judgement.data)
-        except Exception:  # (a bug of ours, whatever it is: the bytes are kept first, and read by the next version)
-            await self._session.journal.write(record_answer(sent.submission_id, received, event))
+            outcome, note = self._interpret(request, received.raw, classification.data)
+        except Exception:  # (an error in lightmeter: the bytes are stored first, a later version can read them)
+            await self._session.journal.write(record_answer(request.submission_id, received, event))
             raise
-        change = receive_and_settle(sent.submission_id, received, event, outcome, note)
+        change = receive_and_settle(request.submission_id, received, event, outcome, note)
         await self._session.journal.write(change)
-        await self._count(sent, outcome)
+        await self._count_outcome(request, outcome)
 
-    def found(self, state: State, hold: int, rows: int) -> None:
-        """The answer of a lost request can be read after all: its rows wait to be settled with it."""
+    def _must_resend(self, request: InFlightRequest, classification: Classification) -> bool:
+        """Whether the rows of a free answer without results are sent again in another form."""
+        seqs, state = request.seqs, self._run_state
+        free = WireAnswer(classification.data or {}).is_free
+        if classification.verdict is ResponseVerdict.FAILED and free and state.bisection.on_batch_refused(seqs):
+            return True
+        if len(seqs) != 1:
+            return False
+        return state.uploads.schedule_upload(request.rows[0][1], free_failure_message(classification.data))
+
+    def recover_lost_answer(self, state: State, hold: int, rows: int) -> None:
+        """Count the rows of a lost request as pending: its stored answer can be read after all.
+
+        Args:
+            state: The state of the submission in the journal.
+            hold: Credits held for it.
+            rows: The number of its rows.
+        """
         if state is State.UNCERTAIN:
-            self._standing.lost -= 1
-            self._standing.lost_credits = max(0, self._standing.lost_credits - hold)
-        self._standing.moved("in_doubt", "pending", rows)
+            self._run_state.remove_unresolved(hold)
+        self._run_state.move_rows("in_doubt", "pending", rows)
 
-    async def settle(self, sent: InFlightRequest, raw: bytes) -> None:
-        """Read an answer that is on disk, and write down what it cost and where each row's asset is."""
-        outcome, note = self._read(sent, raw, None)
-        await self._session.journal.write(settle(sent.submission_id, outcome, self._now(), note))
-        await self._count(sent, outcome)
+    async def settle_stored_answer(self, request: InFlightRequest, raw: bytes) -> None:
+        """Record the charge and the assets of an answer whose bytes are in the journal already."""
+        outcome, note = self._interpret(request, raw, None)
+        await self._session.journal.write(settle(request.submission_id, outcome, self._now(), note))
+        await self._count_outcome(request, outcome)
 
-    async def _release(
-        self, sent: InFlightRequest, received: ReceivedAnswer, event: Event, judgement: Classification
+    async def _release_for_resend(
+        self, request: InFlightRequest, received: ReceivedAnswer, event: Event, classification: Classification
     ) -> None:
-        outcome = outcome_of(received.raw, sent.rows, sent.hold, judgement.data)
-        await self._session.journal.write(receive_and_release(sent.submission_id, received, event, outcome))
-        self._standing.held -= sent.hold
-        await self._let_go(sent.hold, outcome.paid)
-        self._standing.changed.set()
+        outcome = outcome_of(received.raw, request.rows, request.hold, classification.data)
+        await self._session.journal.write(receive_and_release(request.submission_id, received, event, outcome))
+        await self._release_hold(request.hold, outcome.paid)
 
-    def _read(
-        self, sent: InFlightRequest, raw: bytes, answer: Mapping[str, Any] | None
+    def _interpret(
+        self, request: InFlightRequest, raw: bytes, answer: Mapping[str, Any] | None
     ) -> tuple[AnswerOutcome, str | None]:
-        outcome = outcome_of(raw, sent.rows, sent.hold, answer)
-        if sent.retry:
-            self._prices.observe_retry(sent.pictures, outcome.paid)
+        """Return the outcome of an answer, and what its charge says about prices; learn from both."""
+        outcome = outcome_of(raw, request.rows, request.hold, answer)
+        if request.is_retry:
+            self._prices.observe_retry(request.max_images, outcome.paid)
             return outcome, None
-        if outcome.rows_identified is not None and all("://" in name for _, name in sent.rows):
-            self.names.on_answer(len(sent.rows), identified=outcome.rows_identified)
-            if not outcome.rows_identified and (
-                len(sent.rows) > 1 or self._session.header.options.batch_size not in {1, "auto"}
-            ):
-                self._standing.note(_ALONE)
-        if outcome.charge_evidence > 1 and sent.kinds and all(placed.error is None for placed in outcome.rows):
-            frames = FrameRange(min(len(sent.rows), sent.pictures or len(sent.rows)), sent.pictures)
-            return outcome, self._prices.observe(sent.kinds, frames, outcome.paid)
-        self._prices.observe_unpriced(sent.kinds or (None,))
+        self._learn_from_names(request, outcome)
+        images = len(request.rows)
+        if outcome.charge_evidence > 1 and request.kinds and all(row.error is None for row in outcome.rows):
+            frames = FrameRange(min(images, request.max_images or images), request.max_images)
+            return outcome, self._prices.observe(request.kinds, frames, outcome.paid)
+        self._prices.observe_unpriced(request.kinds or (None,))
         return outcome, None
 
-    async def _count(self, sent: InFlightRequest, outcome: AnswerOutcome) -> None:
-        failed = sum(placed.error is not None for placed in outcome.rows)
+    def _learn_from_names(self, request: InFlightRequest, outcome: AnswerOutcome) -> None:
+        """Learn from the answer to a request of URLs whether asset names identify images."""
+        images = len(request.rows)
+        if outcome.rows_identified is None or not all("://" in name for _, name in request.rows):
+            return
+        self._run_state.name_reliability.on_answer(images, identified=outcome.rows_identified)
+        batches_wanted = images > 1 or self._session.header.options.batch_size not in {1, "auto"}
+        if not outcome.rows_identified and batches_wanted:
+            self._run_state.add_note(_SINGLE_IMAGES)
+
+    async def _count_outcome(self, request: InFlightRequest, outcome: AnswerOutcome) -> None:
+        failed = sum(row.error is not None for row in outcome.rows)
         if outcome.charge_unknown:
-            self._standing.note(_CHARGE_UNKNOWN)
+            self._run_state.add_note(_CHARGE_UNKNOWN)
         else:
-            self._standing.held -= sent.hold
-            self._standing.paid += outcome.paid
-            await self._let_go(sent.hold, outcome.paid)
-        self._standing.moved("pending", "failed", failed)
-        self._standing.moved("pending", "ok", len(outcome.rows) - failed)
+            await self._release_hold(request.hold, outcome.paid)
+        self._run_state.move_rows("pending", "failed", failed)
+        self._run_state.move_rows("pending", "ok", len(outcome.rows) - failed)
 
-    async def refuse(self, sent: InFlightRequest, refusal: Refusal) -> None:
-        """The service did not take it: nothing was charged."""
-        await self._session.journal.write(record_refusal(sent.submission_id, refusal, self._now()))
-        self._standing.held -= sent.hold
-        await self._let_go(sent.hold, 0)
+    async def record_refusal(self, request: InFlightRequest, refusal: Refusal) -> None:
+        """Record that the service refused a request: nothing was charged."""
+        await self._session.journal.write(record_refusal(request.submission_id, refusal, self._now()))
+        await self._release_hold(request.hold)
         if not refusal.rows_retryable:
-            self._standing.moved("pending", "failed", len(sent.rows))
+            self._run_state.move_rows("pending", "failed", len(request.rows))
 
-    async def revert_to_planned(self, sent: InFlightRequest, event: Event, why: str) -> None:
-        """It never counted (unreached, throttled): its rows wait."""
-        await self._session.journal.write(revert_to_planned(sent.submission_id, event, why, self._now()))
-        self._standing.held -= sent.hold
-        await self._let_go(sent.hold, 0)
+    async def revert_to_planned(self, request: InFlightRequest, event: Event, reason: str) -> None:
+        """Record that a request had no effect (not delivered, or throttled): its rows are pending again."""
+        await self._session.journal.write(revert_to_planned(request.submission_id, event, reason, self._now()))
+        await self._release_hold(request.hold)
 
-    async def lose(self, sent: InFlightRequest, why: str, received: ReceivedAnswer | None = None) -> None:
-        """No usable answer came: it may have been charged, and stays held; `received` is what came all the same."""
-        await self._session.journal.write(mark_uncertain(sent.submission_id, why, self._now(), received))
-        self._standing.lost += 1
-        self._standing.lost_credits += sent.hold
-        self._standing.moved("pending", "in_doubt", len(sent.rows))
+    async def record_unknown_outcome(
+        self, request: InFlightRequest, reason: str, received: ReceivedAnswer | None = None
+    ) -> None:
+        """Record that no usable answer came: the request may have been charged, so its price stays held.
 
-    async def fail(self, row: PendingRow, reason: str, error: str) -> None:
-        """A row that could not even be sent."""
+        Args:
+            request: The request.
+            reason: What happened, as a sentence.
+            received: What came all the same, such as the first part of an answer.
+        """
+        await self._session.journal.write(mark_uncertain(request.submission_id, reason, self._now(), received))
+        self._run_state.add_unresolved(request.hold)
+        self._run_state.move_rows("pending", "in_doubt", len(request.rows))
+
+    async def fail_row(self, row: PendingRow, reason: str, error: str) -> None:
+        """Record that a row could not be sent.
+
+        Args:
+            row: The row.
+            reason: A short word to group by.
+            error: The message.
+        """
         if row.retry is not None:
             await self._session.journal.write(mark_not_retried(f"{reason}: {error}", row.seq, row.seq))
             return
         await self._session.journal.write(fail_row(row.seq, reason, error))
-        self._standing.moved("pending", "failed", 1)
+        self._run_state.move_rows("pending", "failed", 1)
 
-    async def judged(self, hold: int, paid: int, rows: int, after: str) -> None:
-        """A proof has ended the hold of a request; it is in the journal already.
+    async def apply_ruling(self, hold: int, paid: int, rows: int, status: str) -> None:
+        """Count a proof from account balances, which is in the journal already, and release its hold.
 
         Args:
-            hold: Credits that were set aside.
-            paid: Credits that it proves were charged.
-            rows: How many of its rows were in doubt: those of a lost request, none of a failed one.
-            after: What those rows are now.
+            hold: Credits that were held.
+            paid: Credits that the proof shows were charged.
+            rows: How many rows of the request were in doubt: those of a lost request, none of a failed one.
+            status: The status of those rows from now on.
         """
-        self._standing.held -= hold
-        self._standing.paid += paid
-        await self._let_go(hold, paid)
-        self._standing.moved("in_doubt", after, rows)
+        await self._release_hold(hold, paid)
+        self._run_state.move_rows("in_doubt", status, rows)
 
 
-_ALONE: Final = "The names in this service's answers do not tell which image is which: images are sent one by one."
-_CHARGE_UNKNOWN: Final = "A request failed and its answer names no charge: its price stays held until a balance tells."
-
-
-def _names_so_far(session: Session) -> NameReliability:
-    """What an earlier start of this run learned: once a row was unmatched, no images travel together."""
+def initial_name_reliability(session: Session) -> NameReliability:
+    """Return what is known about asset names at a start: once a row was unmatched, images are sent one by one."""
+    if session.endpoint.embedded:
+        return NameReliability.BATCHES_IDENTIFY
     with open_read_only(session.out) as db:
         return NameReliability.DO_NOT_IDENTIFY if has_failed_with(db, UNMATCHED) else NameReliability.UNKNOWN
-
-
-def _free(judgement: Classification) -> bool:
-    """Whether the answer itself says that nothing was charged: silence is no proof."""
-    said = (judgement.data or {}).get("credits_paid")
-    return said == 0 and not isinstance(said, bool)

@@ -1,13 +1,12 @@
-"""Which rows travel together: pure. Videos and local files travel alone; images by URL in batches where that pays.
+"""Decide which rows share a request. Pure.
 
-A single image is answered at once, and a lost request loses one price: so one is the size, unless something speaks for
-more. Two things do: a limit on *requests* that leaves room for more images in each, and a charge that is rounded up
-for each request, so that requests that fill whole credits are cheaper. What is at risk in one request stays under the
-user's cap whatever else is decided.
+Videos and local files have a request of their own. Images by URL share one where that pays: a single image is answered
+at once, and a lost request loses one price, so the batch size is 1 unless there is a reason for more. There are two: a
+rate limit on *requests*, which leaves room for more images in each, and a charge that is rounded up per request, so
+that requests that fill whole credits are cheaper. The credits at risk in one request stay under the user's cap.
 
-A batch that is refused as a whole has cost nothing; it is halved until the row that spoils it stands alone. One such
-row in a batch of n costs at most 2 · ⌈log2 n⌉ requests more, and no credit: the halves are sent because the whole was
-not taken.
+A batch that is refused as a whole is free. It is halved until the row that causes the refusal stands alone. One such
+row in a batch of n costs at most 2 · ⌈log2 n⌉ more requests and no credit.
 """
 
 from __future__ import annotations
@@ -36,24 +35,29 @@ __all__ = [
 ]
 
 MAX_AUTO_BATCH_SIZE: Final = 10
-"""Most images that `auto` puts into one request: public clients are known to send so many, no limit is documented."""
+"""Most images that `auto` puts into one request: public clients send this many; no limit is documented."""
 
-MAX_IMAGES: Final = 1 << 30
-"""Images in a request where nothing bounds them."""
+UNLIMITED_IMAGES: Final = 1 << 30
+"""Images in a request if nothing limits them."""
 
-ROWS_WORTH_A_PROBE: Final = 50
-"""Rows that must wait before a batch is sent to see where the service rounds: it costs no credit, but some seconds."""
+MIN_ROWS_FOR_ROUNDING_PROBE: Final = 50
+"""Pending rows from which a batch is sent to see where the service rounds: it costs no credit, but some seconds."""
 
-LEAST_GAIN_S: Final = 30.0
-"""Batches are answered by polling, seconds later: they must save at least so much of the whole run."""
+MIN_RUN_TIME_FOR_BATCHES_S: Final = 30.0
+"""Batches are answered by polling, seconds later: they pay only if the rest of the run takes longer than this."""
 
-Price = Callable[[Sequence[PendingRow]], int]
-"""Most that rows can cost as one request, in whole credits."""
+PriceFunction = Callable[[Sequence[PendingRow]], int]
+"""Returns the upper price of rows as one request, in whole credits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one request, and the credits set aside for it."""
+    """Rows of one request.
+
+    Attributes:
+        rows: The rows.
+        hold: Credits to hold for it.
+    """
 
     rows: tuple[PendingRow, ...]
     hold: int
@@ -61,16 +65,16 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeInputs:
-    """What the size of requests is decided by.
+    """The facts that decide the batch size.
 
     Attributes:
-        price_per_image_milli: Millicredits an image, before rounding.
+        price_per_image_milli: Millicredits per image, before rounding.
         rounding: Where the service rounds charges up; None while that is not known.
         requests_per_s: The learned limit on requests; None while none was met, or where the service is merely slow,
             because more images in a request would not make it faster.
         latency_s: Seconds until a single image is answered, above 0.
-        at_once: Most requests in flight, 1 or more.
-        rows_left: Rows that wait.
+        max_in_flight: Most requests in flight, 1 or more.
+        rows_left: Rows that are pending.
         max_at_risk: Most credits in one request; None means no cap.
     """
 
@@ -78,118 +82,122 @@ class BatchSizeInputs:
     rounding: Rounding | None = None
     requests_per_s: float | None = None
     latency_s: float = 0.1
-    at_once: int = 8
+    max_in_flight: int = 8
     rows_left: int = 0
     max_at_risk: int | None = None
 
 
-def auto_batch_size(terms: BatchSizeInputs) -> int:
-    """Images in one request, 1 to `MAX_AUTO_BATCH_SIZE`, for `--batch-size auto`."""
-    size = max(_size_for_speed(terms), 1)
-    if _may_round_requests(terms):
-        cheapest = cheapest_batch(terms.price_per_image_milli, MAX_AUTO_BATCH_SIZE, Rounding.REQUEST)
+def auto_batch_size(inputs: BatchSizeInputs) -> int:
+    """Return the number of images in one request for `--batch-size auto`: 1 to `MAX_AUTO_BATCH_SIZE`."""
+    size = max(_size_for_speed(inputs), 1)
+    if _may_round_requests(inputs):
+        cheapest = cheapest_batch(inputs.price_per_image_milli, MAX_AUTO_BATCH_SIZE, Rounding.REQUEST)
         size = min(MAX_AUTO_BATCH_SIZE, ceil(size / cheapest) * cheapest)
         size -= size % cheapest if size > cheapest else 0
-    return max(1, min(size, MAX_AUTO_BATCH_SIZE, _at_risk(terms)))
+    return max(1, min(size, MAX_AUTO_BATCH_SIZE, _size_within_risk_cap(inputs)))
 
 
-def _may_round_requests(terms: BatchSizeInputs) -> bool:
-    """Whether requests that fill whole credits are cheaper, or may be: a batch is dearer under neither rounding."""
-    return terms.rounding is Rounding.REQUEST or (terms.rounding is None and terms.rows_left >= ROWS_WORTH_A_PROBE)
+def _may_round_requests(inputs: BatchSizeInputs) -> bool:
+    """Whether requests that fill whole credits are cheaper, or may be: they cost no more under either rounding."""
+    worth_probing = inputs.rows_left >= MIN_ROWS_FOR_ROUNDING_PROBE
+    return inputs.rounding is Rounding.REQUEST or (inputs.rounding is None and worth_probing)
 
 
-def _size_for_speed(terms: BatchSizeInputs) -> int:
-    """So many images in each request that the limit on requests is no longer what the run waits for."""
-    if terms.requests_per_s is None:
+def _size_for_speed(inputs: BatchSizeInputs) -> int:
+    """Return the smallest size with which the limit on requests no longer slows the run down."""
+    if inputs.requests_per_s is None:
         return 1
-    without_limit_s = terms.at_once / max(0.001, terms.latency_s)
-    if terms.requests_per_s >= without_limit_s or terms.rows_left / terms.requests_per_s < LEAST_GAIN_S:
+    unlimited_per_s = inputs.max_in_flight / max(0.001, inputs.latency_s)
+    run_time_s = inputs.rows_left / inputs.requests_per_s
+    if inputs.requests_per_s >= unlimited_per_s or run_time_s < MIN_RUN_TIME_FOR_BATCHES_S:
         return 1
-    return min(MAX_AUTO_BATCH_SIZE, ceil(without_limit_s / terms.requests_per_s))
+    return min(MAX_AUTO_BATCH_SIZE, ceil(unlimited_per_s / inputs.requests_per_s))
 
 
-def _at_risk(terms: BatchSizeInputs) -> int:
-    """Images whose prices, each rounded up as long as nothing better is known, stay under the cap."""
-    if terms.max_at_risk is None:
+def _size_within_risk_cap(inputs: BatchSizeInputs) -> int:
+    """Return how many images the risk cap allows; each price counts as rounded up while the rounding is unknown."""
+    if inputs.max_at_risk is None:
         return MAX_AUTO_BATCH_SIZE
-    if terms.rounding is Rounding.REQUEST:
-        return terms.max_at_risk * 1000 // max(1, terms.price_per_image_milli)
-    return terms.max_at_risk // max(1, ceil(terms.price_per_image_milli / 1000))
+    if inputs.rounding is Rounding.REQUEST:
+        return inputs.max_at_risk * 1000 // max(1, inputs.price_per_image_milli)
+    return inputs.max_at_risk // max(1, ceil(inputs.price_per_image_milli / 1000))
 
 
 class NameReliability(StrEnum):
-    """What is known of the names that a service gives to assets."""
+    """Whether the names that a service gives to assets identify the images that were sent."""
 
     UNKNOWN = "unknown"
-    """No answer was seen yet."""
+    """There was no answer yet."""
     SINGLES_IDENTIFY = "singles_identify"
-    """Names of single images are those that were sent."""
+    """The names of single images were those that were sent."""
     BATCHES_IDENTIFY = "batches_identify"
-    """Names of all images of a batch were those that were sent."""
+    """The names of all images of a batch were those that were sent."""
     DO_NOT_IDENTIFY = "do_not_identify"
-    """Some name does not tell which image it is."""
+    """A name did not identify its image."""
 
 
-_NAMES: Final[dict[tuple[NameReliability, bool, bool], NameReliability]] = {
-    # (known so far, the answer is of a batch, all its names identify their images): known from now on
+_TRANSITIONS: Final[dict[tuple[NameReliability, bool, bool], NameReliability]] = {
+    # (before, the answer is of a batch, all its names identify their images): after
     (NameReliability.UNKNOWN, False, True): NameReliability.SINGLES_IDENTIFY,
     (NameReliability.UNKNOWN, True, True): NameReliability.BATCHES_IDENTIFY,
     (NameReliability.SINGLES_IDENTIFY, True, True): NameReliability.BATCHES_IDENTIFY,
 }
+"""State changes after an answer; any other combination changes nothing."""
 
-_TRIAL_IMAGES: Final = 2
+_TRIAL_BATCH_SIZE: Final = 2
 
 
 class NameReliabilityTracker:
-    """Whether images of this service may travel together: learned from single images, then from one batch of two.
+    """Learns whether images may share requests: first from single images, then from one batch of two.
 
-    An image whose asset cannot be told from the others of its batch is paid for and lost. So images travel alone until
-    names were seen to identify them, and for good once one did not.
+    An image whose asset cannot be told from the others of its batch is paid for and lost. So images are sent one by
+    one until names have identified them, and always once a name did not.
 
     Attributes:
-        names: What is known.
+        reliability: What is known.
     """
 
-    def __init__(self, names: NameReliability = NameReliability.UNKNOWN) -> None:
-        self.names = names
-        self._batches = 0
+    def __init__(self, reliability: NameReliability = NameReliability.UNKNOWN) -> None:
+        self.reliability = reliability
+        self._batches_under_way = 0
 
     @property
     def max_images_per_request(self) -> int:
-        """Most images that may travel in one request now."""
-        if self.names is NameReliability.BATCHES_IDENTIFY:
-            return MAX_IMAGES
-        return _TRIAL_IMAGES if self.names is NameReliability.SINGLES_IDENTIFY and not self._batches else 1
+        """Most images that may share a request now."""
+        if self.reliability is NameReliability.BATCHES_IDENTIFY:
+            return UNLIMITED_IMAGES
+        may_try = self.reliability is NameReliability.SINGLES_IDENTIFY and not self._batches_under_way
+        return _TRIAL_BATCH_SIZE if may_try else 1
 
     def on_request_started(self, images: int) -> None:
-        """A request with so many images begins to be sent, or to be polled for."""
-        self._batches += images > 1
+        """Count a request with this number of images that begins to be sent, or to be polled for."""
+        self._batches_under_way += images > 1
 
     def on_request_ended(self, images: int) -> None:
-        """It is no longer sent, or polled for."""
-        self._batches -= images > 1
+        """Count a request as no longer being sent, or polled for."""
+        self._batches_under_way -= images > 1
 
     def on_answer(self, images: int, *, identified: bool) -> None:
-        """An answer has come; `identified`: each of its images carries a name that tells which it is."""
+        """Learn from an answer; `identified` says whether the name of each of its images identifies it."""
         if not identified:
-            self.names = NameReliability.DO_NOT_IDENTIFY
-        self.names = _NAMES.get((self.names, images > 1, identified), self.names)
+            self.reliability = NameReliability.DO_NOT_IDENTIFY
+        self.reliability = _TRANSITIONS.get((self.reliability, images > 1, identified), self.reliability)
 
 
 class Bisection:
-    """Rows of refused batches, and which of them travel together next."""
+    """Rows of refused batches, and which of them share a request next."""
 
     def __init__(self) -> None:
         self._halves: dict[int, tuple[int, int]] = {}
         self._numbers = count()
 
     @property
-    def waits(self) -> bool:
-        """Whether there are halves that were not taken yet."""
+    def has_pending_halves(self) -> bool:
+        """Whether the service has not accepted all halves yet."""
         return bool(self._halves)
 
-    def refused(self, seqs: Sequence[int]) -> bool:
-        """A request with these rows was refused as a whole; False if it was one row: that is the one to blame."""
+    def on_batch_refused(self, seqs: Sequence[int]) -> bool:
+        """Split the rows of a refused request into two halves; returns False for a single row, which is at fault."""
         for seq in seqs:
             self._halves.pop(seq, None)
         if len(seqs) < 2:  # noqa: PLR2004 (one row cannot be halved)
@@ -200,66 +208,72 @@ class Bisection:
             self._halves.update(dict.fromkeys(half, (number, len(half))))
         return True
 
-    def taken(self, seqs: Iterable[int]) -> None:
-        """A request with these rows was taken: they are suspected no longer."""
+    def on_batch_accepted(self, seqs: Iterable[int]) -> None:
+        """Forget the rows of a request that was accepted."""
         if self._halves:
             for seq in seqs:
                 self._halves.pop(seq, None)
 
     def half_of(self, seq: int) -> tuple[int, int] | None:
-        """The number of the half that a row belongs to, and how many rows that has; None for one never refused."""
+        """Return (number, row count) of the half that a row belongs to; None if its batch was never refused."""
         return self._halves.get(seq)
 
 
 def group_into_batches(
-    rows: Iterable[PendingRow], size: Callable[[], int], price: Price, bisection: Bisection | None = None
+    rows: Iterable[PendingRow],
+    batch_size: Callable[[], int],
+    price: PriceFunction,
+    bisection: Bisection | None = None,
 ) -> Iterator[Batch]:
-    """Group rows, nearly in their order; asks for no more rows than the next batch needs.
+    """Group rows nearly in their order; reads no more rows than the next batch needs.
 
     Args:
-        rows: What waits to be sent.
-        size: Most images in the next request; asked for each anew, because what speaks for it changes.
-        price: Most that rows can cost together.
-        bisection: Rows of refused batches: each half travels by itself.
+        rows: The pending rows.
+        batch_size: Returns the most images in the next request; called for each batch, because the answer changes.
+        price: Upper price of rows in one request.
+        bisection: Rows of refused batches; each half has a request of its own.
     """
     waiting: list[PendingRow] = []
-    most = 0
+    size = 0
     halves: dict[int, list[PendingRow]] = {}
     for row in rows:
         half = bisection.half_of(row.seq) if bisection is not None else None
         if half is not None:
-            number, whole = half
+            number, row_count = half
             halves.setdefault(number, []).append(row)
-            if len(halves[number]) == whole:
+            if len(halves[number]) == row_count:
                 yield _batch(halves.pop(number), price)
         elif row.kind == "video" or row.path is not None:
             yield _batch([row], price)
         else:
-            most = most if waiting else size()
+            size = size if waiting else batch_size()
             waiting.append(row)
-            if len(waiting) >= most:
+            if len(waiting) >= size:
                 yield _batch(waiting, price)
                 waiting = []
-    for left in (waiting, *halves.values()):
-        if left:
-            yield _batch(left, price)
+    for remaining in (waiting, *halves.values()):
+        if remaining:
+            yield _batch(remaining, price)
 
 
-def _batch(rows: Sequence[PendingRow], price: Price) -> Batch:
+def _batch(rows: Sequence[PendingRow], price: PriceFunction) -> Batch:
     return Batch(tuple(rows), price(rows))
 
 
-def trim_batch(batch: Batch, most: int, price: Price) -> Batch | None:
-    """As many of its first rows as cost no more than `most` credits together; None if not even the first does.
+def trim_batch(batch: Batch, max_credits: int, price: PriceFunction) -> Batch | None:
+    """Return the longest start of a batch that costs at most `max_credits`; None if its first row costs more.
 
-    A price that grows with the rows is taken for granted. The rows that are cut off wait on.
+    Args:
+        batch: The batch; rows that are cut off stay pending.
+        max_credits: Most credits to hold.
+        price: Upper price of rows; it must not fall when rows are added.
     """
-    if batch.hold <= most:
+    if batch.hold <= max_credits:
         return batch
     fits, too_many = 0, len(batch.rows)
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
-        if price(batch.rows[:middle]) <= most:
+        if price(batch.rows[:middle]) <= max_credits:
             fits = middle
         else:
             too_many = middle

@@ -1,16 +1,14 @@
-"""From rows that wait to requests that leave: when pace, budget and risk allow it, and as large as pays.
+"""Send pending rows as requests once rate limit, budget and risk cap allow it.
 
-What a request may cost is worked out right before it leaves, from all charges seen by then. A batch that a budget or
-the cap on what is at risk does not hold is cut to what they hold; the rows that are cut off wait on.
+The upper price of a request is computed right before it leaves, from all charges seen by then. A batch that is too
+large for the budget or for the cap on credits at risk is trimmed; the rows cut off stay pending.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Final
 
@@ -19,7 +17,7 @@ from lightmeter.engine.batching import Batch, BatchSizeInputs, auto_batch_size, 
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
-from lightmeter.errors import LightmeterError, OutcomeUnknown
+from lightmeter.errors import LightmeterError
 from lightmeter.journal.answer_retries import mark_not_retried, waiting_retries
 from lightmeter.journal.commands import mark_over_budget
 from lightmeter.journal.items import PendingRow, first_pending_image, pending_rows
@@ -30,267 +28,258 @@ from lightmeter.pricing.rates import Rounding
 
 __all__ = ["Dispatcher"]
 
-LOST_SHARE: Final = 0.02
-"""Of the budget, how much may be in doubt before the balance is asked about it: sending waits for that."""
+MAX_UNRESOLVED_SHARE: Final = 0.02
+"""Share of the budget that may be in doubt; from there on, lost requests are resolved before more is sent."""
 
 EXPOSURE_GROWTH: Final = 4
-"""Credits that may be set aside for each one that was charged: exposure grows with what was seen, from one image on."""
+"""Credits that may be held for each credit charged so far: exposure grows with what is known, starting at one image."""
 
-SURGE: Final = 10
-"""A budget that holds what is set aside at so many times its price needs no slow start."""
+AMPLE_BUDGET_FACTOR: Final = 10
+"""With a budget of this many times the held price, an unexpected price does no harm, and no slow start is needed."""
 
-ENDING_REQUESTS: Final = 8
-"""With room for fewer requests than these left in a budget, they leave one by one."""
+LAST_REQUESTS: Final = 8
+"""With room for fewer requests than this in the budget, they leave one at a time."""
 
-_LATER: Final = "Go on later: lightmeter resume DIR"
 _IMAGE: Final = PendingRow(0, "", None, "image", 1)
 
 
 class Dispatcher:
-    """Sends the rows of a run that wait.
+    """Sends the pending rows of a run.
 
     Args:
         session: The open run.
-        standing: Where the run stands.
-        prices: What requests may cost.
-        pace: When the next may leave.
-        sender: Who sends.
-        resolve: Finds out what became of lost requests.
-
-    Attributes:
-        rows_over_caps: Rows that no request may carry under these caps: marked as over the budget, with the reason.
+        run_state: Budgets, counts and outstanding requests.
+        prices: Upper prices of requests.
+        limiter: Decides when the next request may leave.
+        sender: Sends one request.
     """
 
     def __init__(
-        self,
-        session: Session,
-        standing: RunState,
-        prices: RequestPrices,
-        pace: AdaptiveLimiter,
-        sender: Sender,
-        *,
-        resolve: Callable[[], Awaitable[int]],
+        self, session: Session, run_state: RunState, prices: RequestPrices, limiter: AdaptiveLimiter, sender: Sender
     ) -> None:
         self._session = session
-        self._standing = standing
+        self._run_state = run_state
         self._prices = prices
-        self._pace = pace
+        self._limiter = limiter
         self._sender = sender
-        self._resolve = resolve
         self._options = session.header.options
-        self._bisection = sender.books.bisection
-        self._names = sender.books.names
         self._sending: set[asyncio.Task[None]] = set()
-        self.rows_over_caps = 0
 
-    async def walk(self, first: int, last: int) -> int:
-        """One walk over the rows first ≤ seq ≤ last that wait; returns how many requests left."""
-        sent = await self._probe(first, last)
+    async def dispatch_rows(self, first: int, last: int) -> int:
+        """Send the pending rows first ≤ seq ≤ last; returns the number of requests sent.
+
+        It returns early when the run stops, or when lost requests must be resolved first (`RunState.must_resolve`).
+        """
+        sent = await self._probe_price(first, last)
         with open_read_only(self._session.out) as db:
             rows = pending_rows(db, first, last)
-            return sent + await self._send_all(group_into_batches(rows, self._size, self._prices.most, self._bisection))
+            batches = group_into_batches(rows, self._batch_size, self._prices.most, self._run_state.bisection)
+            return sent + await self._send_all(batches)
 
     async def dispatch_retries(self, first: int, last: int) -> int:
-        """One walk over the rows first ≤ seq ≤ last that wait to be asked about again; returns how many requests left.
+        """Ask the user's question again about rows first ≤ seq ≤ last; returns the number of requests sent.
 
-        Each travels alone: its prompt names what was wrong with its own first answer.
+        Each row has a request of its own, because the prompt names the error in the row's first answer. It returns
+        early for the same reasons as `dispatch_rows`.
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
             return await self._send_all(Batch((row,), self._prices.most([row])) for row in rows)
 
+    async def wait_until_idle(self) -> None:
+        """Wait until no request is in flight."""
+        while self._sending:
+            done, _ = await asyncio.wait(self._sending)
+            self._sending -= done
+
     async def _send_all(self, batches: Iterable[Batch]) -> int:
         sent = 0
         for batch in batches:
-            fitting = await self._within_caps(batch)
-            admitted = None if fitting is None else await self._admitted(fitting)
+            if self._run_state.stopping.is_set() or self._run_state.must_resolve:
+                break
+            admitted = await self._admit_within_caps(batch)
             if admitted is not None:
                 self._launch(admitted)
                 sent += 1
-            elif self._standing.stopping.is_set():
-                break
         return sent
 
-    async def _probe(self, first: int, last: int) -> int:
-        """While no price is known, one image leaves ahead of its turn, because a video would expose more."""
+    def _launch(self, batch: Batch) -> None:
+        """Start to send an admitted batch."""
+        self._limiter.on_admitted(self._session.clock.monotonic())
+        self._run_state.admit(batch)
+        self._sending.add(asyncio.create_task(self._send(batch)))
+
+    async def _send(self, batch: Batch) -> None:
+        try:
+            await self._sender.send(batch)
+        except Exception as error:  # noqa: BLE001 (whatever it is: the engine raises it once all have ended)
+            self._run_state.fail(error)
+        finally:
+            if (task := asyncio.current_task()) is not None:
+                self._sending.discard(task)
+            self._run_state.end_batch(batch)
+
+    async def _probe_price(self, first: int, last: int) -> int:
+        """While no price is known, send one image ahead of all other rows, because a video would expose more credits.
+
+        Returns:
+            The number of requests sent, 0 or 1.
+        """
         if self._prices.known:
             return 0
         with open_read_only(self._session.out) as db:
             row = first_pending_image(db, first, last)
-        fitting = None if row is None else await self._within_caps(Batch((row,), self._prices.most([row])))
-        admitted = None if fitting is None else await self._admitted(fitting)
-        if admitted is None:
+        probe = None if row is None else await self._admit_within_caps(Batch((row,), self._prices.most([row])))
+        if probe is None:
             return 0
         before, unpriced_answers = await self._balance(), self._prices.unpriced_answers
-        self._launch(admitted)
-        await self.settled()
+        self._launch(probe)
+        await self.wait_until_idle()
         if before is not None and self._prices.unpriced_answers > unpriced_answers and not self._prices.known:
-            await self._learn_from_balance(admitted, before)
+            await self._learn_price_from_balance(probe, before)
         return 1
 
-    async def _learn_from_balance(self, probe: Batch, before: int) -> None:
-        """What one image costs where answers name no charge: what the balance fell by while it was alone."""
+    async def _learn_price_from_balance(self, probe: Batch, before: int) -> None:
+        """Learn the price of one image from the change of the balance, where answers name no charge."""
         after = await self._balance()
         if after is not None and after < before:
             self._prices.observe([row.kind for row in probe.rows], FrameRange(1, 1), before - after)
 
     async def _balance(self) -> int | None:
-        """The balance; None if it is not to be had now: it is worth knowing, never worth failing for."""
+        """Return the balance; None if it cannot be read now, because a run does not depend on it."""
         try:
             return await self._session.client.credits()
         except LightmeterError:
             return None
 
-    async def settled(self) -> None:
-        """Returns when no request is in flight any more, whatever became of it."""
-        while self._sending:
-            await asyncio.wait(self._sending)
-
-    def _size(self) -> int:
-        """Images in the next request."""
-        if self._options.upload != "never":  # each may have to be sent as a file, and files travel alone
+    def _batch_size(self) -> int:
+        """Return the number of images in the next request."""
+        if self._options.upload != "never":  # any image may have to be sent as a file, and a file has its own request
             return 1
-        if not self._prices.known:  # until a charge was seen, one image is all that is exposed
+        if not self._prices.known:  # until a charge was seen, only one image is exposed
             return 1
-        asked, cap = self._options.batch_size, self._options.max_at_risk
-        size = min(self._names.max_images_per_request, self._auto_size() if asked == "auto" else asked)
+        requested, cap = self._options.batch_size, self._options.max_at_risk
+        size = self._auto_batch_size() if requested == "auto" else requested
+        size = min(self._run_state.name_reliability.max_images_per_request, size)
         while cap is not None and size > 1 and self._prices.most([_IMAGE] * size) > cap:
             size -= 1
         return size
 
-    def _auto_size(self) -> int:
-        if self._session.endpoint.embedded:  # it takes no more requests for being asked in batches
+    def _auto_batch_size(self) -> int:
+        if self._session.endpoint.embedded:  # batches do not make it faster
             return 1
-        header = self._session.header
-        milli = header.price_per_image_milli
+        milli = self._session.header.price_per_image_milli
         return auto_batch_size(
             BatchSizeInputs(
                 price_per_image_milli=milli,
                 rounding=self._prices.learner.likely_rounding if milli % 1000 else Rounding.IMAGE,
-                requests_per_s=self._pace.requests_per_s,
-                latency_s=self._pace.latency_s,
-                at_once=self._options.max_concurrency,
-                rows_left=self._standing.counts["pending"],
+                requests_per_s=self._limiter.requests_per_s,
+                latency_s=self._limiter.latency_s,
+                max_in_flight=self._options.max_concurrency,
+                rows_left=self._run_state.counts["pending"],
                 max_at_risk=self._options.max_at_risk,
             )
         )
 
-    def _launch(self, batch: Batch) -> None:
-        """Let a batch through: from now on its price is reserved and at risk."""
-        self._pace.on_admitted(self._session.clock.monotonic())
-        self._standing.reserved += batch.hold
-        self._standing.at_risk += batch.hold
-        self._names.on_request_started(len(batch.rows))
-        task = asyncio.create_task(self._sender.send(batch))
-        self._sending.add(task)
-        task.add_done_callback(partial(self._finished, batch))
+    async def _admit_within_caps(self, batch: Batch) -> Batch | None:
+        """Wait until as much of a batch as the caps allow may leave; returns that part, None as `_admit` does."""
+        within_caps = await self._trim_to_risk_cap(batch)
+        return None if within_caps is None else await self._admit(within_caps)
 
-    def _finished(self, batch: Batch, task: asyncio.Task[None]) -> None:
-        self._sending.discard(task)
-        self._standing.at_risk -= batch.hold
-        self._names.on_request_ended(len(batch.rows))
-        self._standing.changed.set()  # only now there is room: whoever waits for it looks again
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._standing.crash = self._standing.crash or error
-            self._standing.stop()
+    async def _admit(self, batch: Batch) -> Batch | None:
+        """Wait until a batch may leave.
 
-    async def _admitted(self, batch: Batch) -> Batch | None:
-        """Wait until the batch may leave; None if it never may: the run stops, or a cap does not hold it."""
-        standing, clock = self._standing, self._session.clock
-        while not standing.stopping.is_set():
-            batch = self._priced(batch)
-            wait_s: float | None = self._pace.wait_s(clock.monotonic(), len(self._sending))
-            if not standing.fits_budget(batch.hold) or standing.key_budget_exhausted:
-                if not self._sending and not standing.polled:
-                    fitting = None if standing.key_budget_exhausted else self._cut(batch, standing.free)
-                    if fitting is None:
-                        return None
-                    batch = fitting
+        Returns:
+            The batch at its present price, trimmed to what the budget has room for; None if it may not leave: the run
+            stops, the budget has no room for its first row, or lost requests must be resolved first.
+        """
+        state = self._run_state
+        while not state.stopping.is_set():
+            batch = self._reprice(batch)
+            wait_s = self._limiter.wait_s(self._session.clock.monotonic(), len(self._sending))
+            if not state.fits_budget(batch.hold) or state.key_budget_exhausted:
+                if self._requests_outstanding():  # a charge below its hold may make room
+                    await state.wait_for_change()
                     continue
-                wait_s = None  # a charge below its hold may make room
+                trimmed = None if state.key_budget_exhausted else self._trim(batch, state.budget_left)
+                if trimmed is None:
+                    return None
+                batch = trimmed
             elif self._must_wait_for_others(batch):
-                wait_s = None
-            elif self._alone(batch) and standing.lost and not self._session.endpoint.embedded:
-                await self._resolve()  # before the next one leaves: then what became of it can be told
-                if standing.lost:
-                    standing.stop(OutcomeUnknown("What became of a lost request cannot be told now.", hint=_LATER))
-                continue
-            elif not wait_s and self._risk_allows(batch):
+                await state.wait_for_change()
+            elif state.unresolved_requests and not self._session.endpoint.embedded and self._must_leave_alone(batch):
+                state.require_resolution()  # of several lost requests, fewer can be told apart
+                return None
+            elif wait_s <= 0 and self._fits_risk_cap(batch):
                 return batch
-            full = len(self._sending) >= self._options.max_concurrency  # then time alone changes nothing
-            await self._changed(None if full else wait_s)
+            else:
+                full = len(self._sending) >= self._options.max_concurrency  # only the end of a request makes room
+                await state.wait_for_change(None if full or wait_s <= 0 else wait_s)
         return None
 
-    def _must_wait_for_others(self, batch: Batch) -> bool:
-        """Whether it may leave only once something in flight has ended."""
-        polled = self._standing.polled > 0
-        if self._alone(batch) and (self._sending or (polled and not self._knows_price_of(batch))):
-            return True
-        return (bool(self._sending) or polled) and not self._exposure_allows(batch)
+    def _requests_outstanding(self) -> bool:
+        return bool(self._sending) or self._run_state.polls_outstanding > 0
 
-    def _priced(self, batch: Batch) -> Batch:
-        """The same with what it may cost by all that is known now."""
+    def _must_wait_for_others(self, batch: Batch) -> bool:
+        """Whether a batch may leave only after a request that is under way has ended."""
+        polled = self._run_state.polls_outstanding > 0
+        if self._must_leave_alone(batch) and (self._sending or (polled and not self._knows_price_of(batch))):
+            return True
+        return self._requests_outstanding() and not self._exposure_allows(batch)
+
+    def _reprice(self, batch: Batch) -> Batch:
+        """Return the batch with its upper price by all charges seen so far."""
         hold = self._prices.most(batch.rows)
         return batch if hold == batch.hold else replace(batch, hold=hold)
 
-    async def _changed(self, wait_s: float | None) -> None:
-        """Wait until something has finished, for so long at most."""
-        self._standing.changed.clear()
-        if not wait_s:
-            await self._standing.changed.wait()
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._standing.changed.wait()
-
-    async def _within_caps(self, batch: Batch) -> Batch | None:
-        """As much of a batch as may be at risk at once; a row that cannot be held for at all is marked."""
-        if self._standing.budget is not None and any(row.frames_high is None for row in batch.rows):
-            await self._mark(batch.rows, "no_bound")
+    async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
+        """Return as much of a batch as may be at risk at once; mark rows that no request may carry."""
+        if self._run_state.budget is not None and any(row.frames_high is None for row in batch.rows):
+            await self._mark_over_caps(batch.rows, "no_bound")
             return None
-        fitting = self._cut(batch, self._options.max_at_risk)
-        if fitting is None:
-            await self._mark(batch.rows[:1], "at_risk")
-        return fitting
+        trimmed = self._trim(batch, self._options.max_at_risk)
+        if trimmed is None:
+            await self._mark_over_caps(batch.rows[:1], "at_risk")
+        return trimmed
 
-    async def _mark(self, rows: Sequence[PendingRow], reason: str) -> None:
+    async def _mark_over_caps(self, rows: Sequence[PendingRow], reason: str) -> None:
         if rows[0].retry is not None:
             await self._session.journal.write(mark_not_retried(reason, rows[0].seq, rows[0].seq))
             return
         for row in rows:
             await self._session.journal.write(mark_over_budget(reason, row.seq, row.seq))
-        self._standing.moved("pending", "over_budget", len(rows))
-        self.rows_over_caps += len(rows)
+        self._run_state.mark_over_caps(len(rows))
 
-    def _cut(self, batch: Batch, most: int | None) -> Batch | None:
-        return batch if most is None else trim_batch(batch, most, self._prices.most)
+    def _trim(self, batch: Batch, max_credits: int | None) -> Batch | None:
+        return batch if max_credits is None else trim_batch(batch, max_credits, self._prices.most)
 
-    def _alone(self, batch: Batch) -> bool:
-        """Whether this one leaves with no other in flight: then what becomes of it can always be told.
+    def _must_leave_alone(self, batch: Batch) -> bool:
+        """Whether a batch may leave only while no other request is in flight: then its outcome can always be proven.
 
-        So go the first ones, as long as nobody knows the price, the last that the budget holds, and the next one after
-        so much was lost that the budget would not be used up: the fewer are told apart at once, the more can be.
+        This holds for the first requests while no price is known, for the last ones that the budget has room for, and
+        after so much was lost that the budget could not be used up. The fewer lost requests must be told apart at
+        once, the more can be.
         """
-        if self._session.endpoint.embedded:  # what is lost there is asked for again, and its prices are our own
+        state = self._run_state
+        if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known
             return self._options.careful
-        free = self._standing.free
-        ending = free is not None and free < batch.hold * min(ENDING_REQUESTS, self._options.max_concurrency)
-        much_lost = (
-            self._standing.lost > 0 and self._standing.lost_credits >= (self._standing.budget or inf) * LOST_SHARE
-        )
+        free = state.budget_left
+        ending = free is not None and free < batch.hold * min(LAST_REQUESTS, self._options.max_concurrency)
+        threshold = (state.budget or inf) * MAX_UNRESOLVED_SHARE
+        much_lost = state.unresolved_requests > 0 and state.unresolved_credits >= threshold
         return self._options.careful or ending or much_lost or not self._knows_price_of(batch)
 
     def _knows_price_of(self, batch: Batch) -> bool:
-        """Whether a charge of this sort of request was seen."""
+        """Whether a charge for a request of this type was seen."""
         return self._prices.known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
-        """Whether as much may be set aside at once, by what was charged so far: a price table is no promise."""
-        free, exposure = self._standing.free, self._standing.exposure + batch.hold
+        """Whether the charges so far justify holding this much at once: a price table is no promise."""
+        free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:
             return True
-        return exposure <= EXPOSURE_GROWTH * self._standing.paid or free >= SURGE * exposure
+        return exposure <= EXPOSURE_GROWTH * self._run_state.paid or free >= AMPLE_BUDGET_FACTOR * exposure
 
-    def _risk_allows(self, batch: Batch) -> bool:
+    def _fits_risk_cap(self, batch: Batch) -> bool:
         cap = self._options.max_at_risk
-        return cap is None or self._standing.at_risk + batch.hold <= cap
+        return cap is None or self._run_state.at_risk + batch.hold <= cap

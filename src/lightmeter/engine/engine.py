@@ -1,7 +1,7 @@
-"""The engine: what is pending becomes answers, never over budget, never twice.
+"""Run the pending rows of an open session: never over budget, never paid twice.
 
-First it collects what was acknowledged before a stop, then it finds out what became of what was lost, and only then it
-spends.
+The engine calls its parts in this order: it collects the answers of requests that an earlier process left, resolves
+requests with an unknown outcome, and only then sends new ones. Its parts share one `RunState` and do not call it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 from lightmeter import sqlite
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.clock import STEP_S
-from lightmeter.engine.accounting import Accounting
+from lightmeter.engine.accounting import Accounting, initial_name_reliability
+from lightmeter.engine.batching import NameReliabilityTracker
 from lightmeter.engine.dispatcher import Dispatcher
 from lightmeter.engine.limiter_state import persisted_limiter
 from lightmeter.engine.poller import Poller
@@ -26,8 +28,8 @@ from lightmeter.engine.recovery import recover_open_submissions
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
-from lightmeter.engine.uploads import Uploads
-from lightmeter.errors import AccessDenied, BudgetReached, OutOfCredits, Unreachable
+from lightmeter.engine.uploads import UploadFetcher, UploadSelection
+from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
 from lightmeter.export.answer_check import rows_with_invalid_answers
 from lightmeter.journal.answer_retries import add_retries, clear_not_retried, mark_not_retried
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows
@@ -44,7 +46,8 @@ from lightmeter.tables.gc_control import collector_eased
 
 __all__ = ["ALL_ROWS", "Engine", "SeqRange", "open_engine"]
 
-MAX_RESENDS = 2
+MAX_RESENDS: Final = 2
+"""Times that a start sends lost requests to the embedded service again: a fault that persists is left to the user."""
 
 SeqRange = tuple[int, int]
 """A range of rows, first ≤ seq ≤ last."""
@@ -53,211 +56,259 @@ ALL_ROWS: SeqRange = (0, 1 << 62)
 
 
 class Engine:
-    """Runs what is pending in an open session. Made by `open_engine`."""
+    """Runs the pending rows of an open session. Use `open_engine` to create one.
+
+    Args:
+        session: The open run.
+        run_state: The state as the journal has it.
+        prices: Upper prices of requests.
+        rows: The rows to run.
+        pay_again: Most credits that may be spent to send again what may have been paid for already.
+    """
 
     def __init__(
-        self, session: Session, standing: RunState, prices: RequestPrices, rows: SeqRange, pay_again: int = 0
+        self, session: Session, run_state: RunState, prices: RequestPrices, rows: SeqRange, pay_again: int = 0
     ) -> None:
         self._rows = rows
         self._pay_again = pay_again
-        self._step_s = 0.0
+        self._noted_step_s = 0.0
         self.session = session
-        self.standing = standing
-        self.pace = AdaptiveLimiter(
+        self.run_state = run_state
+        self.limiter = AdaptiveLimiter(
             session.header.options.max_concurrency,
             watch_latency=not session.endpoint.embedded,
             jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
         )
-        self._books = Accounting(session, standing, prices, session.key)
-        self._collector = Poller(session, standing, self._books, PollSchedule())
-        self._sender = Sender(session, standing, self._books, self.pace, self._collector.add)
-        self.reconciler = Reconciler(session, standing, self._books, self._sender)
-        self._spender = Dispatcher(session, standing, prices, self.pace, self._sender, resolve=self._resolve)
+        self.uploads = UploadFetcher()
+        self._accounting = Accounting(session, run_state, prices, session.key)
+        self._poller = Poller(session, run_state, self._accounting, PollSchedule())
+        sender = Sender(session, run_state, self._accounting, self.limiter, self.uploads)
+        self.reconciler = Reconciler(session, run_state, self._accounting, sender)
+        self._dispatcher = Dispatcher(session, run_state, prices, self.limiter, sender)
 
-    @property
-    def collector(self) -> Poller:
-        """Who polls."""
-        return self._collector
+    def progress(self) -> Progress:
+        """Return the state of the run as a progress event."""
+        self._note_clock_step()
+        return self.run_state.progress(self.session.clock.monotonic())
 
-    @property
-    def uploads(self) -> Uploads:
-        """Who fetches what is sent as bytes."""
-        return self._books.uploads
-
-    def look(self) -> Progress:
-        """Where the run stands."""
-        self._notice_clock()
-        return self.standing.look(self.session.clock.monotonic())
-
-    def _notice_clock(self) -> None:
-        """Say once when the machine's clock was set: nothing depends on it, but times in the tables may look odd."""
+    def _note_clock_step(self) -> None:
+        """Add a note when the machine's clock was set. Nothing depends on it, but times in the tables may look odd."""
         step_s = self.session.clock.step_s
-        if abs(step_s - self._step_s) >= STEP_S:
-            moved = step_s - self._step_s
-            self._step_s = step_s
-            self.standing.note(
-                f"The machine's clock was set {'forward' if moved > 0 else 'back'} by {abs(moved):.0f} s. The run "
-                "measures time by another clock, and goes on."
+        if abs(step_s - self._noted_step_s) >= STEP_S:
+            change_s = step_s - self._noted_step_s
+            self._noted_step_s = step_s
+            self.run_state.add_note(
+                f"The machine's clock was set {'forward' if change_s > 0 else 'back'} by {abs(change_s):.0f} s. The "
+                "run measures time by another clock, and goes on."
             )
 
     def stop(self) -> None:
-        """Send nothing more; what is in flight is waited for, what is acknowledged is left to the next start."""
-        self.standing.interrupted = True
-        self.standing.stop()
+        """Send no more requests; wait for those in flight, and leave acknowledged ones to the next start."""
+        self.run_state.interrupt()
+
+    async def poll(self) -> None:
+        """Poll until cancelled; an error that no service can cause stops the run."""
+        try:
+            await self._poller.poll_forever()
+        except Exception as error:  # noqa: BLE001 (whatever it is: it is raised once all requests have ended)
+            self.run_state.fail(_first_cause(error))
 
     async def recover(self) -> None:
-        """What an earlier process left: answers not read, requests acknowledged, requests whose end is unknown."""
-        self.standing.phase = "collecting"
-        await recover_open_submissions(self.session, self._books, self._collector)
-        if self.standing.lost or (self.session.header.options.sole_spender and self._is_in_doubt()):
+        """Recover what an earlier process left: stored answers, acknowledged requests, requests without an answer."""
+        self.run_state.enter_phase("collecting")
+        await recover_open_submissions(self.session, self.run_state, self._accounting)
+        sole_spender = self.session.header.options.sole_spender
+        if self.run_state.unresolved_requests or (sole_spender and self._has_rows_in_doubt()):
             await self._resolve()
-        if self._pay_again and not self.standing.stopping.is_set():
-            now = self.session.clock.now()
-            await self.session.journal.write(requeue_unanswered_rows(self._pay_again, now))
-            with open_read_only(self.session.out) as db:
-                self.standing.counts = Counter(count_by_status(db))
+        if self._pay_again and not self.run_state.stopping.is_set():
+            await self.session.journal.write(requeue_unanswered_rows(self._pay_again, self.session.clock.now()))
+            self._reload_counts()
 
-    def _is_in_doubt(self) -> bool:
+    def _has_rows_in_doubt(self) -> bool:
         with open_read_only(self.session.out) as db:
             return in_doubt_totals(db).requests > 0
 
-    async def _resolve(self) -> int:
-        """Find out what became of lost requests, once nothing else is going on; returns how many rows wait again."""
-        if not self.session.endpoint.embedded:
-            await self._collected()
-        if self._cannot_poll():
-            return 0
-        return await self.reconciler.resolve()
+    def _reload_counts(self) -> None:
+        with open_read_only(self.session.out) as db:
+            self.run_state.set_counts(count_by_status(db))
 
-    async def _collected(self) -> None:
-        """Wait until nothing is polled for any more, as far as that can end.
+    async def _resolve(self) -> int:
+        """Resolve lost requests once nothing is under way; returns how many rows are pending again."""
+        if not self.session.endpoint.embedded:
+            await self._wait_for_polls()
+        return 0 if self.run_state.cannot_poll else await self.reconciler.resolve()
+
+    async def _wait_for_polls(self) -> None:
+        """Wait until no request needs to be polled for, or polling is pointless.
 
         Raises:
-            BaseException: what ended the polling that no service can cause, such as a full disk.
+            BaseException: an error that no service can cause, such as a full disk.
         """
-        while self.standing.polled and not self._cannot_poll():
-            self.standing.changed.clear()
-            await self.standing.changed.wait()
-        if self.standing.crash is not None:
-            raise self.standing.crash
+        while self.run_state.polls_outstanding and not self.run_state.cannot_poll:
+            await self.run_state.wait_for_change()
+        self.run_state.raise_internal_error()
 
-    def polling_ended(self, task: asyncio.Task[None]) -> None:
-        """To be told when polling ends: by itself it never does."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            self.standing.crash = self.standing.crash or error
-            self.standing.stop()
+    async def wait_until_idle(self) -> None:
+        """Wait until no request is in flight, whatever its outcome."""
+        await self._dispatcher.wait_until_idle()
 
-    async def settled(self) -> None:
-        """Returns when no request is in flight any more, whatever became of it."""
-        await self._spender.settled()
+    async def _wait_for_requests(self) -> None:
+        """Wait until no request is in flight.
+
+        Raises:
+            BaseException: an error in one of them that no service can cause.
+        """
+        await self.wait_until_idle()
+        self.run_state.raise_internal_error()
 
     async def spend(self) -> int:
-        """Send the engine's rows that wait, until none is left or nothing more may be sent; returns requests sent."""
-        self.standing.phase = "running"
-        all_sent = 0
-        while not self.standing.stopping.is_set():
-            sent = await self._spender.walk(*self._rows)
-            await self._drain_sending()
-            all_sent += sent
+        """Send the pending rows until none is left or nothing more may be sent; returns the number of requests."""
+        self.run_state.enter_phase("running")
+        total = 0
+        while not self.run_state.stopping.is_set():
+            sent = await self._dispatcher.dispatch_rows(*self._rows)
+            total += sent
+            if await self._resolve_if_required():
+                continue
+            await self._wait_for_requests()
             if not sent:
                 break
-        return all_sent
+        return total
 
-    async def _drain_sending(self) -> None:
-        """Wait for every request in flight.
+    async def _resolve_if_required(self) -> bool:
+        """Resolve lost requests where the dispatcher cannot go on before; returns whether it could not.
 
-        Raises:
-            BaseException: what one of them raised that no service can cause.
+        If their outcome cannot be found out now, the run stops.
         """
-        await self.settled()
-        if self.standing.crash is not None:
-            raise self.standing.crash
+        if not self.run_state.must_resolve:
+            return False
+        self.run_state.start_resolution()
+        await self._resolve()
+        if self.run_state.unresolved_requests:
+            hint = "Go on later: lightmeter resume DIR"
+            self.run_state.stop(OutcomeUnknown("What became of a lost request cannot be told now.", hint=hint))
+        return True
 
     async def finish(self) -> None:
-        """Wait for what is in flight and for what is being polled, as far as that can end; write down how it ended."""
-        self.standing.phase = "draining"
-        await self._drain_sending()
-        await self._collected()
-        while self._books.waits and await self.spend():  # what came to nothing while it was polled for
-            self.standing.phase = "draining"
-            await self._collected()
+        """Wait for what is under way, resolve what was lost, repeat questions, and record how the run ended."""
+        state, embedded = self.run_state, self.session.endpoint.embedded
+        await self._drain()
+        while state.has_rows_to_resend and await self.spend():  # free failures that came by polling
+            await self._drain()
         for _ in range(MAX_RESENDS):
-            if self.session.endpoint.embedded and self.standing.counts["in_doubt"] and not self._cannot_poll():
+            if embedded and state.counts["in_doubt"] and not state.cannot_poll:
                 await self._resolve()
-        while self.standing.lost and not self.session.endpoint.embedded and await self._resolve():
+        while state.unresolved_requests and not embedded and await self._resolve():
             await self.spend()
-            self.standing.phase = "draining"
-            await self._collected()
-        await self._ask_again()
-        if not self._cannot_poll():
+            await self._drain()
+        await self._retry_invalid_answers()
+        if not state.cannot_poll:
             await self.reconciler.check_balance()
-        await self._mark_rest()
-        with open_read_only(self.session.out) as db:
-            self.standing.counts = Counter(count_by_status(db))
+        await self._mark_unaffordable_rows()
+        self._reload_counts()
 
-    async def _ask_again(self) -> None:
-        """Ask the user's question once more about rows whose answer is not valid, with what is wrong in the prompt.
+    async def _drain(self) -> None:
+        """Wait for the requests in flight, and for the answers that are polled for."""
+        self.run_state.enter_phase("draining")
+        await self._wait_for_requests()
+        await self._wait_for_polls()
 
-        The rows' first answers are on disk and looked at anew by every start; the journal knows which rows were asked
-        about again, so that none is asked about a third time.
+    async def _retry_invalid_answers(self) -> None:
+        """Ask the user's question once more for each row whose answer is not valid, with the error in the prompt.
+
+        Each start checks the stored first answers again. The journal records which rows were asked about again, so
+        that no row is asked about a third time.
         """
-        ask, out, options = self.session.header.options.ask, self.session.out, self.session.header.options
+        state, options = self.run_state, self.session.header.options
+        ask = options.ask
         if ask is None:
             return
-        if not self.standing.stopping.is_set():
-            found = await asyncio.to_thread(rows_with_invalid_answers, out, ask, options.backends, *self._rows)
+        if not state.stopping.is_set():
+            out = self.session.out
+            invalid = await asyncio.to_thread(rows_with_invalid_answers, out, ask, options.backends, *self._rows)
             await self.session.journal.write(clear_not_retried(*self._rows))
-            await self.session.journal.write(add_retries(found))
-            if found:
-                self.standing.note(f"Some answers to {ask.name} are not valid: their rows are asked about once more.")
-        while not self.standing.stopping.is_set() and await self._spender.dispatch_retries(*self._rows):
-            await self._drain_sending()
-            await self._collected()
-            if self.standing.lost:
+            await self.session.journal.write(add_retries(invalid))
+            if invalid:
+                state.add_note(f"Some answers to {ask.name} are not valid: their rows are asked about once more.")
+        while not state.stopping.is_set():
+            sent = await self._dispatcher.dispatch_retries(*self._rows)
+            if await self._resolve_if_required():
+                continue
+            if not sent:
+                break
+            await self._wait_for_requests()
+            await self._wait_for_polls()
+            if state.unresolved_requests:
                 await self._resolve()
-        self.standing.retries_pending = self.standing.interrupted
-        if not self.standing.stopping.is_set() or isinstance(self.standing.fatal, OutOfCredits):
-            await self.session.journal.write(mark_not_retried(self._why_not(), *self._rows))
+        state.end_retries()
+        if not state.stopping.is_set() or isinstance(state.stop_reason, OutOfCredits):
+            await self.session.journal.write(mark_not_retried(self._limit_reached(), *self._rows))
 
-    def _why_not(self) -> str:
-        """Why nothing more is paid for: the account, the budget of the key, or that of the run."""
-        if isinstance(self.standing.fatal, OutOfCredits):
+    def _limit_reached(self) -> str:
+        """Return which limit was reached: the account, the budget of the key, or that of the run."""
+        if isinstance(self.run_state.stop_reason, OutOfCredits):
             return "no_credits"
-        return "budget" if self.session.key is None or not self.standing.key_budget_exhausted else "key_budget"
+        return "budget" if self.session.key is None or not self.run_state.key_budget_exhausted else "key_budget"
 
-    def _cannot_poll(self) -> bool:
-        standing = self.standing
-        hopeless = isinstance(standing.fatal, AccessDenied | Unreachable) or standing.crash is not None
-        return standing.interrupted or hopeless
-
-    async def _mark_rest(self) -> None:
-        """Rows that still wait though nobody stopped the run: a budget, or the account, did not reach for them."""
-        no_credits = isinstance(self.standing.fatal, OutOfCredits)
-        if self.standing.stopping.is_set() and not no_credits:
+    async def _mark_unaffordable_rows(self) -> None:
+        """Mark rows that are still pending though nobody stopped the run: a budget or the balance has no room."""
+        state = self.run_state
+        no_credits = isinstance(state.stop_reason, OutOfCredits)
+        if state.stopping.is_set() and not no_credits:
             return
-        key, reason = self.session.key if self.standing.key_budget_exhausted else None, self._why_not()
+        key, reason = self.session.key if state.key_budget_exhausted else None, self._limit_reached()
         marked = await self.session.journal.write(mark_over_budget(reason, *self._rows))
         if marked and key is not None:
-            self.standing.fatal = BudgetReached(
-                f"The budget of the key, {key.credits} credits a {key.length}, does not reach for {marked} rows.",
-                hint="Go on later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR",
+            state.set_stop_reason(
+                BudgetReached(
+                    f"The budget of the key, {key.credits} credits a {key.length}, does not reach for {marked} rows.",
+                    hint="Go on later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR",
+                )
             )
         elif marked and not no_credits:
-            self.standing.fatal = BudgetReached(
-                f"The budget of {self.standing.budget} credits does not reach for {marked} rows.",
-                hint="Go on with more: lightmeter resume DIR --budget CREDITS",
+            state.set_stop_reason(
+                BudgetReached(
+                    f"The budget of {state.budget} credits does not reach for {marked} rows.",
+                    hint="Go on with more: lightmeter resume DIR --budget CREDITS",
+                )
             )
-        elif self._spender.rows_over_caps and self.standing.fatal is None:
-            self.standing.fatal = BudgetReached(
-                f"{self._spender.rows_over_caps} rows may cost more than --max-at-risk allows for one, "
-                "or have no upper price.",
-                hint="Go on with more: lightmeter resume DIR --max-at-risk CREDITS",
+        elif state.rows_over_caps and state.stop_reason is None:
+            state.set_stop_reason(
+                BudgetReached(
+                    f"{state.rows_over_caps} rows may cost more than --max-at-risk allows for one, "
+                    "or have no upper price.",
+                    hint="Go on with more: lightmeter resume DIR --max-at-risk CREDITS",
+                )
             )
 
 
-def _prices(db: sqlite.Connection, session: Session) -> RequestPrices:
+def _first_cause(error: BaseException) -> BaseException:
+    """Return the first exception inside a group of exceptions."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _initial_state(
+    db: sqlite.Connection, session: Session, started_at_s: float, names: NameReliabilityTracker
+) -> RunState:
+    """Return the run state as the journal has it."""
+    paid, held = credit_totals(db)
+    lost = count_submissions_in(db, State.UNCERTAIN)
+    options = session.header.options
+    return RunState(
+        counts=Counter(count_by_status(db)),
+        paid=paid,
+        held=held,
+        started_at_s=started_at_s,
+        budget=options.budget,
+        name_reliability=names,
+        uploads=UploadSelection(options.upload),
+        unresolved_requests=lost,
+    )
+
+
+def _initial_prices(db: sqlite.Connection, session: Session) -> RequestPrices:
     header = session.header
     trusted, retry_milli = session.endpoint.embedded, header.retry_per_image_milli
     return RequestPrices(learner_from_journal(db, header, MAX_RECENT_CHARGES), trusted=trusted, retry_milli=retry_milli)
@@ -265,50 +316,54 @@ def _prices(db: sqlite.Connection, session: Session) -> RequestPrices:
 
 @asynccontextmanager
 async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
-    """An engine for a range of rows, whose polling runs as long as the block lasts.
+    """Open an engine for a range of rows. It polls as long as the block lasts.
 
-    `pay_again` allows so many credits for sending again what may have been paid for already.
+    Args:
+        session: The open run.
+        rows: The rows to run.
+        pay_again: Most credits that may be spent to send again what may have been paid for already.
 
     Raises:
-        AccessDenied: the key is wrong; asked first, because asking is free.
+        AccessDenied: the key is wrong; this is checked first, because it is free.
         Unreachable: the service cannot be reached; nothing was sent.
     """
-    began = session.clock.monotonic()
+    started_at_s = session.clock.monotonic()
     balance = await session.client.credits()
     meta = {"balance_after": str(balance)}
     if session.header.balance_before is None:
         meta["balance_before"] = str(balance)
     await session.journal.write(put_balance_meta(meta))
     await session.journal.write(clear_over_budget(*rows))
+    names = NameReliabilityTracker(initial_name_reliability(session))
     with open_read_only(session.out) as db:
-        counts = Counter(count_by_status(db))
-        paid, held = credit_totals(db)
-        prices = _prices(db, session)
-        lost = count_submissions_in(db, State.UNCERTAIN)
-    standing = RunState(counts, paid, held, began, session.header.options.budget, lost=lost)
-    if session.clock.between_s is not None and abs(session.clock.between_s) >= STEP_S:
-        standing.note(
-            f"The machine's clock was set by {session.clock.between_s:+.0f} s since the run was last begun: times that "
+        run_state, prices = _initial_state(db, session, started_at_s, names), _initial_prices(db, session)
+    if session.clock.restart_step_s is not None and abs(session.clock.restart_step_s) >= STEP_S:
+        run_state.add_note(
+            f"The machine's clock was set by {session.clock.restart_step_s:+.0f} s since the run was last begun: times that "
             "were written down before are not relied on."
         )
-    engine = Engine(session, standing, prices, rows, pay_again)
+    engine = Engine(session, run_state, prices, rows, pay_again)
     await engine.reconciler.check_opening_balance(balance)
-    polling = asyncio.create_task(engine.collector.serve())
-    polling.add_done_callback(engine.polling_ended)
+    polling = asyncio.create_task(engine.poll())
     try:
-        async with engine.uploads, persisted_limiter(session, engine.pace):
+        async with engine.uploads, persisted_limiter(session, engine.limiter):
             with collector_eased():
                 yield engine
     finally:
         engine.stop()
-        await asyncio.shield(engine.settled())
+        await asyncio.shield(engine.wait_until_idle())
         polling.cancel()
         await asyncio.wait({polling})
-        seconds = session.header.seconds + session.clock.monotonic() - began
-        meta = {"seconds": f"{seconds:.3f}"}
-        if standing.notes:
-            meta["notes"] = json.dumps(sorted({*session.header.notes, *standing.notes}))
-        change = put_meta(meta)
-        with suppress(Exception):  # (the balance afterwards is worth having, never worth failing for)
-            change = put_balance_meta({**meta, "balance_after": str(await session.client.credits())})
-        await session.journal.write(change)
+        await _record_end(session, run_state)
+
+
+async def _record_end(session: Session, run_state: RunState) -> None:
+    """Record the working time, the notes and, where it can be read, the balance."""
+    seconds = session.header.seconds + session.clock.monotonic() - run_state.started_at_s
+    meta = {"seconds": f"{seconds:.3f}"}
+    if run_state.notes:
+        meta["notes"] = json.dumps(sorted({*session.header.notes, *run_state.notes}))
+    change = put_meta(meta)
+    with suppress(Exception):  # (a final balance is useful, but no reason to fail)
+        change = put_balance_meta({**meta, "balance_after": str(await session.client.credits())})
+    await session.journal.write(change)

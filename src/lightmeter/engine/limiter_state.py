@@ -1,4 +1,4 @@
-"""The pace of a run beyond the run: begun where the last one ended, and shared with others that use the same key."""
+"""Keep the rate limiter's state beyond a run, and share the limit with other processes that use the same key."""
 
 from __future__ import annotations
 
@@ -17,60 +17,67 @@ from lightmeter.journal.store import open_read_only
 
 __all__ = ["persisted_limiter"]
 
-_META: Final = "pace"
-LOOK_EVERY_S: Final = 0.5
+_META_KEY: Final = "pace"
+"""Name of the journal's meta entry that holds the state."""
+
+SHARE_INTERVAL_S: Final = 0.5
+"""Time between two exchanges of state with other processes: a fraction of a second's quota can be used twice."""
 
 
 @asynccontextmanager
-async def persisted_limiter(session: Session, pace: AdaptiveLimiter) -> AsyncIterator[None]:
-    """Start warm from what is known, share it for as long as the block lasts, and keep what was learned.
+async def persisted_limiter(session: Session, limiter: AdaptiveLimiter) -> AsyncIterator[None]:
+    """Start a limiter from stored state, share the limit while the block lasts, and store what was learned.
 
-    The embedded service belongs to this run alone: there is nothing to share, and no limit to know.
+    The embedded service belongs to this run alone and has no rate limit: nothing is shared or stored.
     """
     if session.endpoint.embedded:
         yield
         return
     clock, journal = session.clock, session.journal
     with ExitStack() as stack:
-        share = _share(session, stack)
-        known = share.last(clock.now()) if share is not None else {}
-        pace.warm_start(known or _kept(session), clock.monotonic())
-        looking = asyncio.create_task(_look(session, pace, share)) if share is not None else None
+        member = _join(session, stack)
+        shared_state = member.last(clock.now()) if member is not None else {}
+        limiter.warm_start(shared_state or _stored_state(session), clock.monotonic())
+        sharing = asyncio.create_task(_share_forever(session, limiter, member)) if member is not None else None
         try:
             yield
         finally:
-            if looking is not None:
-                looking.cancel()
-                await asyncio.wait({looking})
-            state = pace.state()
-            if share is not None:
-                share.leave(state, clock.now())
-            await journal.write(put_meta({_META: json.dumps({"base_url": session.endpoint.base_url, "state": state})}))
+            if sharing is not None:
+                sharing.cancel()
+                await asyncio.wait({sharing})
+            state = limiter.state()
+            if member is not None:
+                member.leave(state, clock.now())
+            stored = {"base_url": session.endpoint.base_url, "state": state}
+            await journal.write(put_meta({_META_KEY: json.dumps(stored)}))
 
 
-def _share(session: Session, stack: ExitStack) -> SharedLimitMember | None:
+def _join(session: Session, stack: ExitStack) -> SharedLimitMember | None:
     key = session.endpoint.api_key
     if session.state_dir is None or key is None:
         return None
-    with suppress(OSError):  # (a folder that cannot be written is no reason not to run: alone, then)
+    with suppress(OSError):  # (a run does not depend on a writable folder: it then shares with nobody)
         return stack.enter_context(
             join_shared_limit(session.state_dir, session.endpoint.base_url, key.get_secret_value())
         )
     return None
 
 
-def _kept(session: Session) -> Mapping[str, float]:
-    """What an earlier start of this run learned of the same service."""
+def _stored_state(session: Session) -> Mapping[str, float]:
+    """Return what an earlier start of this run learned about the same service; empty if there is nothing."""
     with open_read_only(session.out) as db:
-        kept = get_meta(db).get(_META)
-    said = json.loads(kept) if kept else {}
-    there = said.get("base_url")
-    return said["state"] if there and canonical_base_url(there) == canonical_base_url(session.endpoint.base_url) else {}
+        text = get_meta(db).get(_META_KEY)
+    stored = json.loads(text) if text else {}
+    base_url = stored.get("base_url")
+    if not base_url or canonical_base_url(base_url) != canonical_base_url(session.endpoint.base_url):
+        return {}
+    state: Mapping[str, float] = stored["state"]
+    return state
 
 
-async def _look(session: Session, pace: AdaptiveLimiter, share: SharedLimitMember) -> None:
-    """Tell and hear, again and again: a few small files, so the loop does it itself."""
+async def _share_forever(session: Session, limiter: AdaptiveLimiter, member: SharedLimitMember) -> None:
+    """Exchange state with other processes again and again; the files are small, so no thread is needed."""
     while True:
-        with suppress(OSError):  # (a full disk, say: then the parts stay as they are)
-            pace.share(share.look(pace.state()), session.clock.monotonic())
-        await session.clock.sleep(LOOK_EVERY_S)
+        with suppress(OSError):  # (such as a full disk: the shares then stay as they are)
+            limiter.share(member.look(limiter.state()), session.clock.monotonic())
+        await session.clock.sleep(SHARE_INTERVAL_S)

@@ -1,6 +1,7 @@
-"""Answers that must be asked for: a heap by due time, so that thousands of them cost nothing while they wait.
+"""Poll for the answers of acknowledged requests, from a heap by due time: waiting requests cost nothing.
 
-Polls have a pace of their own: what the service says to them about its limits says nothing about submissions.
+Polls have a rate limiter of their own: what the service says about its limits in answers to polls does not apply to
+submissions.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import asyncio
 import heapq
 import random
 from dataclasses import dataclass, field
+from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, quota_of
 from lightmeter.client.transport import RawAnswer
-from lightmeter.engine.accounting import Accounting, AcknowledgedRequest
+from lightmeter.engine.accounting import Accounting
+from lightmeter.engine.in_flight import AcknowledgedRequest
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
@@ -25,159 +28,184 @@ from lightmeter.models.vocabulary import VIDEO_SUFFIXES
 
 __all__ = ["Poller"]
 
-POLLS_AT_ONCE = 8
-FRUITLESS_POLLS_PER_S = 200.0
-"""Polls that find nothing, all ids together: 150 µs each, so that ten thousand ids take 3 % of a core, not half of one.
-Polls that find something are not held back by it, and with fewer than 40 ids it is no limit at all."""
-LONGEST_WAIT_S = 600.0
-JUST_ACKED_S = 60.0
-"""A service may not know an id at once that it has just given: for so long, `not found` means `ask again`."""
+MAX_POLLS_IN_FLIGHT: Final = 8
+"""Polls at the same time: enough for 400 polls a second at a latency of 20 ms."""
+
+UNFINISHED_POLLS_PER_S: Final = 200.0
+"""Most polls a second that find no answer, over all ids. Each costs 150 µs, so ten thousand ids take 3 % of a core.
+It does not hold back polls that find an answer, and has no effect on fewer than 40 ids."""
+
+MAX_DELAY_S: Final = 600.0
+"""Longest delay that `UNFINISHED_POLLS_PER_S` may cause."""
+
+NEW_ID_S: Final = 60.0
+"""A service may not know an id yet that it has just given: up to this age, `not found` means `ask again`."""
 
 
 @dataclass(order=True, slots=True)
-class _Due:
-    at: float
-    acked: AcknowledgedRequest = field(compare=False)
+class _PollTask:
+    """A request to poll for, ordered by due time.
+
+    Attributes:
+        due_s: When to poll next, in monotonic seconds.
+        acknowledged: The request.
+        polls: Polls so far.
+        pending_s: Its age in seconds when it was last known to be unfinished.
+    """
+
+    due_s: float
+    acknowledged: AcknowledgedRequest = field(compare=False)
     polls: int = field(default=0, compare=False)
-    earlier: bool = field(default=False, compare=False)
-    """Whether an earlier process had it acknowledged, by a clock that may have been set since."""
     pending_s: float = field(default=0.0, compare=False)
-    """Its age when it was last known not to be done."""
 
 
 class Poller:
-    """Polls acknowledged submissions until each has its answer, or none can be had."""
+    """Polls for each acknowledged request until its answer is there, or none can be expected any more.
 
-    def __init__(self, session: Session, standing: RunState, books: Accounting, schedule: PollSchedule) -> None:
+    Args:
+        session: The open run.
+        run_state: Its queue `new_polls` supplies the requests.
+        accounting: Records answers.
+        schedule: Decides how long to wait between polls.
+    """
+
+    def __init__(self, session: Session, run_state: RunState, accounting: Accounting, schedule: PollSchedule) -> None:
         self._session = session
-        self._standing = standing
-        self._books = books
+        self._run_state = run_state
+        self._accounting = accounting
         self._schedule = schedule
-        self._heap: list[_Due] = []
-        self._woken = asyncio.Event()
-        self._room = asyncio.Semaphore(POLLS_AT_ONCE)
-        self._asked = 0
-        self._pace = AdaptiveLimiter(
-            POLLS_AT_ONCE,
+        self._heap: list[_PollTask] = []
+        self._rescheduled = asyncio.Event()
+        self._slots = asyncio.Semaphore(MAX_POLLS_IN_FLIGHT)
+        self._in_flight = 0
+        self._limiter = AdaptiveLimiter(
+            MAX_POLLS_IN_FLIGHT,
             watch_latency=False,
             jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
         )
 
-    def add(self, acked: AcknowledgedRequest, place: int | None = None) -> None:
-        """Take over one acknowledged submission; `place` is its number among those an earlier process left."""
-        self._standing.polled += 1
-        self._books.names.on_request_started(len(acked.sent.rows))
-        due = _Due(0.0, acked, earlier=place is not None)
-        if place is None:
-            self._wait(due)
-        else:
-            due.pending_s = float("inf")  # it may have been done long ago: its first poll teaches nothing
-            self._put(due, self._schedule.resumed_poll_delay(place))
+    async def poll_forever(self) -> None:
+        """Poll until cancelled.
 
-    def _wait(self, due: _Due, least_s: float = 0.0) -> None:
-        delay_s = self._schedule.next_delay(due.polls, self._age_s(due), *_class_of(due.acked))
-        self._put(due, max(least_s, delay_s))
-
-    def _put(self, due: _Due, delay_s: float) -> None:
-        due.at = self._session.clock.monotonic() + delay_s
-        heapq.heappush(self._heap, due)
-        self._woken.set()
-
-    async def serve(self) -> None:
-        """Poll for ever; the engine cancels it when nothing is outstanding or the run stops."""
+        Raises:
+            ExceptionGroup: an error that no service can cause, such as a full disk.
+        """
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._receive_new_polls())
             while True:
-                self._woken.clear()
+                self._rescheduled.clear()
                 now = self._session.clock.monotonic()
-                while self._heap and self._heap[0].at <= now:
-                    await self._room.acquire()
-                    await self._may_ask()
+                while self._heap and self._heap[0].due_s <= now:
+                    await self._slots.acquire()
+                    await self._wait_for_limiter()
                     group.create_task(self._poll(heapq.heappop(self._heap)))
-                pause = self._heap[0].at - now if self._heap else None
+                pause_s = self._heap[0].due_s - now if self._heap else None
                 try:
-                    async with asyncio.timeout(pause):
-                        await self._woken.wait()
+                    async with asyncio.timeout(pause_s):
+                        await self._rescheduled.wait()
                 except TimeoutError:
                     continue
 
-    async def _may_ask(self) -> None:
-        clock = self._session.clock
-        while (wait_s := self._pace.wait_s(clock.monotonic(), self._asked)) > 0:
-            await clock.sleep(wait_s)
-        self._pace.on_admitted(clock.monotonic())
-        self._asked += 1
-
-    async def _poll(self, due: _Due) -> None:
-        ticket = self._pace.on_sent(self._session.clock.monotonic())
-        try:
-            due.polls += 1
-            try:
-                raw = await self._session.client.fetch_response(due.acked.request_id)
-            except (OutcomeUnknown, Unreachable) as error:  # a poll is free: it is just asked again
-                self._pace.on_lost(ticket)
-                await self._again(due, str(error))
+    async def _receive_new_polls(self) -> None:
+        """Move acknowledged requests from the queue of the run state to the heap."""
+        while True:
+            added_at_s, acknowledged = await self._run_state.new_polls.get()
+            task = _PollTask(0.0, acknowledged)
+            if acknowledged.resume_position is None:
+                delay_s = self._schedule.next_delay(0, self._age_s(task), *_size_class(acknowledged))
             else:
-                await asyncio.shield(self._read(ticket, due, raw))
-        finally:
-            self._asked -= 1
-            self._room.release()
+                task.pending_s = float("inf")  # it may have been done long ago: its first poll says nothing about times
+                delay_s = self._schedule.resumed_poll_delay(acknowledged.resume_position)
+            self._push(task, added_at_s + delay_s)
 
-    async def _read(self, ticket: SendRecord, due: _Due, raw: RawAnswer) -> None:
-        """Bytes that are not strictly JSON are on disk before anybody reads them."""
+    def _push(self, task: _PollTask, due_s: float) -> None:
+        task.due_s = due_s
+        heapq.heappush(self._heap, task)
+        self._rescheduled.set()
+
+    def _reschedule(self, task: _PollTask, min_delay_s: float = 0.0) -> None:
+        delay_s = self._schedule.next_delay(task.polls, self._age_s(task), *_size_class(task.acknowledged))
+        self._push(task, self._session.clock.monotonic() + max(min_delay_s, delay_s))
+
+    async def _wait_for_limiter(self) -> None:
+        clock = self._session.clock
+        while (wait_s := self._limiter.wait_s(clock.monotonic(), self._in_flight)) > 0:
+            await clock.sleep(wait_s)
+        self._limiter.on_admitted(clock.monotonic())
+        self._in_flight += 1
+
+    async def _poll(self, task: _PollTask) -> None:
+        record = self._limiter.on_sent(self._session.clock.monotonic())
+        try:
+            task.polls += 1
+            try:
+                raw = await self._session.client.fetch_response(task.acknowledged.request_id)
+            except (OutcomeUnknown, Unreachable) as error:  # a poll is free: it is repeated
+                self._limiter.on_lost(record)
+                await self._retry_or_give_up(task, str(error))
+            else:
+                await asyncio.shield(self._handle_answer(record, task, raw))
+        finally:
+            self._in_flight -= 1
+            self._slots.release()
+
+    async def _handle_answer(self, record: SendRecord, task: _PollTask, raw: RawAnswer) -> None:
+        """Interpret an answer; bytes that are not strict JSON are written to disk first."""
         data, now = parse_object_strict(raw.body), self._session.clock.now()
         if data is None:
-            await self._books.store_raw_answer(due.acked.sent, ReceivedAnswer(raw.body, raw.status, now))
-        judgement = classify_poll(raw, now=now, data=data)
-        self._paced(ticket, raw, judgement)
-        await self._judged(due, raw, judgement)
+            received = ReceivedAnswer(raw.body, raw.status, now)
+            await self._accounting.store_raw_answer(task.acknowledged.request, received)
+        classification = classify_poll(raw, now=now, data=data)
+        self._update_limiter(record, raw, classification)
+        await self._record(task, raw, classification)
 
-    def _paced(self, ticket: SendRecord, raw: RawAnswer, judgement: Classification) -> None:
+    def _update_limiter(self, record: SendRecord, raw: RawAnswer, classification: Classification) -> None:
         now = self._session.clock.monotonic()
-        if judgement.verdict is ResponseVerdict.THROTTLED:
-            self._pace.on_throttled(now, judgement.retry_after_s, ticket)
+        if classification.verdict is ResponseVerdict.THROTTLED:
+            self._limiter.on_throttled(now, classification.retry_after_s, record)
         else:
-            self._pace.on_answer(now, now - ticket.sent_at, ticket)
-        if judgement.retry_after_s is None and (quota := quota_of(raw.headers)) is not None:
-            self._pace.on_quota(now, quota)
+            self._limiter.on_answer(now, now - record.sent_at, record)
+        if classification.retry_after_s is None and (quota := quota_of(raw.headers)) is not None:
+            self._limiter.on_quota(now, quota)
 
-    async def _judged(self, due: _Due, raw: RawAnswer, judgement: Classification) -> None:
-        verdict = judgement.verdict
+    async def _record(self, task: _PollTask, raw: RawAnswer, classification: Classification) -> None:
+        verdict = classification.verdict
         if verdict in {ResponseVerdict.ANSWERED, ResponseVerdict.FAILED}:
-            self._schedule.on_done(*_class_of(due.acked), due.pending_s, self._age_s(due))
-            received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now(), due.polls)
-            await self._books.keep(due.acked.sent, received, Event.COLLECT, judgement)
-            self._ended(due)
+            self._schedule.on_done(*_size_class(task.acknowledged), task.pending_s, self._age_s(task))
+            received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now(), task.polls)
+            await self._accounting.record_answer(task.acknowledged.request, received, Event.COLLECT, classification)
+            self._run_state.end_poll(task.acknowledged)
         elif verdict is ResponseVerdict.DENIED:
-            self._standing.stop(AccessDenied(judgement.error or "Access denied."))
-            self._wait(due)
-        elif verdict is ResponseVerdict.NOT_FOUND and self._age_s(due) > JUST_ACKED_S:
-            await self._lost(due, judgement.error or "The service no longer has the answer.")
+            self._run_state.stop(AccessDenied(classification.error or "Access denied."))
+            self._reschedule(task)
+        elif verdict is ResponseVerdict.NOT_FOUND and self._age_s(task) > NEW_ID_S:
+            await self._give_up(task, classification.error or "The service no longer has the answer.")
         else:
-            await self._again(due, judgement.error or f"status {raw.status}", judgement.retry_after_s or 0.0)
+            reason = classification.error or f"status {raw.status}"
+            await self._retry_or_give_up(task, reason, classification.retry_after_s or 0.0)
 
-    def _age_s(self, due: _Due) -> float:
-        return self._session.clock.least_age_s(due.acked.acked_at, earlier=due.earlier)
+    def _age_s(self, task: _PollTask) -> float:
+        """Seconds since the acknowledgement; the clock may have been set since an earlier process received it."""
+        acknowledged = task.acknowledged
+        earlier = acknowledged.resume_position is not None
+        return self._session.clock.min_age_s(acknowledged.acked_at, earlier=earlier)
 
-    async def _again(self, due: _Due, why: str, least_s: float = 0.0) -> None:
-        if self._age_s(due) > self._schedule.deadline_s:
-            await self._lost(due, f"No answer before it expired; last: {why}")
+    async def _retry_or_give_up(self, task: _PollTask, reason: str, min_delay_s: float = 0.0) -> None:
+        """Schedule the next poll, unless the service has deleted the answer by now."""
+        if self._age_s(task) > self._schedule.deadline_s:
+            await self._give_up(task, f"No answer before it expired; last: {reason}")
         else:
-            due.pending_s = self._age_s(due)
-            crowd_s = min(LONGEST_WAIT_S, self._standing.polled / FRUITLESS_POLLS_PER_S)
-            self._wait(due, max(least_s, crowd_s))
+            task.pending_s = self._age_s(task)
+            crowd_delay_s = min(MAX_DELAY_S, self._run_state.polls_outstanding / UNFINISHED_POLLS_PER_S)
+            self._reschedule(task, max(min_delay_s, crowd_delay_s))
 
-    async def _lost(self, due: _Due, why: str) -> None:
-        await self._books.lose(due.acked.sent, why)
-        self._ended(due)
-
-    def _ended(self, due: _Due) -> None:
-        self._standing.polled -= 1
-        self._books.names.on_request_ended(len(due.acked.sent.rows))
-        self._standing.changed.set()
+    async def _give_up(self, task: _PollTask, reason: str) -> None:
+        await self._accounting.record_unknown_outcome(task.acknowledged.request, reason)
+        self._run_state.end_poll(task.acknowledged)
 
 
-def _class_of(acked: AcknowledgedRequest) -> tuple[str, int]:
-    """The kind and size under which its completion time is learned."""
-    rows = acked.sent.rows
+def _size_class(acknowledged: AcknowledgedRequest) -> tuple[str, int]:
+    """Return the media kind and the number of rows, by which completion times are learned."""
+    rows = acknowledged.request.rows
     video = any(name.partition("?")[0].lower().endswith(VIDEO_SUFFIXES) for _, name in rows)
     return "video" if video else "image", len(rows)

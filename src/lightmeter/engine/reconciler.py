@@ -1,7 +1,8 @@
-"""Finds out what became of requests that were sent and never answered, so that they are paid for once.
+"""Find out whether requests that got no answer were charged, so that no row is paid for twice.
 
-A service that is known to honour idempotency keys is asked again under the same key. Any other one has only its balance
-to tell: it is read once nothing is in flight and no charge can come any more, twice the same.
+A service that honors idempotency keys is sent the request again under the same key. Of any other service only the
+balance is known: it is read once nothing is under way and no charge can come any more, until two readings in a row are
+equal.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from lightmeter.engine.accounting import Accounting, InFlightRequest
+from lightmeter.engine.accounting import Accounting
+from lightmeter.engine.in_flight import to_in_flight_request
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
-from lightmeter.errors import AccessDenied, LightmeterError, MediaTooLarge, OutcomeUnknown, Unreachable, UsageError
-from lightmeter.export.asset_matching import expected_asset_name
+from lightmeter.errors import LightmeterError, MediaTooLarge, OutcomeUnknown, Unreachable, UsageError
 from lightmeter.journal.balance_proofs import (
     BalanceReading,
     SubmissionResolution,
@@ -31,126 +32,129 @@ from lightmeter.journal.balance_proofs import (
 from lightmeter.journal.commands import get_meta, put_meta
 from lightmeter.journal.state import HOLDING, IN_DOUBT, Event, State
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import SubmissionRecord, sent_times, submissions_in
+from lightmeter.journal.submissions import sent_times, submissions_in
 from lightmeter.money.balance_verdicts import build_proof, unprovable_document
 from lightmeter.money.stale_journal import balance_gap, judge_balance_gap
 
-__all__ = ["Reconciler", "to_in_flight_request"]
+__all__ = ["Reconciler"]
 
-READINGS_APART_S: Final = 1.0
+READING_INTERVAL_S: Final = 1.0
+"""Time between two balance readings: charges of one moment then appear in both or in the second alone."""
+
 MAX_READINGS: Final = 8
-MAX_FRUITLESS: Final = 3
-"""Times in a row that everything was lost again before the service is taken for one that does not answer."""
+"""Readings before a balance that keeps changing is given up: somebody else is spending from the account."""
 
-LONGEST_NAP_S: Final = 0.5
+MAX_FRUITLESS_ROUNDS: Final = 3
+"""Rounds in a row in which no request was answered; after them the service counts as one that does not answer."""
 
-_WAITING: Final = (
+MAX_SLEEP_S: Final = 0.5
+"""Longest sleep while waiting: after it, the wait reacts to Ctrl-C and shows the time left."""
+
+_WAIT_NOTE: Final = (
     "A request got no answer. The run waits until it can no longer be charged: then the balance tells whether it was. "
     "Ctrl-C leaves its rows in doubt."
 )
 
-_ACCOUNT: Final = "account_read"
+_ACCOUNT_KEY: Final = "account_read"
+"""Name of the journal's meta entry that identifies the account whose balance was read."""
 
-_AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
+_STATUS_AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
+"""Status of a lost request's rows after each ruling that decides."""
 
-
-def to_in_flight_request(one: SubmissionRecord) -> InFlightRequest:
-    """A submission read back from the journal, as the run handles it."""
-    rows = tuple((seq, expected_asset_name(url, path)) for seq, url, path in one.rows)
-    return InFlightRequest(one.submission_id, one.hold, rows, retry=one.retry is not None)
+BalancePair = tuple[BalanceReading, BalanceReading]
+"""Two balance readings in a row that are equal, the later one second."""
 
 
 class Reconciler:
-    """Resolves what is uncertain. To be asked only while nothing is in flight or polled for.
+    """Resolves requests with an unknown outcome. Call it only while nothing is in flight or polled for.
 
     Args:
         session: The open run.
-        standing: Where it stands.
-        books: Where money is written down.
-        sender: Asks again where that is safe.
+        run_state: The state to update.
+        accounting: Records rulings.
+        sender: Sends requests again where that is safe.
     """
 
-    def __init__(self, session: Session, standing: RunState, books: Accounting, sender: Sender) -> None:
+    def __init__(self, session: Session, run_state: RunState, accounting: Accounting, sender: Sender) -> None:
         self._session = session
-        self._standing = standing
-        self._books = books
+        self._run_state = run_state
+        self._accounting = accounting
         self._sender = sender
-        self._fruitless = 0
-        self._answered = -1
+        self._fruitless_rounds = 0
+        self._rows_answered = -1
 
     async def resolve(self) -> int:
-        """Resolve what can be; returns how many rows wait to be sent again."""
+        """Resolve what can be resolved; returns how many rows are pending again."""
         if self._session.endpoint.embedded:
-            await self._ask_again()
+            await self._resend_lost()
             return 0
-        answered = self._standing.counts["ok"] + self._standing.counts["failed"]
-        if self._answered == answered:
-            self._fruitless += 1
+        rows_answered = self._run_state.counts["ok"] + self._run_state.counts["failed"]
+        if self._rows_answered == rows_answered:
+            self._fruitless_rounds += 1
         else:
-            self._fruitless, self._answered = 0, answered
-        if self._fruitless >= MAX_FRUITLESS:
-            why = "The service takes requests and does not answer them."
-            self._standing.stop(OutcomeUnknown(why, hint="Go on later: lightmeter resume DIR"))
+            self._fruitless_rounds, self._rows_answered = 0, rows_answered
+        if self._fruitless_rounds >= MAX_FRUITLESS_ROUNDS:
+            message = "The service takes requests and does not answer them."
+            self._run_state.stop(OutcomeUnknown(message, hint="Go on later: lightmeter resume DIR"))
             return 0
-        waiting = await self._by_balance()
-        return waiting + await self._judge_again()
+        pending = await self._resolve_by_balance()
+        return pending + await self._rule_on_past_windows()
 
-    async def _ask_again(self) -> None:
-        """The embedded service honours idempotency keys: there a lost request is asked for again, and paid once."""
-        self._standing.lost = self._standing.lost_credits = 0
+    async def _resend_lost(self) -> None:
+        """Send lost requests again to the embedded service: it honors idempotency keys, so each is paid for once."""
+        self._run_state.clear_unresolved()
         with open_read_only(self._session.out) as db:
             lost = list(submissions_in(db, {State.UNCERTAIN}))
-        for one in lost:
-            places = [(url, path) for _, url, path in one.rows]
+        for record in lost:
+            sources = [(url, path) for _, url, path in record.rows]
             retry = None
-            if one.retry is not None:
-                places, retry = [(one.retry.url, one.retry.path)], one.retry.retry
+            if record.retry is not None:
+                sources, retry = [(record.retry.url, record.retry.path)], record.retry.retry
             try:
-                await self._sender.resend(to_in_flight_request(one), places, retry)
+                await self._sender.resend(to_in_flight_request(record), sources, retry)
             except (MediaTooLarge, UsageError):  # its file is gone: it stays in doubt
                 continue
 
     async def check_opening_balance(self, balance: int) -> None:
-        """Judge the balance that a run starts with, and let the proofs to come count from it.
+        """Compare the balance at the start with the journal, and open a new window of balance readings.
 
         Raises:
-            JournalConflict: it is lower than the journal explains, so the journal must have gone back.
+            JournalConflict: the balance is lower than the journal explains, so the journal must be an older copy.
         """
         session = self._session
         if not session.endpoint.embedded:
-            accounts = [self._account_under(run_id) for run_id in session.header.run_ids]
+            accounts = [self._account_of(run_id) for run_id in session.header.run_ids]
             with open_read_only(session.out) as db:
-                gap = balance_gap(db, balance) if get_meta(db).get(_ACCOUNT) in accounts else 0
-            at, sole = session.clock.now(), session.header.options.sole_spender
-            held = await judge_balance_gap(session.journal, session.check, gap, at, sole_spender=sole)
-            self._standing.held += held
+                gap = balance_gap(db, balance) if get_meta(db).get(_ACCOUNT_KEY) in accounts else 0
+            now, sole = session.clock.now(), session.header.options.sole_spender
+            self._run_state.hold(await judge_balance_gap(session.journal, session.check, gap, now, sole_spender=sole))
         await self.check_balance()
-        await self.open_window(balance)
+        await self._open_window(balance)
 
-    async def open_window(self, balance: int) -> None:
-        """Let the proofs to come count from this balance, unless something from before may still be charged."""
+    async def _open_window(self, balance: int) -> None:
+        """Make this balance the start of the next proof, unless an earlier request may still be charged."""
         with open_read_only(self._session.out) as db:
             if open_submissions(db):
                 return
         await self._session.journal.write(record_balance(balance, self._session.clock.now(), opens=True))
-        await self._session.journal.write(put_meta({_ACCOUNT: self._account}))
+        await self._session.journal.write(put_meta({_ACCOUNT_KEY: self._account}))
 
     @property
     def _account(self) -> str:
-        """Tells one key from another, and nothing else: balances of two accounts prove nothing together."""
-        return self._account_under(self._session.header.run_id)
+        """Identifies the account: balances of two accounts prove nothing together."""
+        return self._account_of(self._session.header.run_id)
 
-    def _account_under(self, run_id: str) -> str:
+    def _account_of(self, run_id: str) -> str:
+        """Return a digest that differs between keys and reveals nothing about them."""
         key = self._session.endpoint.api_key
         secret = "" if key is None else key.get_secret_value()
         return hashlib.sha256(f"{run_id}\0{secret}".encode()).hexdigest()[:16]
 
     async def check_balance(self) -> None:
-        """Read what the balance says of requests that were refused for being too fast, or failed with no charge named.
+        """Check by the balance what throttled requests cost, and requests that failed without naming a charge.
 
-        The first are presumed to cost nothing and were sent again long ago; the price of the second stays held until
-        a balance tells. Nothing is waited for: what may still be charged is looked at after the next start. Where
-        something was lost too, that was said with it.
+        Throttled requests count as free and were sent again long ago; the price of the failed ones stays held until a
+        balance decides. This does not wait: what may still be charged is checked at the next start.
         """
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
@@ -158,146 +162,163 @@ class Reconciler:
                 return
             throttled = throttled_since(db, opening.place)
             failed = unknown_charges_since(db, opening.place)
-            same_account = get_meta(db).get(_ACCOUNT) == self._account
-        if self._left_s(failed) > 0:
+            same_account = get_meta(db).get(_ACCOUNT_KEY) == self._account
+        if self._seconds_until_final(failed) > 0:
             return
-        if same_account and (throttled or failed) and (readings := await self._two_equal()) is not None:
-            await self._judge(opening, readings)
-            await self.open_window(readings[1].balance)
+        if same_account and (throttled or failed) and (readings := await self._read_stable_balance()) is not None:
+            await self._rule(opening, readings)
+            await self._open_window(readings[1].balance)
 
-    async def _by_balance(self) -> int:
+    async def _resolve_by_balance(self) -> int:
+        """Rule on lost requests by the balance; returns how many rows are pending again."""
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
             lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
             sent_at = sent_times(db, State.UNCERTAIN)
-            if get_meta(db).get(_ACCOUNT) != self._account:
+            if get_meta(db).get(_ACCOUNT_KEY) != self._account:
                 opening = None
         if not lost:
-            self._standing.lost = self._standing.lost_credits = 0
+            self._run_state.clear_unresolved()
             return 0
-        phase, self._standing.phase = self._standing.phase, "reconciling"
+        phase = self._run_state.enter_phase("reconciling")
         try:
-            readings = await self._readings(opening, sent_at, rows=sum(rows for _, rows in lost))
+            readings = await self._decisive_readings(opening, sent_at, rows=sum(rows for _, rows in lost))
         finally:
-            self._standing.phase, self._standing.waiting = phase, None
+            self._run_state.enter_phase(phase)
+            self._run_state.show_waiting(None)
         if readings is None:
             return 0
-        waiting = await self._judge(opening, readings)
-        self._standing.lost = self._standing.lost_credits = 0
-        await self.open_window(readings[1].balance)
-        return waiting
+        pending = await self._rule(opening, readings)
+        self._run_state.clear_unresolved()
+        await self._open_window(readings[1].balance)
+        return pending
 
-    async def _readings(
+    async def _decisive_readings(
         self, opening: BalanceReading | None, sent_at: Mapping[int, float], *, rows: int
-    ) -> tuple[BalanceReading, BalanceReading] | None:
-        """Two equal balances that decide what became of the lost requests; None if the user will not wait for them.
+    ) -> BalancePair | None:
+        """Read balances that decide what became of the lost requests.
 
-        Credits that are missing already never come back, so where they leave nothing to be proven, waiting cannot
-        change that. Else nothing is decided before the last charge can have come.
+        Missing credits never come back: where they already leave nothing to prove, waiting cannot change that.
+        Otherwise nothing is decided before the last charge can have come.
+
+        Args:
+            opening: The first reading of the window; None if nothing can be proven.
+            sent_at: When each lost request was sent, in seconds since the epoch.
+            rows: Number of their rows, for the message.
+
+        Returns:
+            Two equal readings; None if the balance does not settle, or the user does not want to wait.
         """
-        if not self._left_s(sent_at) or opening is None:
-            return await self._two_equal()
-        early = await self._two_equal()
-        if early is not None and self._decided(opening, early):
+        if not self._seconds_until_final(sent_at) or opening is None:
+            return await self._read_stable_balance()
+        early = await self._read_stable_balance()
+        if early is not None and self._is_decided(opening, early):
             return early
-        return await self._two_equal() if await self._final(sent_at, rows) else None
+        return await self._read_stable_balance() if await self._wait_until_final(sent_at, rows) else None
 
-    def _decided(self, opening: BalanceReading, readings: tuple[BalanceReading, BalanceReading]) -> bool:
-        """Whether no charge to come can change what these balances prove."""
+    def _is_decided(self, opening: BalanceReading, readings: BalancePair) -> bool:
+        """Whether no charge that may still come can change what these readings prove."""
         sole_spender = self._session.header.options.sole_spender
         with open_read_only(self._session.out) as db:
-            seen = submissions_sent_between(db, opening.place, readings[1].place)
-        document, rulings = build_proof(opening, readings, seen, sole_spender=sole_spender)
+            submissions = submissions_sent_between(db, opening.place, readings[1].place)
+        document, rulings = build_proof(opening, readings, submissions, sole_spender=sole_spender)
         if not sole_spender:
             return bool(rulings) and all(ruling.event is Event.GIVE_UP for ruling in rulings)
-        unknown = sum(one.hold for one in seen if one.state in HOLDING or one.throttled)
+        unknown = sum(one.hold for one in submissions if one.state in HOLDING or one.throttled)
         return int(document["missing"]) >= unknown
 
-    def _left_s(self, sent_at: Mapping[int, float]) -> float:
-        """Seconds until the last of these requests can no longer be charged; 0 once none can."""
-        return max((self._session.charges_final_s - self._age_s(key, at) for key, at in sent_at.items()), default=0.0)
+    def _seconds_until_final(self, sent_at: Mapping[int, float]) -> float:
+        """Seconds until the last of these requests can no longer be charged; 0 if none can."""
+        final_s = self._session.charges_final_s
+        return max((final_s - self._age_s(submission_id, at) for submission_id, at in sent_at.items()), default=0.0)
 
     def _age_s(self, submission_id: int, sent_at: float) -> float:
         earlier = submission_id < self._session.first_submission_id
-        return self._session.clock.least_age_s(sent_at, earlier=earlier)
+        return self._session.clock.min_age_s(sent_at, earlier=earlier)
 
-    async def _final(self, sent_at: Mapping[int, float], rows: int) -> bool:
-        """Wait until no charge can come any more; False if the user will not."""
-        clock, standing = self._session.clock, self._standing
-        standing.note(_WAITING)
-        while (left_s := self._left_s(sent_at)) > 0:
-            if standing.interrupted:
+    async def _wait_until_final(self, sent_at: Mapping[int, float], rows: int) -> bool:
+        """Wait until no charge can come any more; returns False if the user stops the run before."""
+        clock, state = self._session.clock, self._run_state
+        state.add_note(_WAIT_NOTE)
+        while (left_s := self._seconds_until_final(sent_at)) > 0:
+            if state.interrupted:
                 return False
-            standing.waiting = (
-                f"{left_s:.0f} s at most for the balance to tell of {rows} {'row' if rows == 1 else 'rows'}"
-            )
-            await clock.sleep(min(left_s, LONGEST_NAP_S))
-        standing.waiting = "reading the balance twice"
-        return not standing.interrupted
+            count = f"{rows} {'row' if rows == 1 else 'rows'}"
+            state.show_waiting(f"{left_s:.0f} s at most for the balance to tell of {count}")
+            await clock.sleep(min(left_s, MAX_SLEEP_S))
+        state.show_waiting("reading the balance twice")
+        return not state.interrupted
 
-    async def _two_equal(self) -> tuple[BalanceReading, BalanceReading] | None:
-        """Two balances in a row that are the same; None if there are none to be had now."""
+    async def _read_stable_balance(self) -> BalancePair | None:
+        """Read the balance until two readings in a row are equal; returns None if that cannot be had now."""
         before: BalanceReading | None = None
         for _ in range(MAX_READINGS):
             try:
                 balance = await self._session.client.credits()
-            except AccessDenied as error:
-                self._standing.stop(error)
-                return None
             except (Unreachable, OutcomeUnknown):
-                balance = None
-            except LightmeterError as error:  # an answer that is no balance
-                self._standing.stop(error)
-                return None
-            if balance is None:
                 before = None
+            except LightmeterError as error:  # access denied, or an answer that is no balance
+                self._run_state.stop(error)
+                return None
             else:
                 now = await self._session.journal.write(record_balance(balance, self._session.clock.now(), opens=False))
                 if before is not None and before.balance == balance:
                     return before, now
                 before = now
-            await self._session.clock.sleep(min(READINGS_APART_S, self._session.charges_final_s))
+            await self._session.clock.sleep(min(READING_INTERVAL_S, self._session.charges_final_s))
         return None
 
-    async def _judge(
-        self, opening: BalanceReading | None, readings: tuple[BalanceReading, BalanceReading], *, again: bool = False
-    ) -> int:
-        if opening is None:  # a journal of before balances were kept, or another account
-            await self._give_up(readings[1])
+    async def _rule(self, opening: BalanceReading | None, readings: BalancePair, *, again: bool = False) -> int:
+        """Rule on the requests between two readings, and record the proof.
+
+        Args:
+            opening: The first reading; None if the journal has none of this account.
+            readings: The last readings.
+            again: These readings were ruled on before, with less trust.
+
+        Returns:
+            How many rows are pending again.
+        """
+        if opening is None:
+            await self._rule_unprovable(readings[1])
             return 0
         with open_read_only(self._session.out) as db:
-            seen = submissions_sent_between(db, opening.place, readings[1].place)
+            submissions = submissions_sent_between(db, opening.place, readings[1].place)
             rows = {one.submission_id: len(one.rows) for one in submissions_in(db, IN_DOUBT)}
-        document, rulings = build_proof(opening, readings, seen, sole_spender=self._session.header.options.sole_spender)
-        holds = {one.submission_id: one.hold for one in seen}
+        sole_spender = self._session.header.options.sole_spender
+        document, rulings = build_proof(opening, readings, submissions, sole_spender=sole_spender)
         if not rulings and (again or not document["notes"]):
             return 0
         await self._session.journal.write(apply_resolutions(opening, readings[1], document, rulings))
-        waiting = 0
+        holds = {one.submission_id: one.hold for one in submissions}
+        pending = 0
         for ruling in rulings:
-            waiting += await self._follow(ruling, holds[ruling.submission_id], rows.get(ruling.submission_id, 0))
-        return waiting
+            pending += await self._apply(ruling, holds[ruling.submission_id], rows.get(ruling.submission_id, 0))
+        return pending
 
-    async def _give_up(self, now: BalanceReading) -> None:
-        why = "No balance of this account was read before it was sent: nothing can be proven."
+    async def _rule_unprovable(self, reading: BalanceReading) -> None:
+        """Record that nothing can be proven about the lost requests: they stay in doubt."""
+        reason = "No balance of this account was read before it was sent: nothing can be proven."
         with open_read_only(self._session.out) as db:
             rulings = [
-                SubmissionResolution(one.submission_id, Event.GIVE_UP, why)
-                for one in submissions_in(db, {State.UNCERTAIN})
+                SubmissionResolution(record.submission_id, Event.GIVE_UP, reason)
+                for record in submissions_in(db, {State.UNCERTAIN})
             ]
-        await self._session.journal.write(apply_resolutions(now, now, unprovable_document(now, rulings, why), rulings))
+        document = unprovable_document(reading, rulings, reason)
+        await self._session.journal.write(apply_resolutions(reading, reading, document, rulings))
 
-    async def _follow(self, ruling: SubmissionResolution, hold: int, rows: int) -> int:
-        after = _AFTER.get(ruling.event)
-        if after is None:
+    async def _apply(self, ruling: SubmissionResolution, hold: int, rows: int) -> int:
+        """Apply a ruling that decides to the run state; returns how many rows are pending again."""
+        status = _STATUS_AFTER.get(ruling.event)
+        if status is None:
             return 0
-        await self._books.judged(hold, ruling.paid, rows, after)
-        return rows if after == "pending" else 0
+        await self._accounting.apply_ruling(hold, ruling.paid, rows, status)
+        return rows if status == "pending" else 0
 
-    async def _judge_again(self) -> int:
-        """Once the user has said that nobody else spends, earlier readings may prove what they did not before."""
+    async def _rule_on_past_windows(self) -> int:
+        """Rule again on earlier readings, which prove more once the user has said that nobody else spends."""
         if not self._session.header.options.sole_spender:
             return 0
         with open_read_only(self._session.out) as db:
             windows = windows_in_doubt(db)
-        return sum([await self._judge(opening, (closing, closing), again=True) for opening, closing in windows])
+        return sum([await self._rule(opening, (closing, closing), again=True) for opening, closing in windows])

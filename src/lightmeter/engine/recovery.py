@@ -1,4 +1,4 @@
-"""What an earlier process left behind, however it ended: taken up before anything new is spent."""
+"""Recover the requests that an earlier process left open, however it ended, before anything new is sent."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Final
 
 from lightmeter.client.classify import ResponseVerdict, classify_submission
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.engine.accounting import Accounting, AcknowledgedRequest
-from lightmeter.engine.poller import Poller
-from lightmeter.engine.reconciler import to_in_flight_request
+from lightmeter.engine.accounting import Accounting
+from lightmeter.engine.in_flight import AcknowledgedRequest, to_in_flight_request
+from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.state import IN_DOUBT, Event, State
@@ -17,39 +17,54 @@ from lightmeter.journal.submissions import read_answer, submissions_in
 
 __all__ = ["recover_open_submissions"]
 
-_LEFT: Final = frozenset({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED})
-_UNREAD: Final = frozenset({State.ANSWERED, State.POLLED})
+_OPEN: Final = frozenset({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED})
+_NOT_SETTLED: Final = frozenset({State.ANSWERED, State.POLLED})
+"""States of submissions whose answer is stored and was not settled."""
 
 
-async def recover_open_submissions(session: Session, books: Accounting, collector: Poller) -> None:
-    """Settle answers that were kept and not read, poll for what was acknowledged, write down what was lost.
+async def recover_open_submissions(session: Session, run_state: RunState, accounting: Accounting) -> None:
+    """Settle stored answers, hand acknowledged requests to the poller, and record lost requests.
 
-    The oldest acknowledged request is polled first: a service keeps answers for 24 hours.
+    The oldest acknowledged request is polled for first, because a service keeps answers for 24 hours.
+
+    Args:
+        session: The open run.
+        run_state: Takes the requests to poll for.
+        accounting: Records answers and lost requests.
     """
-    await _read_again(session, books)
+    await _settle_readable_answers(session, accounting)
     with open_read_only(session.out) as db:
-        left = list(submissions_in(db, _LEFT))
-        unread = {one.submission_id: read_answer(db, one.submission_id) for one in left if one.state in _UNREAD}
-    acked = [one for one in left if one.state is State.ACKED and one.request_id is not None]
-    for place, one in enumerate(sorted(acked, key=lambda one: one.acked_at or 0.0)):
-        collector.add(AcknowledgedRequest(to_in_flight_request(one), one.request_id or "", one.acked_at or 0.0), place)
-    for one in left:
-        if one.state in _UNREAD:
-            await books.settle(to_in_flight_request(one), unread[one.submission_id] or b"")
-        elif one.state is State.SENT:
-            await books.lose(to_in_flight_request(one), "The process ended before the answer came.")
+        records = list(submissions_in(db, _OPEN))
+        answers = {
+            record.submission_id: read_answer(db, record.submission_id)
+            for record in records
+            if record.state in _NOT_SETTLED
+        }
+    acked = [record for record in records if record.state is State.ACKED and record.request_id is not None]
+    for position, record in enumerate(sorted(acked, key=lambda record: record.acked_at or 0.0)):
+        request = to_in_flight_request(record)
+        acknowledged = AcknowledgedRequest(request, record.request_id or "", record.acked_at or 0.0, position)
+        run_state.add_poll(acknowledged, session.clock.monotonic())
+    for record in records:
+        if record.state in _NOT_SETTLED:
+            answer = answers[record.submission_id] or b""
+            await accounting.settle_stored_answer(to_in_flight_request(record), answer)
+        elif record.state is State.SENT:
+            request = to_in_flight_request(record)
+            await accounting.record_unknown_outcome(request, "The process ended before the answer came.")
 
 
-async def _read_again(session: Session, books: Accounting) -> None:
-    """Settle answers that are kept and could not be read before: a newer version may read them, with no request."""
+async def _settle_readable_answers(session: Session, accounting: Accounting) -> None:
+    """Settle stored answers that an older version could not read and this one can, without a request."""
     now = session.clock.now()
     with open_read_only(session.out) as db:
-        kept = [(one, read_answer(db, one.submission_id)) for one in submissions_in(db, IN_DOUBT)]
-    for one, raw in kept:
-        if raw is None or not (one.rows or one.retry):
+        stored = [(record, read_answer(db, record.submission_id)) for record in submissions_in(db, IN_DOUBT)]
+    for record, raw in stored:
+        if raw is None or not (record.rows or record.retry):
             continue
-        status = one.http_status or 0
-        judgement = classify_submission(RawAnswer(status, {}, raw))
-        if judgement.verdict is ResponseVerdict.ANSWERED:
-            books.found(one.state, one.hold, len(one.rows))
-            await books.keep(to_in_flight_request(one), ReceivedAnswer(raw, status, now), Event.ANSWER, judgement)
+        status = record.http_status or 0
+        classification = classify_submission(RawAnswer(status, {}, raw))
+        if classification.verdict is ResponseVerdict.ANSWERED:
+            accounting.recover_lost_answer(record.state, record.hold, len(record.rows))
+            received = ReceivedAnswer(raw, status, now)
+            await accounting.record_answer(to_in_flight_request(record), received, Event.ANSWER, classification)

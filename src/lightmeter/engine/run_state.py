@@ -1,12 +1,20 @@
-"""Where a run stands while it goes: counts, credits, what is in flight, and why it must stop."""
+"""State of a run in memory: row counts, credits, requests under way, and why it must stop.
+
+All parts of the engine read this state. Only its own methods change it: `tests/engine/test_run_state.py` checks that.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lightmeter.errors import LightmeterError
+from lightmeter.engine.batching import Batch, Bisection, NameReliabilityTracker
+from lightmeter.engine.in_flight import AcknowledgedRequest
+from lightmeter.engine.uploads import UploadSelection
+from lightmeter.errors import AccessDenied, LightmeterError, Unreachable
 from lightmeter.planning.progress import Phase, Progress
 
 __all__ = ["RunState"]
@@ -14,103 +22,256 @@ __all__ = ["RunState"]
 
 @dataclass
 class RunState:
-    """The engine's shared state; one event loop, no locks.
+    """Shared state of the engine's parts. It belongs to one event loop and needs no locks.
 
     Attributes:
         counts: Rows by status.
         paid: Credits paid by the whole run.
-        held: Credits set aside.
-        reserved: Credits of requests that were let through and are not yet written down as held.
-        at_risk: Credits of requests that were let through and not answered in any way.
-        in_flight: Requests sent and not answered in any way.
-        polled: Requests acknowledged and not collected.
-        lost: Requests whose end is not known and which no balance has been asked about yet.
-        lost_credits: What those may have cost.
+        held: Credits held for requests that may still be charged.
+        started_at_s: When this process began to work on the run, in monotonic seconds.
+        budget: Most credits that the run may spend; None means no limit.
+        name_reliability: Whether the names in answers identify images, so that images can share a request.
+        uploads: URLs whose content is sent in place of the URL.
+        bisection: Rows of refused batches, which are sent again in halves.
+        phase: What the run does now.
+        requests: Requests sent by this process.
+        reserved: Credits of requests that were admitted and are not written to the journal yet.
+        at_risk: Credits of requests that were admitted and have no answer of any kind yet.
+        in_flight: Requests that were sent and have no answer of any kind yet.
+        polls_outstanding: Requests that were acknowledged and whose answer has not been collected.
+        new_polls: Acknowledged requests that the poller has not taken yet, with the monotonic time of each.
+        unresolved_requests: Requests with an unknown outcome that no balance reading has been made for yet.
+        unresolved_credits: Most credits that those may have cost.
+        must_resolve: The next batch may leave only after the unresolved requests were resolved.
         key_budget_exhausted: The budget of the key, over all runs, has no room for the next request.
-        retries_pending: The user's stop came while, or before, answers that are not valid were asked for again.
-        waiting: What is waited for and for how long at most, as a sentence; None while the work goes on.
-        notes: What the user should know about the run, a sentence each, in the order in which it was seen.
-        fatal: Why nothing more may be sent, once there is a reason.
-        crash: A bug of ours, to be raised once everything in flight is safe.
-        interrupted: The user wants to stop: nothing is waited for that the next start can collect.
-        stopping: Set when nothing more shall be sent: a reason, or the user's wish.
-        changed: Set when something finished: who waits for room looks again.
+        rows_over_caps: Rows that no request may carry under the caps; they are marked as over the budget.
+        finished_rows: Rows that this process finished.
+        retries_pending: The user stopped the run before all invalid answers were asked for again.
+        waiting: What the run waits for and for how long at most, as a sentence; None while work goes on.
+        notes: What the user should know about the run, one sentence each, in the order of events.
+        stop_reason: Why nothing more may be sent; None while there is no reason.
+        internal_error: An exception that no service can cause; raised once all requests in flight have ended.
+        interrupted: The user stopped the run: nothing is waited for that the next start can collect.
+        stopping: Set when nothing more may be sent.
+        state_changed: Set when a request ended or the run must stop; waiting parts then check their condition again.
     """
 
     counts: Counter[str]
     paid: int
     held: int
-    began: float
+    started_at_s: float
     budget: int | None
+    name_reliability: NameReliabilityTracker
+    uploads: UploadSelection
+    bisection: Bisection = field(default_factory=Bisection)
     phase: Phase = "starting"
     requests: int = 0
     reserved: int = 0
     at_risk: int = 0
     in_flight: int = 0
-    polled: int = 0
-    lost: int = 0
-    lost_credits: int = 0
+    polls_outstanding: int = 0
+    new_polls: asyncio.Queue[tuple[float, AcknowledgedRequest]] = field(default_factory=asyncio.Queue)
+    unresolved_requests: int = 0
+    unresolved_credits: int = 0
+    must_resolve: bool = False
     key_budget_exhausted: bool = False
-    finished: int = 0
+    rows_over_caps: int = 0
+    finished_rows: int = 0
     retries_pending: bool = False
     waiting: str | None = None
     notes: list[str] = field(default_factory=list)
-    fatal: LightmeterError | None = None
-    crash: BaseException | None = None
+    stop_reason: LightmeterError | None = None
+    internal_error: BaseException | None = None
     interrupted: bool = False
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    state_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def stop(self, reason: LightmeterError | None = None) -> None:
-        """Send nothing more; the first reason is kept."""
-        self.fatal = self.fatal or reason
-        self.stopping.set()
-        self.changed.set()
+    def enter_phase(self, phase: Phase) -> Phase:
+        """Change the phase; returns the one before."""
+        before, self.phase = self.phase, phase
+        return before
 
-    def note(self, text: str) -> None:
-        """Tell the user something about the run; the same only once."""
+    def show_waiting(self, text: str | None) -> None:
+        """Set what the run waits for, as a sentence; None when it no longer waits."""
+        self.waiting = text
+
+    def add_note(self, text: str) -> None:
+        """Add a note for the user, unless the same is there already."""
         if text not in self.notes:
             self.notes.append(text)
 
-    def moved(self, before: str, after: str, rows: int) -> None:
-        """So many rows went from one status to another."""
+    def stop(self, reason: LightmeterError | None = None) -> None:
+        """Allow no more requests. The first reason wins."""
+        self.stop_reason = self.stop_reason or reason
+        self.stopping.set()
+        self.state_changed.set()
+
+    def interrupt(self) -> None:
+        """Stop because the user asked for it."""
+        self.interrupted = True
+        self.stop()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an exception that no service can cause. The first one wins."""
+        self.internal_error = self.internal_error or error
+        self.stop()
+
+    def set_stop_reason(self, reason: LightmeterError) -> None:
+        """Set why rows were left when the run ended by itself."""
+        self.stop_reason = reason
+
+    def raise_internal_error(self) -> None:
+        """Raise the internal error, if there is one.
+
+        Raises:
+            BaseException: an exception that no service can cause, such as a full disk.
+        """
+        if self.internal_error is not None:
+            raise self.internal_error
+
+    async def wait_for_change(self, timeout_s: float | None = None) -> None:
+        """Wait until a request ends or the run must stop, `timeout_s` seconds at most; None means no limit."""
+        self.state_changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.state_changed.wait()
+
+    def set_counts(self, counts: Mapping[str, int]) -> None:
+        """Replace the row counts by those of the journal."""
+        self.counts = Counter(counts)
+
+    def move_rows(self, before: str, after: str, rows: int) -> None:
+        """Count a number of rows under another status."""
         self.counts[before] -= rows
         self.counts[after] += rows
         if before == "pending":
-            self.finished += rows
-        self.changed.set()
+            self.finished_rows += rows
+        self.state_changed.set()
+
+    def mark_over_caps(self, rows: int) -> None:
+        """Count rows that no request may carry under the caps."""
+        self.move_rows("pending", "over_budget", rows)
+        self.rows_over_caps += rows
+
+    def end_retries(self) -> None:
+        """Record that no more questions are repeated: after an interruption some may be left."""
+        self.retries_pending = self.interrupted
+
+    def admit(self, batch: Batch) -> None:
+        """Reserve the price of a batch that is about to be sent."""
+        self.reserved += batch.hold
+        self.at_risk += batch.hold
+        self.name_reliability.on_request_started(len(batch.rows))
+
+    def end_reservation(self, batch: Batch) -> None:
+        """Release the reservation: the batch is held in the journal, or it will not be sent."""
+        self.reserved -= batch.hold
+
+    def end_batch(self, batch: Batch) -> None:
+        """Record that sending an admitted batch has ended, whatever the result."""
+        self.at_risk -= batch.hold
+        self.name_reliability.on_request_ended(len(batch.rows))
+        self.state_changed.set()
+
+    def start_request(self) -> None:
+        """Count a request that is being sent."""
+        self.requests += 1
+        self.in_flight += 1
+
+    def end_request(self) -> None:
+        """Record that a request that was sent has an answer or failed."""
+        self.in_flight -= 1
+        self.state_changed.set()
+
+    def hold(self, credits_: int) -> None:
+        """Count credits as held."""
+        self.held += credits_
+
+    def release_hold(self, held: int, paid: int = 0) -> None:
+        """Count held credits as released, of which `paid` were charged."""
+        self.held -= held
+        self.paid += paid
+        self.state_changed.set()
+
+    def set_key_budget_exhausted(self, *, exhausted: bool) -> None:
+        """Record whether the budget of the key has no room for the next request."""
+        self.key_budget_exhausted = exhausted
+
+    def add_poll(self, request: AcknowledgedRequest, now_s: float) -> None:
+        """Hand an acknowledged request to the poller; `now_s` is monotonic seconds."""
+        self.polls_outstanding += 1
+        self.name_reliability.on_request_started(len(request.request.rows))
+        self.new_polls.put_nowait((now_s, request))
+
+    def end_poll(self, request: AcknowledgedRequest) -> None:
+        """Record that a request no longer needs to be polled for."""
+        self.polls_outstanding -= 1
+        self.name_reliability.on_request_ended(len(request.request.rows))
+        self.state_changed.set()
+
+    def add_unresolved(self, hold: int) -> None:
+        """Count a request with an unknown outcome and the credits held for it."""
+        self.unresolved_requests += 1
+        self.unresolved_credits += hold
+
+    def remove_unresolved(self, hold: int) -> None:
+        """Count a request as resolved: its answer was found after all."""
+        self.unresolved_requests -= 1
+        self.unresolved_credits = max(0, self.unresolved_credits - hold)
+
+    def clear_unresolved(self) -> None:
+        """Record that all that can be known about lost requests is known."""
+        self.unresolved_requests = self.unresolved_credits = 0
+
+    def require_resolution(self) -> None:
+        """Record that lost requests must be resolved before the next batch leaves."""
+        self.must_resolve = True
+
+    def start_resolution(self) -> None:
+        """Record that lost requests are being resolved as required."""
+        self.must_resolve = False
 
     def fits_budget(self, hold: int) -> bool:
-        """Whether so many credits may still be set aside."""
-        return self.budget is None or self.paid + self.held + self.reserved + hold <= self.budget
+        """Return whether the budget has room for a number of credits."""
+        return self.budget is None or self.paid + self.exposure + hold <= self.budget
 
     @property
     def exposure(self) -> int:
-        """Credits that are set aside, and those that are about to be."""
+        """Credits that are held or reserved."""
         return self.held + self.reserved
 
     @property
-    def free(self) -> int | None:
-        """Credits that may still be set aside; None when there is no cap."""
-        return None if self.budget is None else max(0, self.budget - self.paid - self.held - self.reserved)
+    def budget_left(self) -> int | None:
+        """Credits that may still be held; None if there is no budget."""
+        return None if self.budget is None else max(0, self.budget - self.paid - self.exposure)
 
-    def look(self, now: float) -> Progress:
-        """The state as a progress event; `now` is monotonic seconds."""
-        seconds = now - self.began
-        rate = self.finished / seconds if seconds > 0 else 0.0
-        left = self.counts["pending"]
+    @property
+    def has_rows_to_resend(self) -> bool:
+        """Whether rows that were sent wait to be sent in another form: in smaller batches, or as uploads."""
+        return self.bisection.has_pending_halves or self.uploads.has_pending_uploads
+
+    @property
+    def cannot_poll(self) -> bool:
+        """Whether polling is pointless: the user stopped the run, or the service gives no answers to this key."""
+        unusable = isinstance(self.stop_reason, AccessDenied | Unreachable)
+        return self.interrupted or unusable or self.internal_error is not None
+
+    def progress(self, now_s: float) -> Progress:
+        """Return the state as a progress event; `now_s` is monotonic seconds."""
+        seconds = now_s - self.started_at_s
+        rate = self.finished_rows / seconds if seconds > 0 else 0.0
         return Progress(
             phase=self.phase,
             rows=sum(self.counts.values()),
             counts=dict(self.counts),
             requests=self.requests,
-            in_flight=self.in_flight + self.polled,
+            in_flight=self.in_flight + self.polls_outstanding,
             paid=self.paid,
             held=self.held,
             budget=self.budget,
             seconds=seconds,
             rate=rate,
-            eta_s=left / rate if rate else None,
+            eta_s=self.counts["pending"] / rate if rate else None,
             waiting=self.waiting,
             notes=tuple(self.notes),
         )

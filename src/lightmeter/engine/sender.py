@@ -1,18 +1,21 @@
-"""One request, from the decision to send it to its answer: the only place that spends."""
+"""Send one request and record its outcome. No other module sends requests that cost credits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_submission
 from lightmeter.client.file_upload import encode_files
 from lightmeter.client.rate_limit import AdaptiveLimiter, quota_of
 from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.client.transport import RawAnswer
-from lightmeter.engine.accounting import Accounting, AcknowledgedRequest, InFlightRequest
+from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.batching import Batch
+from lightmeter.engine.in_flight import InFlightRequest
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
+from lightmeter.engine.uploads import UploadFetcher
 from lightmeter.errors import (
     AccessDenied,
     FetchError,
@@ -29,148 +32,170 @@ from lightmeter.journal.state import Event
 
 __all__ = ["Sender"]
 
-UNREACHABLE_TRIES = 5
-UNREACHABLE_PAUSE_S = 0.5
+MAX_UNREACHABLE: Final = 5
+"""Requests in a row that cannot be delivered before the run stops: about 15 seconds with the pauses in between."""
+
+UNREACHABLE_PAUSE_S: Final = 0.5
+"""Pause after a request that could not be delivered; it doubles each time."""
 
 
 class Sender:
-    """Sends batches and writes down what became of them.
+    """Sends batches and records their outcomes.
 
     Args:
         session: The open run.
-        standing: Where the run stands.
-        books: Where its money is written down.
-        pace: When the next request may leave.
-        on_acked: Takes over what must be polled for.
+        run_state: Counts requests, and takes what must be polled for.
+        accounting: Records holds and outcomes.
+        limiter: Learns from each answer when the next request may leave.
+        uploads: Downloads what is sent as a file.
     """
 
     def __init__(
         self,
         session: Session,
-        standing: RunState,
-        books: Accounting,
-        pace: AdaptiveLimiter,
-        on_acked: Callable[[AcknowledgedRequest], None],
+        run_state: RunState,
+        accounting: Accounting,
+        limiter: AdaptiveLimiter,
+        uploads: UploadFetcher,
     ) -> None:
         self._session = session
-        self._standing = standing
-        self.books = books
-        self._pace = pace
-        self._on_acked = on_acked
-        self._unreached = 0
+        self._run_state = run_state
+        self._accounting = accounting
+        self._limiter = limiter
+        self._uploads = uploads
+        self._unreachable_in_a_row = 0
         self._bodies = RequestBodyBuilder(session.header.options.request())
 
     async def send(self, batch: Batch) -> None:
-        """Send one batch that the engine has reserved credits for, whatever comes of it."""
+        """Send an admitted batch and record the outcome, whatever it is."""
         try:
-            ready = await self._hold(batch)
+            body = await self._build_or_fail(batch.rows)
+            request = None if body is None else await self._accounting.hold(batch.rows, batch.hold)
         finally:
-            self._standing.reserved -= batch.hold
-        if ready is not None:
-            await self.post(*ready)
-
-    async def _hold(self, batch: Batch) -> tuple[InFlightRequest, bytes] | None:
-        """Build the request and set its price aside; None if it cannot be sent."""
-        request = await self._request(batch.rows)
-        sent = None if request is None else await self.books.hold(batch.rows, batch.hold)
-        return None if sent is None or request is None else (sent, request)
+            self._run_state.end_reservation(batch)
+        if body is not None and request is not None:
+            await self._post(request, body)
 
     async def resend(
-        self, sent: InFlightRequest, places: Sequence[tuple[str, str | None]], retry: AnswerRetry | None = None
+        self, request: InFlightRequest, sources: Sequence[tuple[str, str | None]], retry: AnswerRetry | None = None
     ) -> None:
-        """POST a lost request again under its idempotency key, where that is honoured; `places` are (url, path)."""
-        request = await self._build(places, retry)
-        await self.books.ask_again(sent)
-        await self.post(sent, request)
+        """Send a lost request again under its idempotency key, to a service that honors such keys.
 
-    async def _request(self, rows: Sequence[PendingRow]) -> bytes | None:
+        Args:
+            request: The lost request.
+            sources: (url, path) of each row; the path is None unless the row is a local file.
+            retry: What it asks again, if it is a retry.
+
+        Raises:
+            MediaTooLarge: a file is larger than the service takes.
+            UsageError: a file is no longer there.
+        """
+        body = await self._build(sources, retry)
+        await self._accounting.record_resend(request)
+        await self._post(request, body)
+
+    async def _build_or_fail(self, rows: Sequence[PendingRow]) -> bytes | None:
+        """Return the body of a request for these rows; None, with the row failed, if its file cannot be read."""
         try:
             return await self._build([(row.url, row.path) for row in rows], rows[0].retry)
-        except (FetchError, MediaError, UsageError) as error:  # a file, always alone in its batch
+        except (FetchError, MediaError, UsageError) as error:  # a file, which has a request of its own
             reason = "unreadable_file" if rows[0].path is not None else "not_uploaded"
-            await self.books.fail(rows[0], reason, str(error))
+            await self._accounting.fail_row(rows[0], reason, str(error))
             return None
 
-    async def _build(self, places: Sequence[tuple[str, str | None]], retry: AnswerRetry | None) -> bytes:
-        bodies = self._bodies
+    async def _build(self, sources: Sequence[tuple[str, str | None]], retry: AnswerRetry | None) -> bytes:
+        bodies, uploads = self._bodies, self._run_state.uploads
         if retry is not None:
             bodies = RequestBodyBuilder(self._session.header.options.retry_request(retry.error, retry.backends))
-        files = [path for _, path in places if path is not None]
-        url = places[0][0]
-        if not files and len(places) == 1 and self.books.uploads.wants(url):
-            content, name = await self.books.uploads.fetch_content(url)
+        files = [path for _, path in sources if path is not None]
+        url = sources[0][0]
+        if not files and len(sources) == 1 and uploads.must_upload(url):
+            uploads.start_upload(url)
+            content, name = await self._uploads.fetch_content(url)
             return bodies.for_files([content], [name])
         if not files:
-            return bodies.for_urls([url for url, _ in places])
+            return bodies.for_urls([url for url, _ in sources])
         encoded, names = await encode_files(files)
         return bodies.for_files(encoded, names)
 
-    async def post(self, sent: InFlightRequest, request: bytes) -> None:
-        """The POST itself: never retried, never cancelled half-way."""
-        standing, clock = self._standing, self._session.clock
-        standing.requests += 1
-        standing.in_flight += 1
-        ticket = self._pace.on_sent(clock.monotonic())
-        began = clock.monotonic()
-        key = self._session.header.idempotency_key(sent.submission_id)
+    async def _post(self, request: InFlightRequest, body: bytes) -> None:
+        """POST a request. A POST is never retried and never cancelled, because it may have been charged."""
+        clock = self._session.clock
+        self._run_state.start_request()
+        started_at_s = clock.monotonic()
+        record = self._limiter.on_sent(started_at_s)
+        key = self._session.header.idempotency_key(request.submission_id)
         try:
-            raw = await self._session.client.send_request(request, idempotency_key=key)
+            raw = await self._session.client.send_request(body, idempotency_key=key)
         except Unreachable as error:
-            self._pace.on_lost(ticket)
-            await self._unreachable(sent, error)
+            self._limiter.on_lost(record)
+            await self._record_unreachable(request, error)
         except OutcomeUnknown as error:
-            self._pace.on_lost(ticket)
-            cut = ReceivedAnswer(error.body, error.http_status or 0, self._session.clock.now()) if error.body else None
-            await self.books.lose(sent, str(error), cut)
+            self._limiter.on_lost(record)
+            received = ReceivedAnswer(error.body, error.http_status or 0, clock.now()) if error.body else None
+            await self._accounting.record_unknown_outcome(request, str(error), received)
         else:
-            self._unreached = 0
+            self._unreachable_in_a_row = 0
             now = clock.monotonic()
-            judgement = await self._judged(sent, raw)
-            if judgement.verdict is ResponseVerdict.THROTTLED:
-                self._pace.on_throttled(now, judgement.retry_after_s, ticket)
+            classification = await self._classify(request, raw)
+            if classification.verdict is ResponseVerdict.THROTTLED:
+                self._limiter.on_throttled(now, classification.retry_after_s, record)
             else:
-                self._pace.on_answer(now, now - began, ticket)
-            if (quota := quota_of(raw.headers)) is not None and judgement.retry_after_s is None:
-                self._pace.on_quota(now, quota)
-            await self._answered(sent, raw, judgement)
+                self._limiter.on_answer(now, now - started_at_s, record)
+            if (quota := quota_of(raw.headers)) is not None and classification.retry_after_s is None:
+                self._limiter.on_quota(now, quota)
+            await self._record(request, raw, classification)
         finally:
-            standing.in_flight -= 1
-            standing.changed.set()
+            self._run_state.end_request()
 
-    async def _judged(self, sent: InFlightRequest, raw: RawAnswer) -> Classification:
-        """What an answer means; bytes that are not strictly JSON are on disk before anybody reads them."""
+    async def _classify(self, request: InFlightRequest, raw: RawAnswer) -> Classification:
+        """Return what an answer means; bytes that are not strict JSON are written to disk first."""
         data = parse_object_strict(raw.body)
         if data is None:
-            await self.books.store_raw_answer(sent, ReceivedAnswer(raw.body, raw.status, self._session.clock.now()))
+            await self._accounting.store_raw_answer(request, self._received(raw))
         return classify_submission(raw, now=self._session.clock.now(), data=data)
 
-    async def _answered(self, sent: InFlightRequest, raw: RawAnswer, judgement: Classification) -> None:
-        received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now())
-        verdict, error = judgement.verdict, judgement.error or f"HTTP {raw.status}"
-        if verdict in {ResponseVerdict.ANSWERED, ResponseVerdict.FAILED}:
-            await self.books.keep(sent, received, Event.ANSWER, judgement)
-        elif verdict in {ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING} and judgement.request_id:
-            self._on_acked(await self.books.acknowledge(sent, judgement.request_id))
-        elif verdict is ResponseVerdict.THROTTLED:
-            await self.books.revert_to_planned(sent, Event.THROTTLE, error)
-        elif verdict is ResponseVerdict.DENIED:
-            await self.books.refuse(sent, Refusal("access_denied", error, received, rows_retryable=True))
-            self._standing.stop(AccessDenied(error, hint="Set LIGHTMETER_API_KEY to a key of your account."))
-        elif verdict is ResponseVerdict.NO_CREDITS:
-            await self.books.refuse(sent, Refusal("no_credits", error, received, rows_retryable=True))
-            self._standing.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
-        elif verdict in {ResponseVerdict.REFUSED, ResponseVerdict.NOT_FOUND}:
-            waits = self.books.bisection.refused([seq for seq, _ in sent.rows])
-            waits = waits or (not sent.retry and self.books.uploads.instead(sent.rows[0][1], error))
-            await self.books.refuse(sent, Refusal("refused", error, received, rows_retryable=waits))
-        else:
-            await self.books.lose(sent, error, received)
+    def _received(self, raw: RawAnswer) -> ReceivedAnswer:
+        return ReceivedAnswer(raw.body, raw.status, self._session.clock.now())
 
-    async def _unreachable(self, sent: InFlightRequest, error: Unreachable) -> None:
-        await self.books.revert_to_planned(sent, Event.UNREACHED, str(error))
-        self._unreached += 1
-        if self._unreached >= UNREACHABLE_TRIES:
-            self._standing.stop(error)
+    async def _record(self, request: InFlightRequest, raw: RawAnswer, classification: Classification) -> None:
+        """Record the outcome that an answer means."""
+        received = self._received(raw)
+        verdict, error = classification.verdict, classification.error or f"HTTP {raw.status}"
+        accepted = {ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING}
+        if verdict in {ResponseVerdict.ANSWERED, ResponseVerdict.FAILED}:
+            await self._accounting.record_answer(request, received, Event.ANSWER, classification)
+        elif verdict in accepted and classification.request_id:
+            acknowledged = await self._accounting.record_acknowledgement(request, classification.request_id)
+            self._run_state.add_poll(acknowledged, self._session.clock.monotonic())
+        elif verdict is ResponseVerdict.THROTTLED:
+            await self._accounting.revert_to_planned(request, Event.THROTTLE, error)
+        elif verdict is ResponseVerdict.DENIED:
+            await self._accounting.record_refusal(
+                request, Refusal("access_denied", error, received, rows_retryable=True)
+            )
+            self._run_state.stop(AccessDenied(error, hint="Set LIGHTMETER_API_KEY to a key of your account."))
+        elif verdict is ResponseVerdict.NO_CREDITS:
+            await self._accounting.record_refusal(request, Refusal("no_credits", error, received, rows_retryable=True))
+            self._run_state.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
+        elif verdict in {ResponseVerdict.REFUSED, ResponseVerdict.NOT_FOUND}:
+            resend = self._can_resend(request, error)
+            await self._accounting.record_refusal(request, Refusal("refused", error, received, rows_retryable=resend))
         else:
-            pause = UNREACHABLE_PAUSE_S * 2**self._unreached
-            self._pace.hold(self._session.clock.monotonic() + pause)
+            await self._accounting.record_unknown_outcome(request, error, received)
+
+    def _can_resend(self, request: InFlightRequest, error: str) -> bool:
+        """Whether the rows of a refused request are sent again in another form: in halves, or as an upload."""
+        if self._run_state.bisection.on_batch_refused(request.seqs):
+            return True
+        return not request.is_retry and self._run_state.uploads.schedule_upload(request.rows[0][1], error)
+
+    async def _record_unreachable(self, request: InFlightRequest, error: Unreachable) -> None:
+        """Record that a request could not be delivered; pause, or stop after several in a row."""
+        await self._accounting.revert_to_planned(request, Event.UNREACHED, str(error))
+        self._unreachable_in_a_row += 1
+        if self._unreachable_in_a_row >= MAX_UNREACHABLE:
+            self._run_state.stop(error)
+        else:
+            pause_s = UNREACHABLE_PAUSE_S * 2**self._unreachable_in_a_row
+            self._limiter.hold(self._session.clock.monotonic() + pause_s)

@@ -1,9 +1,8 @@
-"""Bytes in place of an address, for hosts that the service cannot reach: fetched here, sent as a file.
+"""Send the content of a URL as a file, for hosts that the service cannot reach.
 
-The row stays what it is: the same identity, the same price, the same place in the tables. A picture within the limits
-is sent byte for byte; one with a longer side than any known back end looks at is turned upright and made smaller.
-With `fallback`, an address is sent first, and its bytes only if the answer says that it could not be fetched, and
-that this cost nothing.
+The row keeps its identity, its price and its place in the tables. An image within the limits is sent byte for byte; an
+image with a longer side than any known back end looks at is turned upright and scaled down. In the mode `fallback` a
+URL is sent first, and its content only if the answer says that the URL could not be fetched and that this was free.
 """
 
 from __future__ import annotations
@@ -17,121 +16,137 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.errors import FetchError, MediaTooLarge
+from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.media.image import encode_jpeg, load_rgb, read_image_info
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["LONGEST_SIDE_PX", "Uploads", "file_name_of", "free_failure_message", "prepare_upload"]
+__all__ = [
+    "LONGEST_SIDE_PX",
+    "UploadFetcher",
+    "UploadSelection",
+    "file_name_of",
+    "free_failure_message",
+    "prepare_upload",
+]
 
-Mode = Literal["never", "fallback", "always"]
+UploadMode = Literal["never", "fallback", "always"]
 
 LONGEST_SIDE_PX: Final = 2048
 """Longest side that is sent: the vision models behind known services look at 1568 to 2048 pixels, ours at fewer."""
 
-_MAX_FETCHED_BYTES: Final = 100 * 1024 * 1024
-_AT_ONCE: Final = 4
-_NOT_FETCHED: Final = re.compile(
+_MAX_DOWNLOAD_BYTES: Final = 100 * 1024 * 1024
+"""Largest file that is downloaded: a larger image is rare, and each download holds its whole file in memory."""
+
+_MAX_DOWNLOADS: Final = 4
+"""Downloads at the same time: together they hold at most 400 MB."""
+
+_FETCH_ERROR: Final = re.compile(
     r"fetch|download|retriev|reach|resolv|connect|timed? ?out|unavailable|invalid url|http (status )?[45]\d\d",
     re.IGNORECASE,
 )
+"""Matches error messages of known services that say that a URL could not be fetched."""
 
 
-class Uploads:
-    """Which addresses are sent as bytes, and the bytes; an async context manager.
+class UploadSelection:
+    """Decides which URLs are sent as files.
 
     Args:
-        mode: When: `never`, `fallback` or `always`.
+        mode: `never`, `always`, or `fallback` for URLs that the service failed to fetch.
     """
 
-    def __init__(self, mode: Mode) -> None:
+    def __init__(self, mode: UploadMode) -> None:
         self._mode = mode
-        self._wanted: set[str] = set()
-        self._waiting: set[str] = set()
-        self._reach = UrlProber(connections=_AT_ONCE)
-        self._room = asyncio.Semaphore(_AT_ONCE)  # each holds a whole file in memory
+        self._selected: set[str] = set()
+        self._pending: set[str] = set()
+
+    @property
+    def has_pending_uploads(self) -> bool:
+        """Whether there are selected URLs whose content has not been fetched yet."""
+        return bool(self._pending)
+
+    def must_upload(self, url: str) -> bool:
+        """Return whether the content of this URL is sent in place of the URL."""
+        return self._mode == "always" or url in self._selected
+
+    def schedule_upload(self, url: str, message: str | None) -> bool:
+        """Select a URL that the service refused for free with this message; returns whether its content will be sent.
+
+        Each URL is selected at most once: if the service refuses its content too, the row fails.
+        """
+        if self._mode != "fallback" or url in self._selected or "://" not in url:
+            return False
+        if not _FETCH_ERROR.search(message or ""):
+            return False
+        self._selected.add(url)
+        self._pending.add(url)
+        return True
+
+    def start_upload(self, url: str) -> None:
+        """Record that the content of a selected URL is being fetched."""
+        self._pending.discard(url)
+
+
+class UploadFetcher:
+    """Downloads what is sent as a file. An async context manager."""
+
+    def __init__(self) -> None:
+        self._prober = UrlProber(connections=_MAX_DOWNLOADS)
+        self._slots = asyncio.Semaphore(_MAX_DOWNLOADS)
 
     async def __aenter__(self) -> Self:
-        await self._reach.__aenter__()
+        await self._prober.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._reach.__aexit__(kind, error, trace)
-
-    @property
-    def waits(self) -> bool:
-        """Whether there are addresses whose bytes shall be sent and were not yet."""
-        return bool(self._waiting)
-
-    def wants(self, url: str) -> bool:
-        """Whether this address is sent as bytes."""
-        return self._mode == "always" or url in self._wanted
-
-    def instead(self, url: str, said: str | None) -> bool:
-        """The service did not take this address, for free, and said why: whether its bytes shall be sent instead.
-
-        Once for each address: what is refused as bytes too is refused.
-        """
-        if self._mode != "fallback" or url in self._wanted or "://" not in url or not _NOT_FETCHED.search(said or ""):
-            return False
-        self._wanted.add(url)
-        self._waiting.add(url)
-        return True
+        await self._prober.__aexit__(kind, error, trace)
 
     async def fetch_content(self, url: str) -> tuple[str, str]:
-        """The bytes behind an address as base64, ready to be sent, and a name for them.
+        """Return the content of a URL in base64, ready to be sent, and a file name for it.
 
         Raises:
-            FetchError: it cannot be fetched from here either.
-            MediaError: it cannot be sent: no picture or video, or too large however small it is made.
+            FetchError: it cannot be fetched from this machine either.
+            MediaError: it cannot be sent: it is no image or video, or too large even when scaled down.
         """
-        self._waiting.discard(url)
-        async with self._room:
-            with LockedTempDir() as scratch:
-                path = scratch.path / "media"
-                reached = await self._reach.download(url, path, _MAX_FETCHED_BYTES)
-                if not reached.ok:
-                    raise FetchError(f"The server answered with HTTP status {reached.status}.")
-                if reached.sha256 is None:
-                    raise MediaTooLarge(f"It has more than {_MAX_FETCHED_BYTES // 2**20} MB.")
+        async with self._slots:
+            with LockedTempDir() as folder:
+                path = folder.path / "media"
+                response = await self._prober.download(url, path, _MAX_DOWNLOAD_BYTES)
+                if not response.ok:
+                    raise FetchError(f"The server answered with HTTP status {response.status}.")
+                if response.sha256 is None:
+                    raise MediaTooLarge(f"It has more than {_MAX_DOWNLOAD_BYTES // 2**20} MB.")
                 content = await asyncio.to_thread(lambda: b64encode(prepare_upload(path.read_bytes())).decode("ascii"))
         return content, file_name_of(url)
 
 
 def prepare_upload(content: bytes) -> bytes:
-    """What is sent for a content: itself where that is within the limits, else the picture made smaller.
+    """Return the bytes to send for a file: the file itself if it is within the limits, else a smaller image.
 
     Raises:
-        MediaError: a picture that does not open, or anything over the limit that cannot be made smaller.
+        MediaError: an image that cannot be decoded, or a file over the limit that cannot be made smaller.
     """
-    found = sniff(content[:SNIFF_BYTES])
-    if found is None or found[0] != "image":
+    media_type = sniff(content[:SNIFF_BYTES])
+    if media_type is None or media_type[0] != "image":
         if len(content) > MAX_FILE_BYTES:
             raise MediaTooLarge(f"It has {len(content)} bytes; the service takes {MAX_FILE_BYTES} at most.")
         return content
-    facts = read_image_info(content)
-    if max(facts.width, facts.height) <= LONGEST_SIDE_PX and len(content) <= MAX_FILE_BYTES:
+    info = read_image_info(content)
+    if max(info.width, info.height) <= LONGEST_SIDE_PX and len(content) <= MAX_FILE_BYTES:
         return content
     return encode_jpeg(load_rgb(content, max_side=LONGEST_SIDE_PX))
 
 
 def file_name_of(url: str) -> str:
-    """A file name for an address: the last step of its path."""
+    """Return a file name for a URL: the last segment of its path."""
     return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2]) or "file"
 
 
 def free_failure_message(answer: Mapping[str, Any] | None) -> str | None:
-    """What an answer about one address says in place of an asset; None if it has one, or does not say it was free."""
-    if answer is None:
-        return None
-    results = answer.get("all")
-    results = results if isinstance(results, dict) else {}
-    paid = answer.get("credits_paid")
-    if results.get("assets") or paid != 0 or isinstance(paid, bool):
-        return None
-    errors = results.get("errors")
-    said = [answer.get("error"), *(errors if isinstance(errors, list) else [])]
-    return "; ".join(str(text) for text in said if text) or None
+    """Return the errors of an answer without assets that says it was free; None for any other answer."""
+    wire = WireAnswer(answer or {})
+    return wire.error_message or None if wire.is_free and not wire.assets else None

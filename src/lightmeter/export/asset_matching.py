@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from lightmeter.facts.assets import listed_assets
 from lightmeter.facts.lenient_json import parse_object_lenient
+from lightmeter.facts.wire_answer import WireAnswer, whole_credits
 from lightmeter.journal.outcome import AnswerOutcome, RowResult
 from lightmeter.manifest.canonical_url import canonical_url
 
@@ -111,60 +111,36 @@ def outcome_of(
         hold: Taken for what was paid where the answer does not say.
         answer: The JSON object in `raw`, where somebody has read it already.
     """
-    if answer is None:
-        answer = parse_object_lenient(raw) or {}
-    results = answer.get("all")
-    results = results if isinstance(results, dict) else {}
-    assets = listed_assets(results)
-    names = [_text(asset.get("name")) if isinstance(asset, dict) else None for asset in assets]
+    wire = WireAnswer((parse_object_lenient(raw) or {}) if answer is None else answer)
+    names = wire.asset_names
     by_name = match_assets([name for _, name in rows], names)
-    found = [0] if len(rows) == len(assets) == 1 else by_name
-    failed = str(answer.get("status", "")).lower() == "failed"
-    reason = REQUEST_FAILED if failed else UNMATCHED if len(assets) > len(set(found) - {None}) else NO_ASSET
-    why = _why(answer, results, reason)
+    positions = [0] if len(rows) == len(names) == 1 else by_name
+    reason = REQUEST_FAILED if wire.failed else UNMATCHED if len(names) > len(set(positions) - {None}) else NO_ASSET
+    message = _row_error(wire, reason)
     placed = tuple(
-        RowResult(seq, None, None, why) if position is None or failed else RowResult(seq, position, names[position])
-        for (seq, _), position in zip(rows, found, strict=True)
+        RowResult(seq, None, None, message)
+        if position is None or wire.failed
+        else RowResult(seq, position, names[position])
+        for (seq, _), position in zip(rows, positions, strict=True)
     )
-    charge = _number(answer.get("credits_paid"))
-    said = _whole(charge)
+    charge = wire.credits_paid
+    paid = whole_credits(charge)
     return AnswerOutcome(
-        paid=hold if said is None else said,
-        remaining=_whole(_number(answer.get("credits"))),
-        request_id=_text(answer.get("request_id")),
+        paid=hold if paid is None else paid,
+        remaining=wire.credits_remaining,
+        request_id=wire.request_id,
         rows=placed,
         reason=reason,
-        charge_reported=said is not None and said == charge,
-        error_free=not failed and not answer.get("error") and not results.get("errors"),
-        rows_identified=None if failed or not assets else None not in by_name,
-        charge_unknown=failed and said is None,
+        charge_reported=paid is not None and paid == charge,
+        error_free=not wire.failed and not wire.has_errors,
+        rows_identified=None if wire.failed or not names else None not in by_name,
+        charge_unknown=wire.failed and paid is None,
     )
 
 
-def _why(answer: Mapping[str, Any], results: Mapping[str, Any], reason: str) -> str:
-    texts = [answer["error"]] if answer.get("error") else []
-    errors = results.get("errors")
-    texts += errors if isinstance(errors, list) else []
-    said = "; ".join(str(text) for text in texts)
+def _row_error(wire: WireAnswer, reason: str) -> str:
+    """Return the message for rows without an asset."""
+    details = wire.error_message
     if reason == UNMATCHED:
-        return f"No name in the answer tells which asset is this row's.{f' It says: {said}' if said else ''}"
-    return said or "The answer has no asset for this row."
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _whole(number: float | None) -> int | None:
-    """A whole number of credits; a fraction is rounded up, so that money is never counted low."""
-    return None if number is None or not 0 <= number < float(1 << 53) else int(-(-number // 1))
-
-
-def _number(value: Any) -> float | None:
-    """The number that a value is, or that a text says."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        return f"No name in the answer tells which asset is this row's.{f' It says: {details}' if details else ''}"
+    return details or "The answer has no asset for this row."

@@ -1,0 +1,135 @@
+"""Read the fields of a service answer that decide about money and rows. Pure; no value that a service sends raises.
+
+Services change over time and deviate from the contract, so each field is read leniently: a value of the wrong type
+counts as absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from lightmeter.facts.assets import listed_assets
+
+__all__ = ["WireAnswer", "whole_credits"]
+
+FAILED: Final = "failed"
+"""Value of `status` when the service accepted a request and could not answer it."""
+
+_MAX_CREDITS: Final = float(1 << 53)
+"""Amounts from here on are treated as absent: a double no longer holds every whole number."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireAnswer:
+    """Typed view of one JSON answer of the service.
+
+    Attributes:
+        data: The JSON object as it came.
+    """
+
+    data: Mapping[str, Any]
+
+    @property
+    def status(self) -> str | None:
+        """The `status` field in lower case; None if it is not a string."""
+        status = self.data.get("status")
+        return status.casefold() if isinstance(status, str) else None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the service accepted the request and could not answer it."""
+        return self.status == FAILED
+
+    @property
+    def request_id(self) -> str | None:
+        """The request id, or the last path segment of the result address; the address itself is never requested."""
+        request_id = self.data.get("request_id")
+        if isinstance(request_id, str | int) and not isinstance(request_id, bool) and str(request_id):
+            return str(request_id)
+        address = self.data.get("response_uri")
+        if not isinstance(address, str):
+            return None
+        try:
+            path = urlsplit(address).path
+        except ValueError:  # an invalid IPv6 host
+            return None
+        return unquote(path.rstrip("/").rpartition("/")[2]) or None
+
+    @property
+    def error(self) -> str | None:
+        """The `error` field as text; None if it is absent or empty."""
+        error = self.data.get("error")
+        if error in (None, "", False, [], {}):
+            return None
+        return error if isinstance(error, str) else repr(error)
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the answer has a field `all` that is not null."""
+        return self.data.get("all") is not None
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """The object `all`; empty if there is none."""
+        results = self.data.get("all")
+        return results if isinstance(results, dict) else {}
+
+    @property
+    def assets(self) -> list[Any]:
+        """The entries of `all.assets` in order, as `listed_assets` returns them."""
+        return listed_assets(self.results)
+
+    @property
+    def asset_names(self) -> list[str | None]:
+        """The name of each asset; None for an asset without one."""
+        return [_text(asset.get("name")) if isinstance(asset, dict) else None for asset in self.assets]
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether the answer reports an error for the request or for one of its assets."""
+        return bool(self.data.get("error") or self.results.get("errors"))
+
+    @property
+    def error_message(self) -> str:
+        """All errors of the request and of its assets in one line; empty if there are none."""
+        errors = self.results.get("errors")
+        texts = [self.data.get("error"), *(errors if isinstance(errors, list) else ())]
+        return "; ".join(str(text) for text in texts if text)
+
+    @property
+    def credits_paid(self) -> float | None:
+        """The charge as sent, in credits; a number in a string counts, a boolean does not."""
+        return _number(self.data.get("credits_paid"))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the answer states a charge of zero. A missing charge is no proof, nor is one in a string."""
+        charge = self.data.get("credits_paid")
+        return charge == 0 and not isinstance(charge, bool)
+
+    @property
+    def credits_remaining(self) -> int | None:
+        """Balance after the charge, in whole credits, rounded up; None if it is not stated."""
+        return whole_credits(_number(self.data.get("credits")))
+
+
+def whole_credits(amount: float | None) -> int | None:
+    """Return an amount in whole credits, rounded up so that costs are never understated; None if out of range."""
+    return None if amount is None or not 0 <= amount < _MAX_CREDITS else int(-(-amount // 1))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> float | None:
+    """Return the number in a value or in a string; None for anything else."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
