@@ -156,7 +156,7 @@ class Poller:
             await self._again(due, judgement.error or f"status {raw.status}", judgement.retry_after_s or 0.0)
 
     def _age_s(self, due: _Due) -> float:
-        return self._session.clock.least_age_s(due.acked.acked_at, earlier=due.earlier)
+        return self._session.clock.min_age_s(due.acked.acked_at, earlier=due.earlier)
 
     async def _again(self, due: _Due, why: str, least_s: float = 0.0) -> None:
         if self._age_s(due) > self._schedule.deadline_s:

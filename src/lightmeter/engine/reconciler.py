@@ -219,7 +219,7 @@ class Reconciler:
 
     def _age_s(self, submission_id: int, sent_at: float) -> float:
         earlier = submission_id < self._session.first_submission_id
-        return self._session.clock.least_age_s(sent_at, earlier=earlier)
+        return self._session.clock.min_age_s(sent_at, earlier=earlier)
 
     async def _final(self, sent_at: Mapping[int, float], rows: int) -> bool:
         """Wait until no charge can come any more; False if the user will not."""

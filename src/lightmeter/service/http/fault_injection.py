@@ -22,7 +22,7 @@ from lightmeter.service.faults import spoiled_bodies
 from lightmeter.service.faults.grammar import Faults
 from lightmeter.service.faults.kinds import ODD_VALUES, Fault, FaultKind, Lane, RateLimitFault
 from lightmeter.service.faults.rate_limits import LeakyBucketQueue, LimitCounter, counter
-from lightmeter.service.store.auth import key_from
+from lightmeter.service.store.auth import read_key
 
 __all__ = ["FORGET_KEY", "FaultInjector"]
 
@@ -82,7 +82,7 @@ class FaultInjector:
             lane = _lane(request)
             if lane is None:
                 return await handler(request)
-            key = key_from(request.headers) or ""
+            key = read_key(request.headers) or ""
             inside: list[LimitCounter] = []
             try:
                 for index, limit in enumerate(self._faults.limits):
@@ -188,7 +188,7 @@ class FaultInjector:
 
     def _before_the_charge(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
         """An answer whose balance does not show yet what is to be charged late."""
-        unseen = self._unseen.setdefault(key_from(request.headers) or "", [])
+        unseen = self._unseen.setdefault(read_key(request.headers) or "", [])
         now_s = self._clock.monotonic()
         for fault in self._of(FaultKind.CHARGE_LATE, lane):
             if body.get("credits_paid"):
