@@ -18,7 +18,8 @@ __all__ = ["atomic_replace", "fsync_folder", "write_bytes", "write_text"]
 def atomic_replace(target: Path) -> Iterator[Path]:
     """Yield the path of a temporary file beside `target`; rename it to `target` when the block ends without an error.
 
-    The temporary name starts with a dot and lacks the target's suffix, so that no glob on the suffix finds it. When the block raises, the temporary file is removed and `target` does not change.
+    The temporary name starts with a dot and lacks the target's suffix, so that no glob on the suffix finds it. When the
+    block raises, the temporary file is removed and `target` does not change.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f".{target.name}.{token_hex(4)}.tmp"
