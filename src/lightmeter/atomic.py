@@ -1,6 +1,6 @@
-"""The only way a file is born: temporary neighbour, flush, rename, sync of the folder.
+"""Atomic file writes: write a temporary file in the same folder, flush it, rename it, and flush the folder.
 
-A reader sees the old file or the new one, never half of it, also after a power cut.
+A reader sees the old file or the new one, never a part of it, even after a power cut.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ __all__ = ["atomic_replace", "fsync_folder", "write_bytes", "write_text"]
 
 @contextmanager
 def atomic_replace(target: Path) -> Iterator[Path]:
-    """Yield a temporary neighbour of `target`; when the block ends well, it becomes `target`.
+    """Yield the path of a temporary file beside `target`; rename it to `target` when the block ends without an error.
 
-    The neighbour's name starts with a dot and does not end in the target's suffix, so that a reader who
-    globs for the suffix never meets it. When the block raises, the neighbour is removed and `target` stays.
+    The temporary name starts with a dot and lacks the target's suffix, so that no glob on the suffix finds it. When the
+    block raises, the temporary file is removed and `target` does not change.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f".{target.name}.{token_hex(4)}.tmp"
     try:
         yield temporary
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
         temporary.replace(target)
         fsync_folder(target.parent)
     finally:
@@ -35,18 +35,18 @@ def atomic_replace(target: Path) -> Iterator[Path]:
 
 
 def write_bytes(target: Path, content: bytes) -> None:
-    """Write `content` to `target`, whole or not at all."""
+    """Write `content` to `target`, completely or not at all."""
     with atomic_replace(target) as temporary:
         temporary.write_bytes(content)
 
 
 def write_text(target: Path, content: str) -> None:
-    """Write UTF-8 text to `target`, whole or not at all."""
+    """Write UTF-8 text to `target`, completely or not at all."""
     write_bytes(target, content.encode())
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make the folder's entries durable; a no-op where folders cannot be opened."""
+    """Flush the entries of a folder to disk; do nothing where folders cannot be opened."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

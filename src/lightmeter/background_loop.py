@@ -1,6 +1,6 @@
-"""The one portal between plain code and the async core: a background loop that runs what it is handed.
+"""Run coroutines from synchronous code, on an event loop in a background thread.
 
-Works in a script, in a notebook (where a loop already runs in the calling thread), and in a thread.
+This works in a script, in a thread, and in a notebook, where an event loop already runs in the calling thread.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """An event loop in a daemon thread of its own.
+    """An event loop in a daemon thread, for `sync` and for work that continues while the caller's loop is busy.
 
-    Used for `sync`, and for anything that must go on while the caller's own loop is busy.
+    Args:
+        name: Name of the thread.
     """
 
-    def __init__(self, name: str = "lightmeter-portal") -> None:
+    def __init__(self, name: str = "lightmeter-background-loop") -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -36,11 +37,11 @@ class BackgroundLoop:
             self.loop.close()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine in the portal's loop; the result comes as a future of this thread."""
+        """Start a coroutine in the background loop; return a future of its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end. Ctrl-C cancels it, waits until it has tidied up, and is raised."""
+        """Run a coroutine and return its result. On Ctrl-C, cancel it, wait until it has ended, and raise."""
         future = self.start(coroutine)
         try:
             return future.result()
@@ -52,29 +53,29 @@ class BackgroundLoop:
             raise
 
     async def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine that runs in the portal's loop, from a coroutine of another loop."""
+        """Run a coroutine in the background loop and await its result from another loop."""
         return await asyncio.wrap_future(self.start(coroutine))
 
     def close(self) -> None:
-        """Stop the loop, unless it has stopped, and wait for its thread."""
+        """Stop the loop and wait for its thread; idempotent."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=10)
 
 
-_portal: BackgroundLoop | None = None
-_guard = threading.Lock()
+_shared_loop: BackgroundLoop | None = None
+_shared_loop_lock = threading.Lock()
 
 
 def sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run one coroutine from plain code and return its result; works inside a running loop too.
+    """Run a coroutine from synchronous code and return its result, even where an event loop is running.
 
     Example:
         >>> import lightmeter as lm
         >>> plan = lm.sync(lm.plan("data/manifest.csv"))  # doctest: +SKIP
     """
-    global _portal  # noqa: PLW0603 (one loop for the process, made when first needed)
-    with _guard:
-        if _portal is None:
-            _portal = BackgroundLoop()
-    return _portal.run(coroutine)
+    global _shared_loop  # noqa: PLW0603 (one loop for the process, created at the first call)
+    with _shared_loop_lock:
+        if _shared_loop is None:
+            _shared_loop = BackgroundLoop()
+    return _shared_loop.run(coroutine)

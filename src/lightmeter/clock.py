@@ -1,7 +1,7 @@
-"""The only timer: now, monotonic, sleep. Tests hand in their own.
+"""Clocks: the time, a monotonic time and sleep. Tests pass clocks of their own.
 
-Wall clocks step: NTP corrects them, people set them, virtual machines resume with old ones. What money depends on is
-therefore measured with `RunClock`, which reads the wall clock once and counts on from there.
+Wall clocks step: NTP corrects them, people set them, and virtual machines resume with old ones. Times on which charges
+depend are therefore measured with `RunClock`, which reads the wall clock once and then counts on with the uptime.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from typing import Any, Final, Protocol
 __all__ = ["STEP_S", "Clock", "ClockAnchor", "MachineClock", "RunClock", "SystemClock", "utc_from_timestamp"]
 
 STEP_S: Final = 2.0
-"""Difference between two clocks, in seconds, from which on one of them was set."""
+"""Smallest difference between two clocks, in seconds, that counts as a step; less is drift."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
-    """What the rest of the package may know about time."""
+    """A source of time."""
 
     def now(self) -> float:
-        """Seconds since the epoch, for what is written down."""
+        """Return seconds since the epoch, for times that are stored."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never steps, for what is measured."""
+        """Return seconds on a clock that never steps, for durations."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Let others run for so long."""
+        """Suspend the current task for a number of seconds."""
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clocks of this machine."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never steps."""
+        """Return seconds on a clock that never steps."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Let others run for so long."""
+        """Suspend the current task for a number of seconds."""
         await asyncio.sleep(seconds)
 
     def uptime(self) -> float:
-        """Seconds since the machine started, with those in which it was suspended, where the system counts them."""
+        """Return seconds since the machine started, including time in suspension on Linux."""
         try:
             return time.clock_gettime(time.CLOCK_BOOTTIME)
         except (AttributeError, OSError):  # not Linux
             return time.monotonic()
 
     def boot_id(self) -> str:
-        """Names this start of the machine; empty where the system has no name for it."""
+        """Return an id of this start of the machine; empty where the system has none."""
         try:
             return _BOOT_ID.read_text().strip()
         except OSError:
@@ -68,23 +68,23 @@ class SystemClock:
 
 
 class MachineClock(Clock, Protocol):
-    """A clock that also knows since when its machine runs."""
+    """A clock that also knows when its machine was started."""
 
     def uptime(self) -> float:
-        """Seconds since the machine started."""
+        """Return seconds since the machine started."""
         ...
 
     def boot_id(self) -> str:
-        """Names this start of the machine, or is empty."""
+        """Return an id of this start of the machine, or an empty string."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ClockAnchor:
-    """What both clocks of a machine showed at one moment.
+    """The readings of a machine's clocks at one moment.
 
     Attributes:
-        boot_id: Names the start of the machine.
+        boot_id: Id of the start of the machine.
         uptime: Seconds since that start.
         wall: Seconds since the epoch.
     """
@@ -94,65 +94,65 @@ class ClockAnchor:
     wall: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is kept."""
+        """Return the values as the journal stores them."""
         return asdict(self)
 
 
 class RunClock:
-    """A clock that does not step while a process works on a run: the wall clock at its start, counted on by uptime.
+    """A clock that does not step during a process: the wall clock at the start plus the uptime since then.
 
     Args:
         machine: The machine's clocks.
-        before: What they showed when the process before began to work on the same run; None if there was none.
+        before: Their readings when the previous process of the run started; None without one.
 
     Attributes:
-        anchor: What they showed when this one began.
-        between_s: By how many seconds the wall clock was set between both starts; None where that cannot be told.
+        anchor: Their readings when this clock was created.
+        restart_step_s: Seconds by which the wall clock was set between the two starts; None if unknown.
     """
 
     def __init__(self, machine: MachineClock, before: ClockAnchor | None = None) -> None:
         self._machine = machine
         self.anchor = ClockAnchor(machine.boot_id(), machine.uptime(), machine.now())
-        self.between_s: float | None = None
+        self.restart_step_s: float | None = None
         if before is not None and before.boot_id and before.boot_id == self.anchor.boot_id:
-            self.between_s = (self.anchor.wall - before.wall) - (self.anchor.uptime - before.uptime)
+            self.restart_step_s = (self.anchor.wall - before.wall) - (self.anchor.uptime - before.uptime)
 
     def now(self) -> float:
-        """Seconds since the epoch, as the wall clock showed them at the start and a steady clock has counted since."""
+        """Return seconds since the epoch: the wall clock at the start plus the uptime since then."""
         return self.anchor.wall + (self._machine.uptime() - self.anchor.uptime)
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never steps."""
+        """Return seconds on a clock that never steps."""
         return self._machine.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Let others run for so long."""
+        """Suspend the current task for a number of seconds."""
         await self._machine.sleep(seconds)
 
     @property
     def step_s(self) -> float:
-        """By how many seconds the wall clock was set since the start; less than `STEP_S` is drift."""
+        """Seconds by which the wall clock was set since the start; less than `STEP_S` is drift."""
         return self._machine.now() - self.now()
 
-    def least_age_s(self, at: float, *, earlier: bool) -> float:
-        """Seconds, 0 or more, that have passed for certain since a moment that a process of this run wrote down.
+    def min_age_s(self, at: float, *, earlier: bool) -> float:
+        """Return the least number of seconds, 0 or more, that have certainly passed since a stored time.
 
-        A moment of this process is measured by the steady clock. One of an earlier process lies before the start of
-        this one, and further back only as far as both clocks say so: while the machine was not started anew, if the
-        wall clock was not set between both starts; else no longer ago than the machine runs.
+        The age of a time of this process is exact. A time of an earlier process is at least as old as this process. It
+        is older if the wall clock was not set between the two starts, or, after a restart of the machine, by the wall
+        clock, but then no older than the uptime of the machine.
 
         Args:
-            at: The moment, in seconds since the epoch.
-            earlier: An earlier process wrote it down.
+            at: The stored time, in seconds since the epoch.
+            earlier: Whether an earlier process of the run stored it.
         """
         age_s, here_s = self.now() - at, self.now() - self.anchor.wall
         if not earlier:
             return max(0.0, age_s)
-        if self.between_s is not None:
-            return max(here_s, age_s) if abs(self.between_s) < STEP_S else here_s
+        if self.restart_step_s is not None:
+            return max(here_s, age_s) if abs(self.restart_step_s) < STEP_S else here_s
         return max(here_s, min(age_s, self._machine.uptime()))
 
 
 def utc_from_timestamp(seconds: float) -> datetime:
-    """An aware UTC datetime from seconds since the epoch."""
+    """Return an aware UTC datetime for seconds since the epoch."""
     return datetime.fromtimestamp(seconds, tz=UTC)

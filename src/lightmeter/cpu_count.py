@@ -1,4 +1,4 @@
-"""How much of the machine is ours."""
+"""The number of CPU cores that this process may use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["process_cpu_count"]
 
 
 def process_cpu_count() -> int:
-    """Cores that this process may use: the calls at once that gain anything."""
-    # Containers and schedulers narrow the affinity; cpu_count would still count the whole machine.
+    """Return the number of CPU cores that this process may use."""
+    # Containers and schedulers restrict the affinity; `os.cpu_count` still counts all cores of the machine.
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -3,36 +3,36 @@
 ::
 
     LightmeterError
-    ├── UsageError               exit 2   what was asked for cannot be done as asked
+    ├── UsageError               exit 2   the command or call cannot be executed as given
     │   ├── SettingsError                 an option or a setting is missing or wrong
     │   ├── ManifestError                 the manifest cannot be read at all
     │   └── PlanChanged                   what was planned is not what is there now
-    ├── ServiceError             exit 1   the service said no, or said nothing
+    ├── ServiceError             exit 1   the service refused, failed, or did not answer
     │   ├── AccessDenied         exit 4   the key is missing or wrong
     │   ├── OutOfCredits         exit 3   the account holds less than the price
-    │   ├── Refused                       any other refusal with a text
-    │   ├── RequestFailed                 the service took the request and could not do it
+    │   ├── Refused                       any other refusal with a message
+    │   ├── RequestFailed                 the service accepted the request and could not process it
     │   ├── Unreachable          exit 2   no connection was made: nothing was sent
     │   ├── OutcomeUnknown                sent, and no answer came: it may have been charged
-    │   └── ProtocolError                 an answer that is no answer of this contract
-    ├── BudgetReached            exit 3   the next request could exceed the cap
-    ├── JournalError             exit 2   the run's memory cannot be used
+    │   └── ProtocolError                 an answer that violates the API's contract
+    ├── BudgetReached            exit 3   the next request could exceed the budget
+    ├── JournalError             exit 2   the journal of a run cannot be used
     │   ├── JournalLocked                 another process is running this folder
-    │   ├── JournalConflict               older than its run, or a copy of it: it would pay again
+    │   ├── JournalConflict               an old state or a copy: it would pay again
     │   ├── JournalVersion                written by a newer lightmeter
-    │   └── InvalidTransition             a life cycle was asked for a step it does not have
+    │   └── InvalidTransition             a life cycle has no such transition
     ├── TablesError              exit 2   tables cannot be read or written: a broken file, a full or read-only disk
-    ├── MediaError               exit 1   a picture or a video that cannot be used
-    │   ├── UnsupportedMedia              not a format that is read here
-    │   ├── BrokenMedia                   named like one, but does not decode
+    ├── MediaError               exit 1   an image or a video that cannot be used
+    │   ├── UnsupportedMedia              an unsupported format
+    │   ├── BrokenMedia                   a damaged file: it does not decode
     │   ├── MediaTooLarge                 more bytes, pixels or frames than allowed
-    │   └── MediaTimeout                  the decoder did not finish and was ended
+    │   └── MediaTimeout                  the decoder did not finish in time and was stopped
     ├── FetchError               exit 1   a URL that could not be fetched
     │   └── ForbiddenAddress              a URL that must not be fetched
     ├── BackendError             exit 1   a back end could not analyse an asset
     └── Interrupted              exit 130 stopped by the user; nothing is lost
 
-A bad *row* is never an exception: it is a row with a status and a reason.
+An invalid *row* is never an exception: it is a row with a status and a reason.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ __all__ = [
 
 
 class LightmeterError(Exception):
-    """The root: catch it to catch everything of ours.
+    """Base class of all exceptions of this package.
 
     Attributes:
-        exit_code: What the command line ends with when this reaches it.
-        hint: What to do next, in one sentence; empty when the message says it.
+        exit_code: Exit code of the command line when it ends with this exception.
+        hint: What to do next, in one sentence; empty if the message says it.
     """
 
     exit_code = 1
@@ -86,7 +86,7 @@ class LightmeterError(Exception):
 
 
 class UsageError(LightmeterError):
-    """What was asked for cannot be done as asked."""
+    """The command or call cannot be executed as given."""
 
     exit_code = 2
 
@@ -100,14 +100,14 @@ class ManifestError(UsageError):
 
 
 class PlanChanged(UsageError):
-    """What was planned is not what is there now: the manifest, its rows, the service, a price or an earlier answer."""
+    """The manifest, its rows, the service, a price or a cached answer has changed since the plan was made."""
 
 
 class ServiceError(LightmeterError):
-    """The service said no, or said nothing.
+    """The service refused, failed, or did not answer.
 
     Attributes:
-        http_status: The status of the answer, or None when there was none.
+        http_status: HTTP status of the answer; None without an answer.
     """
 
     def __init__(self, message: str, *, hint: str = "", http_status: int | None = None) -> None:
@@ -128,11 +128,11 @@ class OutOfCredits(ServiceError):
 
 
 class Refused(ServiceError):
-    """The service refused the request with a text; nothing was charged."""
+    """The service refused the request with a message; nothing was charged."""
 
 
 class RequestFailed(ServiceError):
-    """The service took the request and could not do it."""
+    """The service accepted the request and could not process it."""
 
 
 class Unreachable(ServiceError):
@@ -145,24 +145,24 @@ class OutcomeUnknown(ServiceError):
     """The request was sent and no usable answer came: it may have been charged.
 
     Attributes:
-        body: What came of an answer before it was cut off; empty where nothing came.
+        body: The part of an answer that was received; empty without any.
     """
 
     body: bytes = b""
 
 
 class ProtocolError(ServiceError):
-    """An answer that is no answer of this contract."""
+    """An answer that violates the API's contract."""
 
 
 class BudgetReached(LightmeterError):
-    """The next request could exceed the cap."""
+    """The next request could exceed the budget."""
 
     exit_code = 3
 
 
 class JournalError(LightmeterError):
-    """The run's memory cannot be used."""
+    """The journal of a run cannot be used."""
 
     exit_code = 2
 
@@ -172,7 +172,7 @@ class JournalLocked(JournalError):
 
 
 class JournalConflict(JournalError):
-    """The journal is not the latest state of its run: it went back in time, or it is a copy. It would pay again."""
+    """The journal is not the latest state of its run: it is an old state or a copy, and would pay again."""
 
 
 class JournalVersion(JournalError):
@@ -180,30 +180,30 @@ class JournalVersion(JournalError):
 
 
 class InvalidTransition(JournalError):
-    """A life cycle was asked for a step it does not have: a bug, not bad input."""
+    """A life cycle has no transition for an event: a bug, not bad input."""
 
     exit_code = 1
 
 
 class TablesError(LightmeterError):
-    """Tables, or a page about them, cannot be read or written: a file is broken, or the disk is full.
+    """Tables or a report cannot be read or written: a file is damaged, or the disk is full.
 
-    The journal they are made from is safe.
+    The journal, from which they are made, is safe.
     """
 
     exit_code = 2
 
 
 class MediaError(LightmeterError):
-    """A picture or a video that cannot be used."""
+    """An image or a video that cannot be used."""
 
 
 class UnsupportedMedia(MediaError):
-    """Not a format that is read here."""
+    """The format of the file is not supported."""
 
 
 class BrokenMedia(MediaError):
-    """Named like a picture or a video, but it does not decode."""
+    """The file is named like an image or a video, but does not decode."""
 
 
 class MediaTooLarge(MediaError):
@@ -211,7 +211,7 @@ class MediaTooLarge(MediaError):
 
 
 class MediaTimeout(MediaError):
-    """The decoder did not finish in time and was ended."""
+    """The decoder did not finish in time and was stopped."""
 
 
 class FetchError(LightmeterError):
@@ -227,6 +227,6 @@ class BackendError(LightmeterError):
 
 
 class Interrupted(LightmeterError):
-    """Stopped by the user; everything done so far is in the journal."""
+    """The user stopped the run; all completed work is in the journal."""
 
     exit_code = 130

@@ -1,8 +1,8 @@
-"""What the user has decided for all runs: LIGHTMETER_* variables or a settings file, read once at the edge.
+"""The user's settings for all runs, from environment variables LIGHTMETER_* and a settings file.
 
-The file is `settings.toml` in the user's configuration folder for lightmeter (or the path in `LIGHTMETER_SETTINGS`);
-the variables win over it. An empty variable or entry is one that is not set. The API key comes only from here, never
-from an argument.
+The file is `settings.toml` in the user's configuration folder for lightmeter, or the path in `LIGHTMETER_SETTINGS`. The
+variables override the file. An empty variable or entry counts as not set. The API key comes only from here, never from
+an argument.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["Settings", "read_settings", "settings_file"]
 
 
 def settings_file() -> Path:
-    """Where the settings file is looked for; it need not exist."""
-    named = os.environ.get("LIGHTMETER_SETTINGS", "").strip()
-    return Path(named) if named else user_config_path("lightmeter") / "settings.toml"
+    """Return the path of the settings file, which need not exist."""
+    path = os.environ.get("LIGHTMETER_SETTINGS", "").strip()
+    return Path(path) if path else user_config_path("lightmeter") / "settings.toml"
 
 
 class Settings(BaseSettings):
-    """All settings, each with the variable `LIGHTMETER_<NAME>`."""
+    """All settings; each has the environment variable `LIGHTMETER_<NAME>`."""
 
     model_config = SettingsConfigDict(env_prefix="LIGHTMETER_", env_ignore_empty=True, extra="ignore", frozen=True)
 
@@ -104,10 +104,10 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _drop_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in values.items() if not (isinstance(value, str) and not value.strip())}
-        if isinstance(kept.get("backends"), str):  # the variable holds JSON
-            kept["backends"] = json.loads(kept["backends"])
-        return kept
+        present = {name: value for name, value in values.items() if not (isinstance(value, str) and not value.strip())}
+        if isinstance(present.get("backends"), str):  # the variable holds JSON
+            present["backends"] = json.loads(present["backends"])
+        return present
 
     @classmethod
     def settings_customise_sources(  # noqa: D102 (pydantic's own hook)

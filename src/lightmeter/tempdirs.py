@@ -1,6 +1,6 @@
-"""Folders for work in progress, among the system's temporary files; what a killed process left is removed by the next.
+"""Temporary folders that do not outlive their process: the next process removes those of a killed one.
 
-Whoever has such a folder holds a lock on it; the system drops the lock however its process dies.
+Each folder is locked by its process. The system releases the lock when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ _PREFIX: Final = "lightmeter-scratch-"
 
 
 class LockedTempDir:
-    """A folder of one's own, which goes at the end of the block, with this object, or with the process.
+    """A temporary folder, removed at the end of the `with` block, with this object, or at the end of the process.
 
     Attributes:
         path: The folder.
+        remove: Removes the folder; idempotent.
 
     Raises:
-        OSError: There is no room for it.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self) -> None:
-        _sweep()
-        self.path, lock = _locked_folder()
+        _remove_unlocked()
+        self.path, lock = _create_locked()
         self.remove = weakref.finalize(self, _remove, self.path, lock)
 
     def __enter__(self) -> Self:
@@ -44,18 +45,18 @@ class LockedTempDir:
         self.remove()
 
 
-def _locked_folder() -> tuple[Path, int]:
+def _create_locked() -> tuple[Path, int]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         with suppress(FileNotFoundError):
-            lock = _opened(path)
+            lock = _open_folder(path)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.exists():
                 return path, lock
-            os.close(lock)  # a sweeper came between: it took the folder for a dead one's
+            os.close(lock)  # another process removed the folder before it was locked
 
 
-def _opened(path: Path) -> int:
+def _open_folder(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
@@ -64,11 +65,11 @@ def _remove(path: Path, lock: int) -> None:
     os.close(lock)
 
 
-def _sweep() -> None:
-    """Remove the folders that nobody holds."""
+def _remove_unlocked() -> None:
+    """Remove the folders whose process has ended."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # another user's, held, or just removed
-            lock = _opened(path)
+        with suppress(OSError):  # another user's, locked, or just removed
+            lock = _open_folder(path)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(lock).st_uid == os.getuid():

@@ -23,7 +23,7 @@ async def test_half_a_fortune_serves_half_the_requests(starting, calling, databa
     assert sum(body["credits_paid"] for body in done) == 64
     assert await caller.balance() == 1
     (book,) = await books(database)
-    assert book.is_sound
+    assert book.is_consistent
     assert (book.held, book.ledger["grants"], book.ledger["revenue"]) == (0, -65, 64)
 
 
@@ -35,7 +35,7 @@ async def test_single_pictures_at_once_never_overspend(starting, calling, databa
     assert sorted(answer.status for answer in answers) == [200] * 32 + [402] * 32
     assert min(answer.body["credits"] for answer in answers if answer.status == 200) == 0
     (book,) = await books(database)
-    assert (book.is_sound, book.free, book.held, book.ledger["revenue"]) == (True, 0, 0, 32)
+    assert (book.is_consistent, book.free, book.held, book.ledger["revenue"]) == (True, 0, 0, 32)
 
 
 async def test_batches_never_spend_more_than_there_is(calling, service, site):
@@ -101,12 +101,12 @@ async def test_the_books_balance(starting, calling, database, site, books):
     callers = [await calling(service, credits=20 + n) for n in range(3)]
     urls = [site.url("picture/1.png"), site.url("status/500/x.png"), site.url("video/tiny.avi")]
     answers = [(caller, await caller.ask(url=urls)) for caller in callers for _ in range(4)]
-    assert all(book.is_sound and book.free >= 0 for book in await books(database))
+    assert all(book.is_consistent and book.free >= 0 for book in await books(database))
     for caller, answer in answers:
         await caller.finished(answer)
-    assert [(book.is_sound, book.held) for book in await books(database)] == [(True, 0)] * 3
+    assert [(book.is_consistent, book.held) for book in await books(database)] == [(True, 0)] * 3
     await asyncio.gather(*(caller.ask(url=urls[0]) for caller in callers for _ in range(20)))
-    assert [(book.is_sound, book.free, book.held) for book in await books(database)] == [(True, 0, 0)] * 3
+    assert [(book.is_consistent, book.free, book.held) for book in await books(database)] == [(True, 0, 0)] * 3
 
 
 async def test_a_key_with_another_body_is_refused(starting, calling, database, encoded):

@@ -39,7 +39,7 @@ def test_grants_add_up(database, books):
     keys(database, "add", "bob")
     assert [keys(database, "grant", "bob", "7").stdout for _ in range(2)] == ["7\n", "14\n"]
     (book,) = asyncio.run(books(database))
-    assert (book.is_sound, book.free, book.ledger["grants"]) == (True, 14, -14)
+    assert (book.is_consistent, book.free, book.ledger["grants"]) == (True, 14, -14)
 
 
 @pytest.mark.parametrize("words", [("grant", "nobody", "5"), ("revoke", "nobody")], ids=" ".join)

@@ -16,7 +16,7 @@ async def test_it_answers(starting, calling, postgres, site, encoded, books):
     assert (await caller.ask(file=encoded(1))).body["credits"] == 9
     done = await caller.finished(await caller.ask(url=[site.url("picture/1.png"), site.url("picture/2.png")]))
     assert (done["status"], done["credits_paid"], done["credits"]) == ("completed", 2, 7)
-    assert all(book.is_sound for book in await books(postgres))
+    assert all(book.is_consistent for book in await books(postgres))
 
 
 async def test_several_services_share_the_work(starting, calling, postgres, encoded, books):
@@ -28,7 +28,7 @@ async def test_several_services_share_the_work(starting, calling, postgres, enco
     for answer in answers:
         assert (await caller.finished(answer))["credits_paid"] == 2
     assert await caller.balance() == 960
-    assert all(book.is_sound and book.held == 0 for book in await books(postgres))
+    assert all(book.is_consistent and book.held == 0 for book in await books(postgres))
 
 
 async def test_one_key_at_two_services(starting, calling, postgres, site):

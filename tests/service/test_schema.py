@@ -77,8 +77,8 @@ async def test_an_older_database_keeps_its_data(tmp_path, version):
     store = Store(made(tmp_path / "old.db", version), exclusive=True)
     (empty, old) = await store.read(balances)
     done, waits = await store.read(lambda db: db.execute("SELECT * FROM requests ORDER BY request_id"))
-    assert (old.name, old.free, old.held, old.is_sound) == ("old", 88, 3, True)
-    assert (empty.name, empty.free, empty.is_sound) == ("empty", 0, True)
+    assert (old.name, old.free, old.held, old.is_consistent) == ("old", 88, 3, True)
+    assert (empty.name, empty.free, empty.is_consistent) == ("empty", 0, True)
     assert done[:5] == (FINISHED, 1, "completed", 1, ECHO)
     assert DONE in done
     assert waits[:4] == (WAITING, 1, "running", 1)
@@ -109,7 +109,7 @@ async def test_a_service_goes_on_with_an_older_database(tmp_path, starting, call
     assert (await caller.poll(WAITING)).body["status"] == "completed"
     again = await caller.ask({"Idempotency-Key": "mine"}, url="http://127.0.0.1:9/b.png")
     assert again.status == 422
-    assert all(book.is_sound and book.held == 0 for book in await books(service.database))
+    assert all(book.is_consistent and book.held == 0 for book in await books(service.database))
 
 
 @pytest.mark.parametrize("version", [1])

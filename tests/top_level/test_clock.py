@@ -47,26 +47,28 @@ def test_a_step_within_a_process_changes_no_age(step_s, before_s, after_s):
     machine.true_s += before_s
     machine.step_s = step_s
     machine.true_s += after_s
-    assert abs(clock.least_age_s(sent_at, earlier=False) - before_s - after_s) < 1e-3
+    assert abs(clock.min_age_s(sent_at, earlier=False) - before_s - after_s) < 1e-3
     assert abs(clock.step_s - step_s) < 1e-3
 
 
 @given(steps | st.just(0.0), st.floats(0, 400), st.floats(0, 400), st.booleans(), st.floats(0, 300))
-def test_an_earlier_moment_is_never_believed_to_be_older_than_it_is(step_s, in_first_s, between_s, reboots, here_s):
+def test_an_earlier_moment_is_never_believed_to_be_older_than_it_is(
+    step_s, in_first_s, restart_step_s, reboots, here_s
+):
     """Whatever happened to the clock between two processes, a request may still be charged as long as it truly may."""
     machine = Machine()
     first = RunClock(machine)
     machine.true_s += in_first_s
     sent_at, truly_sent = first.now(), machine.true_s
-    machine.true_s += between_s / 2
+    machine.true_s += restart_step_s / 2
     machine.step_s = step_s
     if reboots:
         machine.boot, machine.booted_s = "second", machine.true_s
-    machine.true_s += between_s / 2
+    machine.true_s += restart_step_s / 2
     began_s = machine.true_s
     second = RunClock(machine, first.anchor)
     machine.true_s += here_s
-    age_s = second.least_age_s(sent_at, earlier=True)
+    age_s = second.min_age_s(sent_at, earlier=True)
     assert here_s - 1e-3 <= age_s <= machine.true_s - truly_sent + 1e-3
     if not reboots and not step_s:
         assert abs(age_s - (machine.true_s - truly_sent)) < 1e-3, "two clocks that agree are believed"
@@ -79,4 +81,4 @@ def test_the_machines_clock_knows_since_when_it_runs():
     machine = SystemClock()
     assert 0 < machine.uptime() <= machine.uptime()
     assert machine.boot_id() == machine.boot_id()
-    assert RunClock(machine, ClockAnchor("another", 5.0, 5.0)).between_s is None
+    assert RunClock(machine, ClockAnchor("another", 5.0, 5.0)).restart_step_s is None

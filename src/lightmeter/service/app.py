@@ -275,7 +275,7 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
     async with AsyncExitStack() as stack:
         engine = await _engine(config, stack)
         for key, credits_ in config.accounts.items():
-            await engine.store.write(partial(_let_in, name=auth.name_of(key), credits_=credits_, key=key))
+            await engine.store.write(partial(_let_in, name=auth.account_name(key), credits_=credits_, key=key))
         handlers = Handlers(engine.store, engine.runner, engine.queue, config.clock, engine.offers)
         forgetting = asyncio.create_task(handlers.forget_expired())
         stack.callback(forgetting.cancel)

@@ -128,7 +128,7 @@ async def test_kill_9_loses_nothing_and_charges_nothing_twice(processes, databas
         if book.held == 0:
             break
         await asyncio.sleep(0.05)
-    assert (book.is_sound, book.held, book.ledger[LedgerAccount.GRANTS]) == (True, 0, -CREDITS)
+    assert (book.is_consistent, book.held, book.ledger[LedgerAccount.GRANTS]) == (True, 0, -CREDITS)
     settled, charges, (beside, alone) = await charged(database)
     log.info("completed %d, at once %d, others %s", len(ended), len(load.answered), dict(load.refused))
     log.info("requests by deaths beside others %s, alone %s", beside, alone)

@@ -118,7 +118,7 @@ async def test_a_poison_fails_and_its_neighbours_complete(deadly, database, call
     paid = [body["credits_paid"] for body in completed]
     # Whose answer was lost with the process, after it was written down: done and charged, and nobody knows its name.
     lost = len(answers) - len(acknowledged)
-    assert (book.is_sound, book.held) == (True, 0)
+    assert (book.is_consistent, book.held) == (True, 0)
     assert book.ledger["revenue"] - sum(paid) in {number * paid[0] for number in range(lost + 1)}
 
 

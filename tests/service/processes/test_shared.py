@@ -36,7 +36,7 @@ async def test_a_worker_presumed_dead_cannot_settle(processes, postgres, calling
     assert first.end(signal.SIGTERM) == 0
     assert await caller.balance() == 8
     (book,) = await books(postgres)
-    assert (book.is_sound, book.held, book.ledger["revenue"]) == (True, 0, 2)
+    assert (book.is_consistent, book.held, book.ledger["revenue"]) == (True, 0, 2)
     store = Store(postgres)
     ((state, attempts),) = await store.read(lambda db: db.execute("SELECT state, attempts FROM requests"))
     store.close()

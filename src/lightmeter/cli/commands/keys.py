@@ -49,7 +49,7 @@ def _changed(database: str, change: Callable[[Connection], T]) -> T:
 
 
 def _known(db: Connection, name: str) -> int:
-    account_id = money.account_named(db, name)
+    account_id = money.find_account_id(db, name)
     if account_id is None:
         raise UsageError(f"There is no account {name!r}.", hint="See `lightmeter keys list`.")
     return account_id
@@ -94,7 +94,7 @@ def list_(database: str, as_json: bool) -> int:
         width = max([len(name) for name, *_ in rows] + [4])
         for name, free, held, keys in [("name", "credits", "held", "keys"), *rows]:
             click.echo(f"{name:<{width}}  {free:>9}  {held:>9}  {keys:>4}")
-    unsound = [each.name for each in accounts if not each.is_sound]
+    unsound = [each.name for each in accounts if not each.is_consistent]
     if unsound:
         click.echo(f"The ledger does not agree with the balance of: {', '.join(unsound)}.", err=True)
     return 1 if unsound else 0

@@ -22,7 +22,7 @@ from lightmeter.models.vocabulary import not_found
 from lightmeter.service.faults.body_faults import BODY_FAULTS, as_unfinished, encode_malformed
 from lightmeter.service.faults.config import FAULT_KINDS, Fault, FaultName, Faults, Lane, OddValue
 from lightmeter.service.faults.rate_limits import LeakyBucketQueue, LimitCounter, limit_counter
-from lightmeter.service.store.auth import key_from
+from lightmeter.service.store.auth import read_key
 
 __all__ = ["IGNORE_IDEMPOTENCY_KEY", "FaultInjector"]
 
@@ -77,7 +77,7 @@ class FaultInjector:
             lane = _lane(request)
             if lane is None:
                 return await handler(request)
-            key = key_from(request.headers) or ""
+            key = read_key(request.headers) or ""
             entered: list[LimitCounter] = []
             try:
                 for limit in self._faults.active("429", lane):
@@ -181,7 +181,7 @@ class FaultInjector:
 
     def _hide_late_charges(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
         """Return the answer with a balance that does not show late charges yet."""
-        late = self._late_charges.setdefault(key_from(request.headers) or "", [])
+        late = self._late_charges.setdefault(read_key(request.headers) or "", [])
         now_s = self._clock.monotonic()
         for fault in self._faults.active("charge-late", lane):
             if body.get("credits_paid"):

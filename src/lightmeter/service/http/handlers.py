@@ -102,8 +102,8 @@ class Handlers:
         Raises:
             AccessDenied: nobody's.
         """
-        key = auth.key_from(headers)
-        account = None if key is None else await self._store.read_inline(lambda db: auth.account_of(db, key))
+        key = auth.read_key(headers)
+        account = None if key is None else await self._store.read_inline(lambda db: auth.find_account(db, key))
         if account is None:
             raise AccessDenied(ACCESS_DENIED)
         return account
@@ -171,7 +171,7 @@ class Handlers:
 
     async def _again(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
         """The same request under the same idempotency key: its own answer, and nothing more is charged."""
-        if not earlier.asks_the_same(new):
+        if not earlier.is_same_request(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
         known = (earlier.request_id, earlier.account_id, earlier.echo, base_url)
         running = self._runner.answering.get(earlier.request_id)

@@ -85,7 +85,7 @@ class LocalQueue:
             self.admitted(request_id)
 
     async def _undo(self, request_id: str) -> None:
-        await self._store.write(lambda db: requests.undo(db, request_id, self._clock.now()))
+        await self._store.write(lambda db: requests.delete_unacknowledged(db, request_id, self._clock.now()))
 
     async def drain(self, seconds: float) -> None:
         """Let what is running finish for so long; the next start does the rest."""

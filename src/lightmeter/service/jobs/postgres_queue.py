@@ -199,5 +199,5 @@ class PostgresQueue:
             "LIMIT 1 FOR UPDATE SKIP LOCKED"
         )
         for (request_id,) in rows:
-            requests.undo(db, request_id, self._clock.now())
+            requests.delete_unacknowledged(db, request_id, self._clock.now())
         return bool(rows)

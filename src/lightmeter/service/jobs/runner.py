@@ -122,7 +122,7 @@ class Runner:
     def price(self, order: AnalysisJob, pictures: int | None = None) -> int:
         """What so many pictures of an order cost at most; by default all it is held for from the start."""
         request, count = order.request, sum(order.held_pictures) if pictures is None else pictures
-        return self.terms.tariff.worst(request.backend, request.feature, request.prompt, count)
+        return self.terms.tariff.max_credits(request.backend, request.feature, request.prompt, count)
 
     def room(self, order: AnalysisJob, elsewhere: int) -> CapacityReservation:
         """Room for an order that is not admitted yet, beside what waits elsewhere; enter it until it is begun.

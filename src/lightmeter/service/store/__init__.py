@@ -1,1 +1,1 @@
-"""What the service must not forget: requests and their states, keys and credits, in SQLite or PostgreSQL."""
+"""The service's database: accounts, keys, credits, requests and results, in SQLite or PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Who asks: keys are random or chosen, stored as SHA-256, compared in constant time, and never written anywhere."""
+"""API keys: random or chosen, stored as SHA-256 hashes, compared in constant time, never logged."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lightmeter.service.store.database import Connection
 
 __all__ = [
     "Account",
-    "account_of",
+    "account_name",
     "add_key",
+    "find_account",
     "key_counts",
-    "key_from",
-    "name_of",
     "new_key",
+    "read_key",
     "revoke_keys",
 ]
 
@@ -28,19 +28,19 @@ SCHEME: Final = "Token "
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account: its number, the `user_id` of answers."""
+    """An account; its number is the `user_id` in answers."""
 
     account_id: int
 
 
 def _hash(key: str) -> bytes:
-    """SHA-256 is enough for keys of high entropy; a chosen one is for the operator's own machine."""
-    # Header bytes that are no UTF-8 arrive as lone surrogates: a wrong key, not an error.
+    """Return the stored hash; SHA-256 suffices for random keys, and chosen ones are for the operator's own machine."""
+    # Header bytes that are not UTF-8 arrive as lone surrogates: a wrong key, not an error.
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
-def key_from(headers: Mapping[str, str]) -> str | None:
-    """The key in `X-API-Key: Token KEY`, or in `Authorization: Token KEY`."""
+def read_key(headers: Mapping[str, str]) -> str | None:
+    """Return the key in the header `X-API-Key: Token KEY` or `Authorization: Token KEY`; None without one."""
     for header in (AUTH_HEADER, "Authorization"):
         value = headers.get(header, "")
         if value.startswith(SCHEME) and value[len(SCHEME) :].strip():
@@ -49,19 +49,19 @@ def key_from(headers: Mapping[str, str]) -> str | None:
 
 
 def new_key() -> str:
-    """A fresh key: 256 random bits."""
+    """Return a new random key of 256 bits."""
     return secrets.token_urlsafe(32)
 
 
-def name_of(key: str) -> str:
-    """What the account of a chosen key is called in the database: it must not tell the key."""
+def account_name(key: str) -> str:
+    """Return the name of a chosen key's account in the database, which does not reveal the key."""
     return f"sha256:{_hash(key).hex()}"
 
 
-def account_of(db: Connection, key: str) -> Account | None:
-    """The account a key opens, or None."""
+def find_account(db: Connection, key: str) -> Account | None:
+    """Return the account of a key; None for an unknown key."""
     wanted = _hash(key)
-    # One table: each change of another connection has a file's pages read anew, and this is asked with each request.
+    # One table only: after a commit of another connection SQLite reads pages again, and this runs for each request.
     rows = db.execute("SELECT key_hash, account_id FROM keys WHERE key_hash = ?", (wanted,))
     if not rows or not hmac.compare_digest(rows[0][0], wanted):
         return None
@@ -69,15 +69,21 @@ def account_of(db: Connection, key: str) -> Account | None:
 
 
 def add_key(db: Connection, account_id: int, key: str) -> None:
-    """Let a key open an account; one that opens another already goes on opening that."""
+    """Add a key to an account; a key that belongs to another account stays there.
+
+    Args:
+        db: A transaction.
+        account_id: The account.
+        key: The key.
+    """
     db.execute("INSERT INTO keys (key_hash, account_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (_hash(key), account_id))
 
 
 def revoke_keys(db: Connection, account_id: int) -> int:
-    """No key opens this account any more; returns how many did."""
+    """Delete all keys of an account; return their number."""
     return len(db.execute("DELETE FROM keys WHERE account_id = ? RETURNING account_id", (account_id,)))
 
 
 def key_counts(db: Connection) -> dict[int, int]:
-    """How many keys open each account, by its number; accounts without keys are missing."""
+    """Return the number of keys by account number; accounts without keys are missing."""
     return dict(db.execute("SELECT account_id, count(*) FROM keys GROUP BY account_id"))

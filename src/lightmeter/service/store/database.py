@@ -1,9 +1,8 @@
-"""What the service remembers, and the few words it needs to ask either database: one set of SQL for both.
+"""One SQL dialect for SQLite and PostgreSQL: database addresses, the transaction protocol, and translation.
 
-The SQL of this service is small and plain, and both databases read it as it stands but for three things: the mark of a
-parameter, the names of column types, and `FOR UPDATE`, which SQLite neither knows nor needs. Those are translated
-here. (SQLAlchemy Core would say the same in its own language; it was weighed, and is a second vocabulary for forty
-statements.)
+Both databases accept the SQL of this service except for three things: the placeholder of a parameter, the names of
+column types, and `FOR UPDATE`, which SQLite does not have. Those are translated here. About forty statements do not
+justify a query builder such as SQLAlchemy Core.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = [
     "to_sqlite",
 ]
 
-_POSTGRES_WORDS: Final = (
+_POSTGRES_TYPES: Final = (
     ("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     ("INTEGER", "BIGINT"),
     ("REAL", "DOUBLE PRECISION"),
@@ -35,14 +34,14 @@ _POSTGRES_WORDS: Final = (
 
 
 class StoreError(LightmeterError):
-    """The database failed in the middle of something: it cannot be known whether that was written."""
+    """The database failed during a transaction: it is unknown whether the transaction was committed."""
 
 
 class Connection(Protocol):
     """A transaction on either database."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement; `?` marks a parameter. Returns its rows."""
+        """Run one statement, with `?` for each parameter; return its rows."""
         ...
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -51,20 +50,20 @@ class Connection(Protocol):
 
 
 def scheme_of(database: str) -> str:
-    """The part of an address before `://`: all of it that may be shown, because there may be a password in the rest."""
+    """Return the part of an address before `://`; only this may be shown, because the rest may hold a password."""
     return database.partition("://")[0]
 
 
 def is_postgres(database: str) -> bool:
-    """Whether the address names a PostgreSQL server."""
+    """Return whether the address is that of a PostgreSQL server."""
     return scheme_of(database) in {"postgresql", "postgres"}
 
 
 def sqlite_path(database: str) -> str:
-    """The file that a database address names.
+    """Return the file of a database address.
 
     Raises:
-        SettingsError: it is no `sqlite:///PATH`.
+        SettingsError: the address is not `sqlite:///PATH`.
     """
     scheme, _, rest = database.partition("://")
     path = rest.removeprefix("/")
@@ -77,18 +76,18 @@ def sqlite_path(database: str) -> str:
 
 @lru_cache(maxsize=256)
 def to_sqlite(sql: str) -> str:
-    """A statement as SQLite wants it: a transaction that writes is alone there, so no row has to be locked."""
+    """Translate a statement to SQLite, where a writing transaction excludes others, so that no row must be locked."""
     return sql.replace(" FOR UPDATE", "")
 
 
 @lru_cache(maxsize=256)
 def to_postgres(sql: str) -> str:
-    """A statement as psycopg wants it."""
+    """Translate a statement to psycopg's placeholders."""
     return sql.replace("%", "%%").replace("?", "%s")
 
 
 def to_postgres_tables(sql: str) -> str:
-    """Statements that make or change tables, in PostgreSQL's words."""
-    for ours, theirs in _POSTGRES_WORDS:
-        sql = sql.replace(ours, theirs)
+    """Translate statements that create or change tables to PostgreSQL's column types."""
+    for sqlite_type, postgres_type in _POSTGRES_TYPES:
+        sql = sql.replace(sqlite_type, postgres_type)
     return sql

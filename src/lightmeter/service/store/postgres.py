@@ -1,6 +1,6 @@
-"""A PostgreSQL database that any number of services and workers share: a few connections, each used by one thread.
+"""The service's database in PostgreSQL, shared by any number of processes; each uses a few connections.
 
-All of it lives in a schema of its own, `lightmeter`, beside whatever else the database holds; the queue's tables too.
+All tables, including those of the job queue, are in the PostgreSQL schema `lightmeter`.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.store.database import Connection, StoreError, to_postgres, to_postgres_tables
-from lightmeter.service.store.schema import SCHEMA, VERSION, steps_from
+from lightmeter.service.store.schema import SCHEMA, VERSION, migrations_from
 
 __all__ = ["PostgresDatabase", "psycopg_connection", "with_search_path"]
 
 T = TypeVar("T")
 
 CONNECTIONS: Final = 4
-"""Transactions of this service are a few milliseconds long: more of them would only wait for each other's accounts."""
+"""Connections per process. Transactions take a few milliseconds; more of them would wait for the same rows."""
 
-PATIENCE_S: Final = 10.0
-"""For a connection, at the start and from the pool."""
+CONNECT_TIMEOUT_S: Final = 10.0
+"""How long to wait for a connection, at the start and from the pool."""
 
 CLOCK: Final = """
--- Leases go by the database's clock: the one that all processes share.
+-- Leases use the database's clock, because all processes share it.
 CREATE FUNCTION now_s() RETURNS DOUBLE PRECISION LANGUAGE sql VOLATILE
     AS 'SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)';
 """
 
 SCHEMA_LOCK: Final = 0x6C69676874
-"""Processes that start together make the tables one after another."""
+"""Key of the advisory lock under which one process at a time creates or migrates the tables."""
 
 
 class _PostgresTransaction:
-    """The shared words on a psycopg connection."""
+    """A psycopg connection behind the `Connection` protocol."""
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.connection = connection
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        # Our own words, written out where they are used; values always travel as parameters.
+        # All statements are constants of this project; values are always parameters.
         cursor = self.connection.execute(to_postgres(sql), parameters)
         return cursor.fetchall() if cursor.description else []
 
@@ -56,38 +56,41 @@ class _PostgresTransaction:
 
 
 def psycopg_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
-    """The psycopg connection of a transaction, for the queue, which writes on it."""
-    assert isinstance(db, _PostgresTransaction)  # noqa: S101 (the queue is made only for this database)
+    """Return the psycopg connection of a transaction, on which the job queue writes."""
+    assert isinstance(db, _PostgresTransaction)  # noqa: S101 (the queue is used only with this database)
     return db.connection
 
 
 def with_search_path(database: str) -> str:
-    """The address, with our schema in the session's options.
+    """Return the address with `lightmeter` as the schema of its sessions.
 
     Raises:
-        SettingsError: it cannot be read.
+        SettingsError: the address cannot be parsed.
     """
     try:
-        known = conninfo_to_dict(database)
+        parameters = conninfo_to_dict(database)
     except psycopg.Error:  # whose message quotes the address, and with it the password
         raise SettingsError("The database postgresql://… cannot be read.") from None
-    options = f"{known.get('options') or ''} -c search_path=lightmeter".strip()
-    known.setdefault("connect_timeout", int(PATIENCE_S))
-    return make_conninfo("", **{**known, "options": options, "application_name": "lightmeter"})
+    options = f"{parameters.get('options') or ''} -c search_path=lightmeter".strip()
+    parameters.setdefault("connect_timeout", int(CONNECT_TIMEOUT_S))
+    return make_conninfo("", **{**parameters, "options": options, "application_name": "lightmeter"})
 
 
 class PostgresDatabase:
-    """The database.
+    """A PostgreSQL database, open for writing.
+
+    Args:
+        database: Its address, `postgresql://…`.
 
     Raises:
-        SettingsError: it cannot be reached, may not be written, or was made by a newer version.
+        SettingsError: it cannot be reached or written, or a newer version created it.
     """
 
     def __init__(self, database: str) -> None:
         conninfo = with_search_path(database)
         try:
             with psycopg.connect(conninfo) as connection:
-                _make_tables(connection)
+                _create_or_migrate_tables(connection)
         except psycopg.Error as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise SettingsError(f"The PostgreSQL database cannot be used: {reason}") from error
@@ -95,7 +98,7 @@ class PostgresDatabase:
             conninfo,
             min_size=1,
             max_size=CONNECTIONS,
-            timeout=PATIENCE_S,
+            timeout=CONNECT_TIMEOUT_S,
             check=ConnectionPool.check_connection,
             name="lightmeter-store",
             open=True,
@@ -127,11 +130,11 @@ class PostgresDatabase:
         self._pool.close()
 
 
-def _make_tables(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Ours and the queue's, in one transaction, unless they are there."""
+def _create_or_migrate_tables(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Create the tables of the service and of the job queue, or migrate them, in one transaction."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
-    found = connection.execute("SELECT to_regclass('lightmeter.version')").fetchone()
-    if found is None or found[0] is None:
+    version_table = connection.execute("SELECT to_regclass('lightmeter.version')").fetchone()
+    if version_table is None or version_table[0] is None:
         connection.execute("CREATE SCHEMA IF NOT EXISTS lightmeter")
         connection.execute("CREATE TABLE version (version BIGINT NOT NULL, swept_at DOUBLE PRECISION NOT NULL)")
         connection.execute("INSERT INTO version VALUES (%s, 0)", (VERSION,))
@@ -139,6 +142,6 @@ def _make_tables(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.execute(SchemaManager.get_schema())
         return
     row = connection.execute("SELECT version FROM version").fetchone()
-    for step in steps_from(int(row[0]) if row else 0, "postgresql://…"):
+    for step in migrations_from(int(row[0]) if row else 0, "postgresql://…"):
         connection.execute(to_postgres_tables(step))
     connection.execute("UPDATE version SET version = %s WHERE version <> %s", (VERSION, VERSION))

@@ -1,12 +1,12 @@
-"""The life of a request at the service: pure, a literal table.
+"""The life cycle of a request at the service: a literal table of (state, event) → state, without I/O.
 
 ::
 
     running ─settle→ completed
        │ ─fail→ failed
-       │ ─interrupt→ queued      (the process ended; an acknowledged request is done again, a suspect alone)
+       │ ─interrupt→ queued      (the process ended; an acknowledged request runs again, a suspect alone)
     queued ─start→ running
-       │ ─give_up→ failed        (its process died again and again while it did nothing else)
+       │ ─give_up→ failed        (its process crashed repeatedly while it ran nothing else)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FINISHED", "TRANSITIONS", "JobEvent", "JobState", "step"]
 
 
 class JobState(StrEnum):
-    """Where a request stands."""
+    """State of a request; the values are stored in the database."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -29,7 +29,7 @@ class JobState(StrEnum):
 
 
 class JobEvent(StrEnum):
-    """What moves it."""
+    """Event that changes the state of a request."""
 
     START = "start"
     SETTLE = "settle"
@@ -47,13 +47,14 @@ TRANSITIONS: Final[dict[tuple[JobState, JobEvent], JobState]] = {
 }
 
 FINISHED: Final = frozenset({JobState.COMPLETED, JobState.FAILED})
+"""States that no event changes."""
 
 
 def step(state: JobState, event: JobEvent) -> JobState:
-    """The state after `event`.
+    """Return the state after `event`.
 
     Raises:
-        InvalidTransition: the table has no such step.
+        InvalidTransition: `TRANSITIONS` has no such pair.
     """
     try:
         return TRANSITIONS[state, event]

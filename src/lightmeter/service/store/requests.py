@@ -1,7 +1,7 @@
 """Requests in the store: admitted with their hold in one transaction, finished with their charge in another.
 
-An attempt has a number. It is the fencing token: more is held and the end is written only by the attempt whose number
-the request still bears, so a process that was presumed dead, and was not, cannot charge a second time.
+Each attempt at a request has a number, which is a fencing token: only the attempt with the request's current number may
+hold more or finish. So a process that was presumed dead, and was not, cannot charge a second time.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
     "Superseded",
     "acknowledge",
     "admit",
+    "delete_unacknowledged",
     "find",
     "finish",
     "hold_more",
@@ -36,34 +37,33 @@ __all__ = [
     "release_excess_hold",
     "requeue",
     "start",
-    "undo",
     "unfinished",
 ]
 
 
 class Superseded(LightmeterError):
-    """This attempt is no longer the one that counts: another process has taken the request over, or undone it."""
+    """The attempt is no longer current: another process has taken the request over, or deleted it."""
 
 
 class IsolationRequired(LightmeterError):
-    """This request was in work at several deaths of its process: it is done alone, or not now."""
+    """The request was running at several crashes of its process: it must run alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A request that may be done: who asks, what, and what is held for it.
+    """A valid request that is about to be admitted.
 
     Attributes:
-        request_id: Its public name.
-        account_id: Who pays.
-        request: What is asked; uploads are in `uploads`, its own `file` is empty.
-        uploads: Contents, already decoded.
-        hold: Credits set aside.
-        at: When, in seconds since the epoch.
-        acknowledged: Whether it is answered by polling.
-        idempotency_key: The client's own name for it, if any.
-        echo: What is asked, as JSON, without contents; made of the request.
-        digest: SHA-256 of all that is asked: the same for the same request, however its contents were encoded.
+        request_id: Its public id.
+        account_id: The account that pays.
+        request: The request; its `file` is empty, the uploads are in `uploads`.
+        uploads: Decoded contents of uploaded files.
+        hold: Credits to hold.
+        at: Time of the request, in seconds since the epoch.
+        acknowledged: Whether the client polls for the answer.
+        idempotency_key: The client's idempotency key, if any.
+        echo: The request as JSON, without contents; computed.
+        digest: SHA-256 of the request and its contents, independent of their encoding; computed.
     """
 
     request_id: str
@@ -79,19 +79,19 @@ class NewRequest:
     digest: bytes = field(init=False)
 
     def __post_init__(self, digests: Sequence[bytes]) -> None:
-        """Read off what is written down.
+        """Compute `echo` and `digest`.
 
         Args:
             digests: SHA-256 of each upload.
         """
         object.__setattr__(self, "echo", self.request.model_dump_json(exclude={"file"}))
-        words = hashlib.sha256(self.echo.encode()).digest()
-        object.__setattr__(self, "digest", hashlib.sha256(b"".join((words, *digests))).digest())
+        echo_digest = hashlib.sha256(self.echo.encode()).digest()
+        object.__setattr__(self, "digest", hashlib.sha256(b"".join((echo_digest, *digests))).digest())
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at a request: its number is the fencing token."""
+    """One attempt at a request; its number is the fencing token."""
 
     request_id: str
     number: int
@@ -99,7 +99,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """How a request ended: with a result and a charge, or with an error and none."""
+    """How an attempt ended: with a result and a charge, or with an error and no charge."""
 
     paid: int
     result: bytes | None
@@ -109,7 +109,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request as the store has it."""
+    """A request as it is stored."""
 
     request_id: str
     account_id: int
@@ -126,18 +126,18 @@ class StoredRequest:
     finished_at: float | None
     record: CrashRecord
 
-    def asks_the_same(self, new: NewRequest) -> bool:
-        """Whether a new request is this one once more; versions that kept no digest had its words without contents."""
+    def is_same_request(self, new: NewRequest) -> bool:
+        """Return whether a new request equals this one; without a digest (older versions) contents are not compared."""
         return self.digest == new.digest if self.digest else self.request == new.request.model_copy(update={"file": []})
 
     @property
     def request(self) -> AnalyzeRequest:
-        """What was asked, without contents."""
+        """The request, without contents."""
         return AnalyzeRequest.model_validate_json(self.echo)
 
     @property
     def attempt(self) -> Attempt:
-        """The attempt that counts."""
+        """The current attempt."""
         return Attempt(self.request_id, self.attempts)
 
 
@@ -145,27 +145,32 @@ _COLUMNS: Final = (
     "request_id, account_id, state, acknowledged, attempts, digest, echo, hold, paid, remaining, result, error, "
     "finished_at, deaths, deaths_alone, alone"
 )
-_SELECT: Final = f"SELECT {_COLUMNS} FROM requests WHERE "  # noqa: S608 (our own words; values travel apart)
+_SELECT: Final = f"SELECT {_COLUMNS} FROM requests WHERE "  # noqa: S608 (a constant; values are parameters)
 
 
 def _stored(row: Sequence[object]) -> StoredRequest:
     request_id, account_id, state, acknowledged, attempts, digest, echo, *rest, deaths, deaths_alone, alone = row
     record = CrashRecord(int(str(deaths)), int(str(deaths_alone)), bool(alone))
-    known = (request_id, account_id, JobState(str(state)), bool(acknowledged), attempts, digest, echo)
-    return StoredRequest(*known, *rest, record)  # type: ignore[call-arg, arg-type]
+    head = (request_id, account_id, JobState(str(state)), bool(acknowledged), attempts, digest, echo)
+    return StoredRequest(*head, *rest, record)  # type: ignore[call-arg, arg-type]
 
 
 def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewRequest], None]) -> StoredRequest | None:
-    """Hold the price, write the request down and enqueue it for work, or return the earlier one of its idempotency key.
+    """Hold the price, store the request and enqueue it; or return the earlier request with its idempotency key.
 
-    What is acknowledged waits for whoever takes it up; what is answered at once has begun.
+    An acknowledged request is `queued`; one that is answered at once is `running`.
+
+    Args:
+        db: A transaction.
+        new: The request.
+        enqueue: Adds it to the job queue in the same transaction.
 
     Raises:
-        OutOfCredits: the account cannot hold it; the transaction must not be kept.
+        OutOfCredits: the account cannot hold the price; the transaction must be rolled back.
     """
     state, attempts = (JobState.QUEUED, 0) if new.acknowledged else (JobState.RUNNING, 1)
-    # The row first: of two requests with one idempotency key the second waits here until the first is decided.
-    made = db.execute(
+    # The row first: of two requests with one idempotency key, the second waits here until the first commits.
+    inserted = db.execute(
         "INSERT INTO requests (request_id, account_id, state, acknowledged, echo, digest, hold, attempts, created_at, "
         "idempotency_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (account_id, idempotency_key) DO NOTHING "
         "RETURNING request_id",
@@ -174,11 +179,11 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
             *(new.hold, attempts, new.at, new.idempotency_key),
         ),
     )
-    if not made:
+    if not inserted:
         rows = db.execute(f"{_SELECT} account_id = ? AND idempotency_key = ?", (new.account_id, new.idempotency_key))
         return _stored(rows[0])
     money.hold(db, LedgerReference(new.account_id, new.request_id, new.at), new.hold)
-    if new.acknowledged or new.idempotency_key is not None:  # other requests are not begun a second time
+    if new.acknowledged or new.idempotency_key is not None:  # other requests are never started again
         db.executemany(
             "INSERT INTO uploads (request_id, position, content) VALUES (?, ?, ?)",
             [(new.request_id, position, content) for position, content in enumerate(new.uploads)],
@@ -188,27 +193,33 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
 
 
 def acknowledge(db: Connection, request_id: str) -> bool:
-    """From now on somebody polls for it: it outlives its process. False if it is gone already."""
+    """Mark a request as polled for, so that it outlives its process; return False if it does not exist."""
     sql = "UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING request_id"
     return bool(db.execute(sql, (request_id,)))
 
 
 def _current(db: Connection, attempt: Attempt) -> tuple[int, JobState, int]:
-    """Account, state and hold of a request whose attempt still counts; its row is locked until the transaction ends."""
+    """Return (account, state, hold) of a request whose attempt is current, and lock its row."""
     rows = db.execute(
         "SELECT account_id, state, hold, attempts FROM requests WHERE request_id = ? FOR UPDATE", (attempt.request_id,)
     )
     if not rows or rows[0][3] != attempt.number or JobState(rows[0][1]) is not JobState.RUNNING:
-        raise Superseded(f"Attempt {attempt.number} at request {attempt.request_id} no longer counts.")
+        raise Superseded(f"Attempt {attempt.number} at request {attempt.request_id} is no longer current.")
     return rows[0][0], JobState(rows[0][1]), rows[0][2]
 
 
 def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Set more aside for a request that turned out to be larger than its names said.
+    """Hold more for a request whose assets cost more than was known at admission.
+
+    Args:
+        db: A transaction.
+        attempt: The attempt.
+        amount: Credits to hold in addition.
+        at: Seconds since the epoch.
 
     Raises:
         OutOfCredits: the account cannot hold it.
-        Superseded: the attempt no longer counts.
+        Superseded: the attempt is no longer current.
     """
     account_id, _, _ = _current(db, attempt)
     try:
@@ -219,7 +230,14 @@ def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
 
 
 def find(db: Connection, request_id: str, account_id: int, not_before: float) -> StoredRequest | None:
-    """A request of this account that has not expired."""
+    """Return a request of an account; None if it does not exist or has expired.
+
+    Args:
+        db: A transaction.
+        request_id: The request.
+        account_id: The account.
+        not_before: Requests that finished earlier have expired; seconds since the epoch.
+    """
     rows = db.execute(
         f"{_SELECT} request_id = ? AND account_id = ? AND (finished_at IS NULL OR finished_at >= ?)",
         (request_id, account_id, not_before),
@@ -228,46 +246,53 @@ def find(db: Connection, request_id: str, account_id: int, not_before: float) ->
 
 
 def finish(db: Connection, attempt: Attempt, finished: AttemptResult) -> StoredRequest:
-    """Write down how an attempt ended, with its charge.
+    """Store the result of an attempt and settle its charge.
+
+    Args:
+        db: A transaction.
+        attempt: The attempt.
+        finished: Its result.
 
     Raises:
-        Superseded: the attempt no longer counts; nothing is changed.
+        Superseded: the attempt is no longer current; nothing is changed.
     """
     account_id, state, held = _current(db, attempt)
     event = JobEvent.SETTLE if finished.error is None else JobEvent.FAIL
     return _end(db, LedgerReference(account_id, attempt.request_id, finished.at), step(state, event), held, finished)
 
 
-def _end(db: Connection, cause: LedgerReference, state: JobState, held: int, finished: AttemptResult) -> StoredRequest:
-    # Never more than was held, also when a restart in between has brought other back ends or prices.
+def _end(
+    db: Connection, reference: LedgerReference, state: JobState, held: int, finished: AttemptResult
+) -> StoredRequest:
+    # Never more than the hold, even if a restart has changed back ends or prices.
     paid = min(finished.paid, held)
-    remaining = money.settle(db, cause, held, paid)
-    error = None if finished.error is None else finished.error.replace("\0", "")  # PostgreSQL's text holds none
-    (ended,) = db.execute(
-        "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ?, "  # noqa: S608 (our own words)
+    remaining = money.settle(db, reference, held, paid)
+    error = None if finished.error is None else finished.error.replace("\0", "")  # PostgreSQL's text type rejects it
+    (row,) = db.execute(
+        "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ?, "  # noqa: S608 (a constant)
         f"lease_until = NULL WHERE request_id = ? RETURNING {_COLUMNS}",
-        (state.value, paid, remaining, finished.result, error, finished.at, cause.request_id),
+        (state.value, paid, remaining, finished.result, error, finished.at, reference.request_id),
     )
-    db.execute("DELETE FROM uploads WHERE request_id = ?", (cause.request_id,))
-    return _stored(ended)
+    db.execute("DELETE FROM uploads WHERE request_id = ?", (reference.request_id,))
+    return _stored(row)
 
 
 def start(
     db: Connection, request_id: str, at: float, *, alone: bool = False
 ) -> tuple[StoredRequest, tuple[bytes, ...]] | None:
-    """Begin another attempt at an acknowledged request, whatever became of the last; returns it with its uploads.
+    """Start a new attempt at an acknowledged request; return the request with its uploads.
 
-    None if there is nothing left to do. It has failed if it is given up now, because it ends each process that does it
-    (see `suspicion`).
+    Returns None if the request does not exist or has finished. The returned request has failed if it is given up now,
+    because it crashes the processes that run it (see `poison`).
 
     Args:
         db: A transaction.
-        request_id: Which.
-        at: When.
-        alone: Whether nothing else is in work in this process as long as it lasts.
+        request_id: The request.
+        at: Seconds since the epoch.
+        alone: Whether this process runs nothing else during the attempt.
 
     Raises:
-        Suspected: it is done alone or not at all, and this would not be; nothing is changed.
+        IsolationRequired: the request must run alone, and `alone` is false; nothing is changed.
     """
     rows = db.execute(f"{_SELECT} request_id = ? FOR UPDATE", (request_id,))
     if not rows:
@@ -277,29 +302,29 @@ def start(
         return None
     state, record = stored.state, stored.record
     if state is JobState.RUNNING:
-        state, record = step(state, JobEvent.INTERRUPT), record.died()
+        state, record = step(state, JobEvent.INTERRUPT), record.after_crash()
     if record.is_given_up:
         error = f"{REQUEST_FAILED}: the service ended {record.deaths_alone} times while it was doing this alone."
-        cause = LedgerReference(stored.account_id, request_id, at)
-        return _end(db, cause, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)), ()
+        reference = LedgerReference(stored.account_id, request_id, at)
+        return _end(db, reference, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)), ()
     if record.is_suspect and not alone:
         raise IsolationRequired(
-            f"Request {request_id} was in work at {record.deaths} deaths of its process: it is done alone."
+            f"Request {request_id} was running at {record.deaths} crashes of its process: it must run alone."
         )
-    (begun,) = db.execute(
+    (row,) = db.execute(
         "UPDATE requests SET state = ?, attempts = attempts + 1, lease_until = NULL, deaths = ?, deaths_alone = ?, "  # noqa: S608 (likewise)
         f"alone = ? WHERE request_id = ? RETURNING {_COLUMNS}",
         (step(state, JobEvent.START).value, record.deaths, record.deaths_alone, int(alone), request_id),
     )
     contents = db.execute("SELECT content FROM uploads WHERE request_id = ? ORDER BY position", (request_id,))
-    return _stored(begun), tuple(content for (content,) in contents)
+    return _stored(row), tuple(content for (content,) in contents)
 
 
 def requeue(db: Connection, attempt: Attempt) -> None:
-    """Stop an attempt in good order: the process ends, and the request has no part in that.
+    """Put a running request back in the queue because its process stops regularly.
 
     Raises:
-        Superseded: the attempt no longer counts.
+        Superseded: the attempt is no longer current.
     """
     _, state, _ = _current(db, attempt)
     db.execute(
@@ -309,10 +334,16 @@ def requeue(db: Connection, attempt: Attempt) -> None:
 
 
 def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Give back what is held beyond `amount`: an earlier attempt asked for more, and this one will ask for it again.
+    """Release what an earlier attempt held in addition; this attempt holds it again if it needs it.
+
+    Args:
+        db: A transaction.
+        attempt: The attempt.
+        amount: Credits that stay held.
+        at: Seconds since the epoch.
 
     Raises:
-        Superseded: the attempt no longer counts.
+        Superseded: the attempt is no longer current.
     """
     account_id, _, held = _current(db, attempt)
     if held > amount:
@@ -321,10 +352,9 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
 
 
 def unfinished(db: Connection, *, acknowledged: bool) -> list[str]:
-    """Requests that have not ended: those somebody polls for, or those nobody was told of.
+    """Return the ids of unfinished requests, acknowledged ones or the others.
 
-    Those that were in work at most deaths come first, because a young process is least likely to die by chance; of
-    the others the oldest.
+    Those with most crashes come first, because a new process is least likely to crash by chance; then the oldest.
     """
     rows = db.execute(
         "SELECT request_id FROM requests WHERE state IN (?, ?) AND acknowledged = ? ORDER BY deaths DESC, created_at",
@@ -333,8 +363,14 @@ def unfinished(db: Connection, *, acknowledged: bool) -> list[str]:
     return [request_id for (request_id,) in rows]
 
 
-def undo(db: Connection, request_id: str, at: float) -> None:
-    """Take back a request nobody was told of: what is held is given back, and its idempotency key is free again."""
+def delete_unacknowledged(db: Connection, request_id: str, at: float) -> None:
+    """Delete an unfinished request that was not acknowledged: release its hold and its idempotency key.
+
+    Args:
+        db: A transaction.
+        request_id: The request.
+        at: Seconds since the epoch.
+    """
     rows = db.execute(
         "SELECT account_id, state, hold, acknowledged FROM requests WHERE request_id = ? FOR UPDATE", (request_id,)
     )
@@ -344,5 +380,8 @@ def undo(db: Connection, request_id: str, at: float) -> None:
 
 
 def purge(db: Connection, before: float) -> int:
-    """Forget requests that ended before then; their charges stay in the ledger. Returns how many."""
+    """Delete requests that finished before a time (seconds since the epoch); return their number.
+
+    Their charges stay in the ledger.
+    """
     return len(db.execute("DELETE FROM requests WHERE finished_at < ? RETURNING request_id", (before,)))

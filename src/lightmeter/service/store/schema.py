@@ -1,7 +1,7 @@
-"""The tables, and how those of earlier versions become them: one text for both databases.
+"""The SQL schema of the service's database and its migrations, the same for SQLite and PostgreSQL.
 
-A database says which version it is of. An older one is brought up step by step when it is opened, in the transaction
-that looks; a newer one is left alone.
+A database stores its version. An older one is migrated step by step when it is opened, in one transaction. A newer one
+is refused.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from typing import Final
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["MIGRATIONS", "SCHEMA", "VERSION", "steps_from"]
+__all__ = ["MIGRATIONS", "SCHEMA", "VERSION", "migrations_from"]
 
 VERSION: Final = 3
+"""Version of `SCHEMA`; a change of the schema adds 1 and a migration."""
 
 SCHEMA: Final = """
 CREATE TABLE accounts (
     account_id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
-    credits INTEGER NOT NULL CHECK (credits >= 0),  -- free to spend: what is held is not in here
+    credits INTEGER NOT NULL CHECK (credits >= 0),  -- free to spend, without the held ones
     held INTEGER NOT NULL DEFAULT 0 CHECK (held >= 0)
 ) STRICT;
 
 CREATE TABLE keys (
-    key_hash BLOB PRIMARY KEY,                      -- SHA-256: the key itself is nowhere
+    key_hash BLOB PRIMARY KEY,                      -- SHA-256: the key itself is not stored
     account_id INTEGER NOT NULL REFERENCES accounts
 ) STRICT;
 
@@ -32,20 +33,20 @@ CREATE TABLE requests (
     request_id TEXT PRIMARY KEY,
     account_id INTEGER NOT NULL REFERENCES accounts,
     state TEXT NOT NULL,
-    acknowledged INTEGER NOT NULL,                  -- somebody polls for it
-    echo TEXT NOT NULL,                             -- what was asked, JSON
-    digest BLOB NOT NULL,                           -- SHA-256 of what was asked, uploads included
+    acknowledged INTEGER NOT NULL,                  -- 1: a client polls for it
+    echo TEXT NOT NULL,                             -- the request, JSON
+    digest BLOB NOT NULL,                           -- SHA-256 of the request and its uploads
     hold INTEGER NOT NULL,
     paid INTEGER,
     remaining INTEGER,
     result BLOB,                                    -- the object `all`, JSON
     error TEXT,
-    attempts INTEGER NOT NULL,                      -- also the fencing token: only the last attempt may end it
-    deaths INTEGER NOT NULL DEFAULT 0,              -- of processes that were doing it beside other requests
-    deaths_alone INTEGER NOT NULL DEFAULT 0,        -- of processes that were doing nothing else
-    alone INTEGER NOT NULL DEFAULT 0,               -- the last attempt is one of those
-    lease_until REAL,                               -- of a process that does it without the queue
-    job_id INTEGER,                                 -- in the queue, if it is in one
+    attempts INTEGER NOT NULL,                      -- also the fencing token: only the last attempt may finish it
+    deaths INTEGER NOT NULL DEFAULT 0,              -- crashes of processes that ran it beside other requests
+    deaths_alone INTEGER NOT NULL DEFAULT 0,        -- crashes of processes that ran nothing else
+    alone INTEGER NOT NULL DEFAULT 0,               -- 1: the last attempt runs alone
+    lease_until REAL,                               -- lease of a process that runs it without the queue
+    job_id INTEGER,                                 -- in the job queue, if it is queued there
     created_at REAL NOT NULL,
     finished_at REAL,
     idempotency_key TEXT,
@@ -61,8 +62,8 @@ CREATE TABLE uploads (
     PRIMARY KEY (request_id, position)
 ) STRICT;
 
--- Double entry: each row takes from one book of the account and gives the same to another, so all books of an account
--- sum to nothing at any instant, and free + held + revenue = what was granted.
+-- Double entry: each row moves credits from one ledger account to another, so that the sum of all four is always 0,
+-- and free + held + revenue = granted credits.
 CREATE TABLE ledger (
     account_id INTEGER NOT NULL REFERENCES accounts,
     request_id TEXT,
@@ -75,7 +76,7 @@ CREATE INDEX ledger_by_account ON ledger (account_id);
 """
 
 MIGRATIONS: Final[Mapping[int, str]] = {
-    # SQLite alone has had this one. Its ledger had a row for each grant and each charge; holds were not in it.
+    # Only SQLite had version 1. Its ledger had a row for each grant and each charge, and none for holds.
     1: """
         ALTER TABLE requests ADD COLUMN digest BLOB NOT NULL DEFAULT x'';
         ALTER TABLE requests ADD COLUMN lease_until REAL;
@@ -107,18 +108,18 @@ MIGRATIONS: Final[Mapping[int, str]] = {
         UPDATE requests SET deaths = attempts - 1 WHERE attempts > 1 AND state IN ('queued', 'running');
     """,
 }
-"""What turns a version into the next one; no data are lost on the way."""
+"""SQL that migrates each version to the next one without losing data."""
 
 
-def steps_from(version: int, database: str) -> list[str]:
-    """What brings a database of `version` up to ours, in order; nothing if it is of ours.
+def migrations_from(version: int, database: str) -> list[str]:
+    """Return the SQL steps that migrate a database from `version` to `VERSION`, in order.
 
     Args:
-        version: As the database says.
-        database: What to call it in a message.
+        version: Version of the database.
+        database: Its name in an error message.
 
     Raises:
-        SettingsError: it is newer than this program.
+        SettingsError: the database is newer than this program.
     """
     if version > VERSION:
         raise SettingsError(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from lightmeter import sqlite
 from lightmeter.errors import SettingsError
 from lightmeter.service.store.database import Connection, StoreError, sqlite_path, to_sqlite
-from lightmeter.service.store.schema import SCHEMA, VERSION, steps_from
+from lightmeter.service.store.schema import SCHEMA, VERSION, migrations_from
 
 __all__ = ["DatabaseBusy", "SqliteDatabase"]
 
@@ -126,6 +126,6 @@ def _store_error(error: sqlite.Error) -> StoreError:
 
 def _create_or_migrate_tables(db: sqlite.Connection, path: str) -> None:
     version = int(db.pragma("user_version"))  # type: ignore[call-overload, unused-ignore]
-    for step in [SCHEMA] if version == 0 else steps_from(version, path):
+    for step in [SCHEMA] if version == 0 else migrations_from(version, path):
         db.execute(step)
     db.pragma("user_version", VERSION)
