@@ -1,4 +1,4 @@
-"""What a service offers: which back ends answer a request, and what to say of those that do not. Pure."""
+"""Which back ends of a service answer a request, and the errors for those that do not. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["BackendAvailability"]
 
 @dataclass(frozen=True, slots=True)
 class BackendAvailability:
-    """The back ends of a service.
+    """Available back ends of a service, and the reasons why others are not available.
 
     Attributes:
-        features: Features by back end, of those that are available.
+        features: Features by available back end.
         defaults: Available back ends that a request without `backend` uses.
-        aliases: Names for which an available back end answers.
-        reasons: Why a known back end is not available, as a sentence, by name.
+        aliases: Alias → available back end that answers for it.
+        reasons: Unavailable back end → why, as a sentence.
     """
 
     features: Mapping[str, frozenset[str]]
@@ -29,14 +29,14 @@ class BackendAvailability:
 
     @property
     def all_features(self) -> frozenset[str]:
-        """What any available back end offers."""
+        """Features that any available back end offers."""
         return frozenset().union(*self.features.values())
 
     def effective_request(self, request: AnalyzeRequest) -> AnalyzeRequest:
-        """The request as it is done and charged: no back ends means the defaults, no features means all of theirs.
+        """Return the request as it is processed and charged: with defaults filled in and aliases resolved.
 
-        Names of other back ends stand for those that answer in their place. Back ends that offer nothing of what is
-        requested, or are gone since it was requested, are left out; there may be none left.
+        Without back ends, it gets the default ones; without features, all of theirs. Back ends that are unavailable or
+        offer none of the requested features are removed; there may be none left.
         """
         features = frozenset(request.feature or FEATURES)
         named = dict.fromkeys(self.aliases.get(name, name) for name in request.backend or self.defaults)
@@ -45,9 +45,9 @@ class BackendAvailability:
         return request.model_copy(update={"backend": backends, "feature": served})
 
     def unavailable_errors(self, request: AnalyzeRequest) -> tuple[str, ...]:
-        """What a request names and gets nothing for, a sentence each: back ends and features that are not here.
+        """Return an error sentence for each back end and feature that a request names and the service lacks.
 
-        With no features named, all that the back ends offer is requested, and nothing is missing.
+        A request without features gets all that the back ends offer, so no feature is missing.
         """
         sentences = [
             self._unavailable(name) for name in request.backend if self.aliases.get(name, name) not in self.features

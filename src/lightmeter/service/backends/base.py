@@ -1,4 +1,4 @@
-"""What a back end is: a name, the features it offers, and one call that looks at pictures."""
+"""Protocol of back ends: a name, the features that they offer, and a method that analyses pictures."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = [
 ]
 
 RGB: TypeAlias = NDArray[np.uint8]
-"""A picture: height by width by 3, red green blue, 0 to 255, upright (EXIF orientation applied), for reading only."""
+"""Picture as a read-only array, height x width x 3: RGB, 0 to 255, upright (EXIF orientation applied)."""
 
 MAX_SIDE: Final = 1024
-"""Pixels of the longer side that a back end gets which does not say what it looks at."""
+"""Longer side, in pixels, of pictures for a back end that declares no transform."""
 
 WHOLE: Final = FitWithin(MAX_SIDE)
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """What a request asks beyond its features; only some back ends care.
+    """Options of a request beyond its features; only some back ends use them.
 
     Attributes:
         role: Persona of descriptions.
         language: Language of descriptions.
-        prompt: Own prompt for descriptions, or None.
+        prompt: Custom prompt for descriptions, or None.
     """
 
     role: str = DEFAULT_ROLE
@@ -49,13 +49,13 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class BackendTraits:
-    """How a back end likes to be called.
+    """How the service calls a back end.
 
     Attributes:
         calls_at_once: Threads that may be inside `analyze` at the same time.
-        pictures_a_call: As many as it gains from getting at once, as on a graphics card. Nobody waits for them to
-            come together: what waits already is taken.
-        view: What it looks at: pictures come as that. Saying so saves copies of whole pictures.
+        pictures_a_call: Most pictures in one call, such as the best batch size of a graphics card. A call takes the
+            pictures that wait already; it does not wait for more.
+        view: Transform of the pictures that the back end gets. A small one saves copies of whole pictures.
     """
 
     calls_at_once: int = 1
@@ -65,30 +65,29 @@ class BackendTraits:
 
 @runtime_checkable
 class Backend(Protocol):
-    """One source of entries.
+    """Protocol of a back end: it analyses pictures and returns entries.
 
-    A back end is called from one thread at a time and with one picture at a time, unless it has a further attribute
-    `traits` (`BackendTraits`) that says otherwise. One of another package has an attribute `prices` too
-    (`read_own_prices`). Its answers for a picture never depend on the other pictures of the call, which may belong to
-    other requests. Scores below a request's `tag_score` are filtered by the service, not here.
+    A back end is called from one thread at a time and with one picture at a time, unless it has an attribute `traits`
+    (`BackendTraits`). The entries of a picture must not depend on the other pictures of the call, which may belong to
+    other requests. The service, not the back end, drops scores below a request's `tag_score`.
 
-    A class that an entry point names may say more of itself, for the list of back ends: `model` and `licence` (short
-    texts) and `prices` (credits for each picture, by feature).
+    A class that an entry point names has an attribute `prices` (credits for each picture, by feature). For the list of
+    back ends, it may have `model` and `licence` (short texts).
 
-    Coordinates of texts, brands and faces are in pixels of the picture that the back end was given: `x` and `y` of
-    `vertices`, `left`, `top`, `width` and `height` of a box. The service turns them into pixels of the asset
-    (`service.workshop.coordinates`).
+    Coordinates of texts, brands and faces are in pixels of the picture that the back end gets: `x` and `y` of
+    `vertices`; `left`, `top`, `width` and `height` of a box. The service converts them to pixels of the asset
+    (`service.analysis.coordinates`).
 
     Attributes:
-        name: Lowercase; the `backend` of requests, the `source` of entries and the key of the price table.
-        features: Which features it offers; the extra ones (`EXTRA_FEATURES`) are answered where they are named only.
+        name: Lowercase; the `backend` of requests, the `source` of entries and the key in the price table.
+        features: Features that it offers; those in `EXTRA_FEATURES` only for requests that name them.
     """
 
     name: str
     features: frozenset[str]
 
     def warm(self) -> None:
-        """Load what is slow to load. Called once, off the event loop, before the first `analyze`.
+        """Load the model. It is called once, off the event loop, before the first `analyze`.
 
         Raises:
             BackendError: the model cannot be loaded; the message says what to install or set.
@@ -96,24 +95,28 @@ class Backend(Protocol):
         ...
 
     def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:
-        """Look at pictures; one `Entries` for each, in order, with only the features asked for filled in.
+        """Analyse pictures; return one `Entries` for each, in order, with the requested features only.
+
+        Args:
+            pictures: At most `pictures_a_call` of the traits.
+            features: Requested features.
+            options: Further options of the request.
 
         Raises:
-            BackendError: the pictures cannot be analysed; the message is what the caller reads in
-                `all.errors`.
+            BackendError: the pictures cannot be analysed; the caller reads the message in `all.errors`.
         """
         ...
 
 
 @runtime_checkable
 class ComposingBackend(Protocol):
-    """A back end that looks at no picture: it composes its entries from those of other back ends.
+    """Protocol of a back end that composes its entries from those of other back ends, without pictures.
 
     Attributes:
-        name: As of a `Backend`.
-        features: As of a `Backend`.
-        builds_on: Features it needs, by the name of the back end that finds them. They are found for it whether the
-            request names that back end or not; a request pays only for what it names.
+        name: As for `Backend`.
+        features: As for `Backend`.
+        builds_on: Features that it needs, by back end. The service runs these back ends even if the request does not
+            name them; the request pays only for what it names.
     """
 
     name: str
@@ -121,19 +124,19 @@ class ComposingBackend(Protocol):
     builds_on: Mapping[str, frozenset[str]]
 
     def compose(self, found: Mapping[str, Entries], options: AnalysisOptions) -> Entries:
-        """Compose the entries of one picture; quick, because it runs on the event loop.
+        """Compose the entries of one picture. It must be quick, because it runs on the event loop.
 
         Args:
-            found: What the other back ends found in this picture, by name; those that failed are absent.
-            options: What the request asks beyond its features.
+            found: Entries of this picture by back end; those of failed back ends are absent.
+            options: Further options of the request.
 
         Raises:
-            BackendError: it cannot be done; the message is what the caller reads in `all.errors`.
+            BackendError: the entries cannot be composed; the caller reads the message in `all.errors`.
         """
         ...
 
 
 def traits_of(backend: Backend | ComposingBackend) -> BackendTraits:
-    """What a back end says of itself; the careful default if it says nothing."""
+    """Return the traits of a back end; the defaults if it declares none."""
     traits = getattr(backend, "traits", None)
     return traits if isinstance(traits, BackendTraits) else BackendTraits()

@@ -41,27 +41,27 @@ PROVIDER_KINDS: Final[Mapping[str, Provider]] = {
         "openai-compatible", OPENAI_COMPATIBLE_ADAPTER, frozenset({"descriptions"}), model=None, base_url=None
     ),
 }
-"""What a table of the settings may be: a provider of the tables, or any endpoint that speaks OpenAI's protocol."""
+"""Allowed `kind` of a settings table: every provider, and any endpoint with OpenAI's protocol."""
 
 PROVIDER_TERMS: Final = "the provider's terms"
-"""Shown as the licence of a model that runs elsewhere."""
+"""License that is shown for a model of a provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """One back end, before it is loaded.
+    """Description of a back end that is not created yet.
 
     Attributes:
-        name: What requests call it.
+        name: Name in requests.
         features: Features that it offers.
-        model: Model behind it; empty if it does not say.
-        licence: Licence of the model, or whose terms apply; empty if it does not say.
+        model: Model that it uses; empty if it declares none.
+        licence: License of the model, or the provider's terms; empty if it declares none.
         local: Whether pictures stay on this machine.
         default: Whether a request that names no back end uses it.
         prices: Millicredits for each image or frame, by feature.
         reason: Why it cannot be used; None if it can.
-        alias_of: The back end that answers in its place; None if it answers itself.
-        make: Makes the back end.
+        alias_of: Back end that answers in its place; None if it answers itself.
+        make: Creates the back end.
     """
 
     name: str
@@ -77,7 +77,7 @@ class CatalogEntry:
 
 
 class BackendCatalog:
-    """All back ends by name, sorted.
+    """All back ends that this installation knows, sorted by name.
 
     Args:
         entries: In any order; names are unique.
@@ -90,12 +90,12 @@ class BackendCatalog:
 
     @property
     def available(self) -> tuple[str, ...]:
-        """Names that can be used and answer themselves."""
+        """Names of usable back ends, without aliases."""
         return tuple(name for name, entry in self.entries.items() if entry.reason is None and entry.alias_of is None)
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """Names for which another back end answers."""
+        """Alias → back end that answers for it."""
         return {name: entry.alias_of for name, entry in self.entries.items() if entry.alias_of}
 
     @property
@@ -104,10 +104,10 @@ class BackendCatalog:
         return tuple(name for name in self.available if self.entries[name].default)
 
     def rates(self, table: RateTable | None = None) -> RateTable:
-        """The price table with the prices of all entries in it.
+        """Return a price table with the prices of all back ends.
 
         Args:
-            table: What to start from; the shipped table unless given.
+            table: Table to extend; None means the packaged one.
         """
         table = table or default_rates()
         rates = table.with_rates({name: entry.prices for name, entry in self.entries.items()})
@@ -115,7 +115,7 @@ class BackendCatalog:
         return replace(rates, local=local)
 
     def without(self, name: str, reason: str) -> BackendCatalog:
-        """This catalog, in which a back end cannot be used for a reason that was found later."""
+        """Return a copy of the catalog in which a back end is unavailable for the given reason."""
         entries = {**self.entries, name: replace(self.entries[name], reason=reason)}
         for alias, target in self.aliases.items():
             if target == name:
@@ -123,10 +123,10 @@ class BackendCatalog:
         return BackendCatalog(list(entries.values()))
 
     def require(self, name: str) -> CatalogEntry:
-        """The entry of a back end that is to be used.
+        """Return the entry of a usable back end.
 
         Raises:
-            SettingsError: there is none, or it cannot be used; the message says why.
+            SettingsError: there is no such back end, or it cannot be used; the message says why.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -136,10 +136,10 @@ class BackendCatalog:
         return entry
 
     def create_backend(self, name: str, metrics: ProviderMetrics = NO_METRICS) -> AnyBackend:
-        """Make the back end called `name`; its model is loaded by its `warm`, not here.
+        """Create a back end; its model is not loaded before its `warm`.
 
         Raises:
-            SettingsError: there is none, it cannot be used, or it does not import.
+            SettingsError: there is no such back end, it cannot be used, or its import fails.
         """
         return self.require(name).make(metrics)
 
@@ -148,40 +148,38 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
     """List every back end that this installation knows.
 
     Args:
-        settings: The operator's; read when not given.
+        settings: The operator's settings; None means those of the environment and the settings file.
 
     Raises:
-        SettingsError: a table of the settings is wrong; the message names it.
+        SettingsError: a table of the settings is invalid; the message names it.
     """
     settings = settings or read_settings()
     tables = read_tables(settings.backends)
     entries: dict[str, CatalogEntry] = {}
     for name, row in ALL_PROVIDERS.items():
-        entries[name] = _provider(name, row, ProviderTable())
-    for point in entry_points(
-        group=ENTRY_POINT_GROUP
-    ):  # what somebody has installed under a provider's name takes its place
-        entries[point.name.lower()] = _installed(point.name.lower(), point.value)
+        entries[name] = _provider_entry(name, row, ProviderTable())
+    for point in entry_points(group=ENTRY_POINT_GROUP):  # an installed back end may replace a provider
+        entries[point.name.lower()] = _entry_point_entry(point.name.lower(), point.value)
     for name, builtin in BUILTIN_BACKENDS.items():
-        entries[name] = _builtin(name, builtin, settings)
+        entries[name] = _builtin_entry(name, builtin, settings)
     for name, table in tables.items():
         if isinstance(table, OnnxModelSettings):
-            entries[name] = _onnx(name, table, settings_file().parent)
+            entries[name] = _onnx_entry(name, table, settings_file().parent)
         elif isinstance(table, ProviderTable):
-            entries[name] = _configured(name, table, entries.get(name))
+            entries[name] = _from_table(name, table, entries.get(name))
     for name, table in tables.items():
         if isinstance(table, BackendAlias):
-            entries[name] = _alias(name, table.target, entries)
+            entries[name] = _alias_entry(name, table.target, entries)
     return BackendCatalog(list(entries.values()))
 
 
-def _shipped(name: str, features: frozenset[str]) -> dict[str, int]:
-    """Prices of the shipped table; what is not in it costs nothing."""
+def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:
+    """Return the prices of the packaged table; features that it lacks cost nothing."""
     prices = default_rates().rates.get(name, {})
     return {feature: prices.get(feature, 0) for feature in sorted(features)}
 
 
-def _builtin(name: str, builtin: BuiltinBackend, settings: Settings) -> CatalogEntry:
+def _builtin_entry(name: str, builtin: BuiltinBackend, settings: Settings) -> CatalogEntry:
     missing = builtin.setting is not None and getattr(settings, builtin.setting) is None
     variable = f"LIGHTMETER_{(builtin.setting or '').upper()}"
     return CatalogEntry(
@@ -191,7 +189,7 @@ def _builtin(name: str, builtin: BuiltinBackend, settings: Settings) -> CatalogE
         licence=builtin.licence,
         local=True,
         default=True,
-        prices=_shipped(name, builtin.features),
+        prices=_packaged_prices(name, builtin.features),
         reason=f"{variable} is not set." if missing else None,
         alias_of=None,
         make=partial(_make_builtin, name, builtin, settings),
@@ -201,19 +199,19 @@ def _builtin(name: str, builtin: BuiltinBackend, settings: Settings) -> CatalogE
 def _make_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: ProviderMetrics) -> AnyBackend:
     cls = import_target(name, builtin.target)
     if builtin.setting is None:
-        return _checked(name, builtin.target, cls())
-    return _checked(name, builtin.target, cls(getattr(settings, builtin.setting)))
+        return _check_protocol(name, builtin.target, cls())
+    return _check_protocol(name, builtin.target, cls(getattr(settings, builtin.setting)))
 
 
-def _installed(name: str, target: str) -> CatalogEntry:
-    """A back end of another package: its class says what it offers and what that costs."""
+def _entry_point_entry(name: str, target: str) -> CatalogEntry:
+    """Describe a back end of another package by the attributes of its class."""
     entry = CatalogEntry(name, frozenset(), "", "", local=True, default=True, prices={}, reason=None, alias_of=None,
-                         make=lambda _: _checked(name, target, import_target(name, target)()))  # fmt: skip
+                         make=lambda _: _check_protocol(name, target, import_target(name, target)()))  # fmt: skip
     try:
         cls = import_target(name, target)
         features = frozenset(cls.features)
-        shipped = _shipped(name, features) if name in default_rates().rates else {}
-        prices = prices_of(cls) or shipped
+        packaged = _packaged_prices(name, features) if name in default_rates().rates else {}
+        prices = prices_of(cls) or packaged
     except (LightmeterError, AttributeError, TypeError) as error:
         return replace(entry, reason=f"{str(error).rstrip('.')}.")
     return replace(
@@ -227,23 +225,23 @@ def _installed(name: str, target: str) -> CatalogEntry:
     )
 
 
-def _checked(name: str, target: str, made: Any) -> AnyBackend:
+def _check_protocol(name: str, target: str, made: Any) -> AnyBackend:
     if not isinstance(made, Backend | ComposingBackend):
         raise SettingsError(f"Back end {name!r} ({target}) lacks a part of the Backend protocol.")
     return made
 
 
-def _configured(name: str, table: ProviderTable, known: CatalogEntry | None) -> CatalogEntry:
+def _from_table(name: str, table: ProviderTable, known: CatalogEntry | None) -> CatalogEntry:
     kind = table.kind or name
     row = PROVIDER_KINDS.get(kind)
     if row is None:
-        if known is not None and table.kind is None:  # a local back end: only its price and its defaults can be set
+        if known is not None and table.kind is None:  # a local back end: only prices and default can be set
             return _with_prices(known, table)
         raise SettingsError(
             f"[backends.{name}]: there is no kind {kind!r}.",
             hint=f"Kinds: {', '.join((*PROVIDER_KINDS, *ONNX_KINDS))}.",
         )
-    return _provider(name, row, table)
+    return _provider_entry(name, row, table)
 
 
 def _with_prices(entry: CatalogEntry, table: ProviderTable) -> CatalogEntry:
@@ -251,7 +249,7 @@ def _with_prices(entry: CatalogEntry, table: ProviderTable) -> CatalogEntry:
     return replace(entry, prices=prices, default=entry.default if table.default is None else table.default)
 
 
-def _provider(name: str, row: Provider, table: ProviderTable) -> CatalogEntry:
+def _provider_entry(name: str, row: Provider, table: ProviderTable) -> CatalogEntry:
     features = frozenset(table.features or row.features)
     settings = ProviderSettings(
         name=name,
@@ -272,18 +270,18 @@ def _provider(name: str, row: Provider, table: ProviderTable) -> CatalogEntry:
         licence=PROVIDER_TERMS,
         local=False,
         default=bool(table.default),
-        prices={**_shipped(name, features), **table.millicredits},
-        reason=_missing(name, row, table, settings),
+        prices={**_packaged_prices(name, features), **table.millicredits},
+        reason=_missing_reason(name, row, table, settings),
         alias_of=None,
-        make=lambda metrics: _checked(
+        make=lambda metrics: _check_protocol(
             name, row.adapter, import_target(name, row.adapter)(replace(settings, metrics=metrics))
         ),
     )
 
 
 def _address(row: Provider, table: ProviderTable) -> str:
-    named = os.environ.get(row.base_url_variable, "").strip() if row.base_url_variable else ""
-    return table.base_url or named or row.base_url or ""
+    from_environment = os.environ.get(row.base_url_variable, "").strip() if row.base_url_variable else ""
+    return table.base_url or from_environment or row.base_url or ""
 
 
 def _secret(variable: str | None) -> SecretStr | None:
@@ -292,13 +290,13 @@ def _secret(variable: str | None) -> SecretStr | None:
 
 
 def _option_variables(row: Provider) -> dict[str, str]:
-    """The options that the environment sets."""
+    """Return the options that environment variables set."""
     found = {option: os.environ.get(variable, "").strip() for option, variable in row.option_variables.items()}
     return {option: value for option, value in found.items() if value}
 
 
-def _missing(name: str, row: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
-    """What the operator must still do before this provider can be called, as a sentence; None if nothing."""
+def _missing_reason(name: str, row: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
+    """Return what the operator must still set or install for this provider, as a sentence; None if nothing."""
     if row.extra is not None and not row.is_installed:
         return f"Its package is missing: pip install 'lightmeter[{row.extra}]'."
     if not settings.base_url:
@@ -315,7 +313,7 @@ def _missing(name: str, row: Provider, table: ProviderTable, settings: ProviderS
     return None
 
 
-def _onnx(name: str, table: OnnxModelSettings, folder: Path) -> CatalogEntry:
+def _onnx_entry(name: str, table: OnnxModelSettings, folder: Path) -> CatalogEntry:
     prices = {feature: millicredits(price, f"[backends.{name}] price") for feature, price in table.prices.items()}
     return CatalogEntry(
         name=name,
@@ -337,7 +335,7 @@ def _make_onnx(name: str, table: OnnxModelSettings, folder: Path, _: ProviderMet
     return make_onnx_backend(name, table, folder)
 
 
-def _alias(name: str, target: str, entries: Mapping[str, CatalogEntry]) -> CatalogEntry:
+def _alias_entry(name: str, target: str, entries: Mapping[str, CatalogEntry]) -> CatalogEntry:
     if target not in entries or target == name:
         known = ", ".join(sorted(entries))
         raise SettingsError(f"[backends] {name}: there is no back end {target!r}.", hint=f"Known back ends: {known}.")

@@ -1,4 +1,4 @@
-"""The tables `[backends.NAME]` of the settings file, checked."""
+"""Validation of the tables `[backends.NAME]` of the settings file."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _MAX_CREDITS: Final = Decimal(10**9)
 
 @dataclass(frozen=True, slots=True)
 class BackendAlias:
-    """`NAME = "OTHER"`: requests for one name are answered by another back end."""
+    """Entry `NAME = "OTHER"`: another back end answers requests for this name."""
 
     target: str
 
 
 class ProviderTable(BaseModel):
-    """A provider, or any endpoint that speaks a provider's protocol.
+    """Settings of a provider, or of any endpoint with a provider's protocol.
 
     Attributes:
-        kind: The provider whose protocol it speaks; None: the one of this name.
-        base_url: Address of its interface; None: the provider's own.
-        model: Model to call; None: the default one.
-        key_variable: Environment variable that holds the key; None: the provider's own.
-        secret_variable: Environment variable of the second half of a key; None: the provider's own.
-        features: Features to offer; empty: all that the adapter can.
-        concurrency: Calls at the same time.
+        kind: Provider whose protocol is used; None: the provider of this name.
+        base_url: Base URL of its API; None: the provider's default.
+        model: Model to call; None: the default model.
+        key_variable: Environment variable that holds the key; None: the provider's default.
+        secret_variable: Environment variable of the second half of a key; None: the provider's default.
+        features: Features to offer; empty: all of the adapter.
+        concurrency: Most calls at the same time.
         timeout_s: Longest wait for one answer, in seconds.
         max_attempts: Calls for one picture at most.
-        default: Whether requests that name no back end use it; None: providers are not used so.
-        prices: Credits for each image or frame, by feature; empty: those of the shipped table, or none.
-        options: Further settings of the adapter alone, such as a region.
+        default: Whether requests that name no back end use it; None means no.
+        prices: Credits for each image or frame, by feature; empty: those of the price table, or none.
+        options: Settings of this adapter only, such as a region.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,10 +64,10 @@ class ProviderTable(BaseModel):
 
     @property
     def millicredits(self) -> dict[str, int]:
-        """The prices in millicredits.
+        """Prices in millicredits, by feature.
 
         Raises:
-            SettingsError: one is not a number of whole millicredits, 0 or more.
+            SettingsError: a price is not a whole number of millicredits, 0 or more.
         """
         return _prices(self.prices)
 
@@ -83,14 +83,14 @@ def _prices(prices: Mapping[str, Any]) -> dict[str, int]:
 
 
 def millicredits(price: Any, what: str) -> int:
-    """Credits as whole millicredits: 0.15 → 150.
+    """Convert credits to whole millicredits: 0.15 → 150.
 
     Args:
-        price: Credits, 0 or more; a number or its text.
-        what: What it is the price of, for the message.
+        price: Credits, 0 or more, as a number or its text.
+        what: Name of the price, for the message.
 
     Raises:
-        SettingsError: it is no number, negative, or finer than a millicredit.
+        SettingsError: the price is not a number, is negative, or is finer than a millicredit.
     """
     try:
         exact = Decimal(str(price)) * MILLICREDITS
@@ -104,10 +104,10 @@ def millicredits(price: Any, what: str) -> int:
 
 
 def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | BackendAlias]:
-    """Check the tables of the settings, by lowercase name.
+    """Validate the tables of the settings; return them by lowercase name.
 
     Raises:
-        SettingsError: one is wrong; the message names it and the entry.
+        SettingsError: a table is invalid; the message names it and the entry.
     """
     return {name.strip().lower(): _table(name, value) for name, value in tables.items()}
 

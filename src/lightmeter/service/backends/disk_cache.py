@@ -1,4 +1,4 @@
-"""Things that are slow to make and can be made again, kept in a file behind a digest of themselves."""
+"""Cache file for content that is slow to create, with a digest that detects damage."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ _DIGEST_BYTES: Final = 32
 
 
 def load_or_create(path: Path, make: Callable[[], bytes]) -> bytes:
-    """Read what is kept at `path`; when it is missing or damaged, make it and keep it.
+    """Return the content of a cache file; if the file is missing or damaged, create and store the content.
 
-    The file is the SHA-256 of the content, then the content: a flipped bit in a model would not stop it from
-    loading, only from being right. A folder that cannot be written costs the time of making it at each start,
-    nothing else.
+    The file holds the SHA-256 of the content, then the content: a model with a flipped bit would load and give wrong
+    results. If the folder is not writable, the content is created at each start.
 
     Args:
-        path: Where; its name must change with everything that `make` depends on.
-        make: Makes the content; what it raises is passed on.
+        path: The cache file; its name must change with everything that `make` depends on.
+        make: Creates the content; its exceptions are not caught.
     """
     with suppress(OSError):
         stored = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Prices that a back end brings along, as one of another package does."""
+"""Prices that a back end of another package declares."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["prices_of"]
 
 
 def prices_of(backend: Backend) -> Mapping[str, int]:
-    """What a back end takes for an image or a video frame: feature → millicredits; empty if it does not say.
+    """Return a back end's prices for an image or video frame, feature → millicredits; empty if it declares none.
 
-    It says so in an attribute `prices` of its class: feature → credits, with at most three digits behind the point.
+    They come from the attribute `prices` of its class: feature → credits, with at most three decimal places.
 
     Raises:
-        SettingsError: a price is none, one of its features has no price, or a price is for a feature it lacks.
+        SettingsError: a price is invalid, a feature has no price, or a price is for a feature that it lacks.
     """
-    said = getattr(backend, "prices", None)
-    if said is None:
+    declared = getattr(backend, "prices", None)
+    if declared is None:
         return {}
-    own = read_own_prices({"unit": "credits", "backends": {backend.name: {"prices": said}}})
+    own = read_own_prices({"unit": "credits", "backends": {backend.name: {"prices": declared}}})
     prices = {} if own is None else own.rates[backend.name]
     if set(prices) != backend.features:
         raise SettingsError(

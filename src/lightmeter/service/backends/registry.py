@@ -1,4 +1,4 @@
-"""The back ends that come with lightmeter, as a table of strings: a class is imported when it is used."""
+"""Table of the built-in back ends; their classes are named as strings and imported on first use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ENTRY_POINT_GROUP: Final = "lightmeter.backends"
 
 @dataclass(frozen=True, slots=True)
 class BuiltinBackend:
-    """A local back end of this package, as it is listed without importing it.
+    """Description of a built-in back end that is not imported yet.
 
     Attributes:
         target: `package.module:Class`; `Class()` is a back end.
         features: Features that it offers.
-        model: Model and data that it was made with.
-        licence: Licence of its weights.
-        setting: The setting without which it cannot work; None: it needs none.
+        model: Model and data that it uses.
+        licence: License of its weights.
+        setting: Setting that it requires; None if it requires none.
     """
 
     target: str
@@ -85,21 +85,21 @@ BUILTIN_BACKENDS: Final[Mapping[str, BuiltinBackend]] = {
         "Apache-2.0",
     ),
 }
-"""Local back ends by name, named for what they know."""
+"""Built-in back ends by name."""
 
 
 def import_target(name: str, target: str) -> Any:
-    """Import what `package.module:attribute` names.
+    """Import an attribute of a module.
 
     Args:
-        name: The back end that it belongs to, for the message.
-        target: Where it is.
+        name: Name of the back end, for the message.
+        target: `package.module:attribute`.
 
     Raises:
-        SettingsError: it does not import.
+        SettingsError: the import fails.
     """
     module, _, attribute = target.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except Exception as error:  # a module of another package may raise anything when it is imported
+    except Exception as error:  # importing another package may raise anything
         raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.") from error
