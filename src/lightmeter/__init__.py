@@ -13,10 +13,24 @@ Prefect.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightmeter import errors
 from lightmeter.errors import LightmeterError
+
+if TYPE_CHECKING:  # the same names as in _MODULES, for editors and type checkers
+    from lightmeter.api.run_result import Run
+    from lightmeter.api.runs import open, plan, resume, run  # noqa: A004 (the public name is lightmeter.open)
+    from lightmeter.ask.question import Ask
+    from lightmeter.background_loop import sync
+    from lightmeter.client.client import Client
+    from lightmeter.planning.build import load_plan
+    from lightmeter.planning.plan import Plan
+    from lightmeter.report.render import report
+    from lightmeter.widgets.budget_planner import BudgetPlanner
+    from lightmeter.widgets.explorer import Explorer
+
+    __version__: str
 
 __all__ = [
     "Ask",
@@ -36,7 +50,7 @@ __all__ = [
     "sync",
 ]
 
-_HOMES = {
+_MODULES = {
     "Ask": "lightmeter.ask.question",
     "BudgetPlanner": "lightmeter.widgets.budget_planner",
     "Client": "lightmeter.client.client",
@@ -53,16 +67,18 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if name == "__version__":
-        value = import_module("importlib.metadata").version("lightmeter")
-    elif home is not None:
-        value = getattr(import_module(home), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take it to mean that the module has every name
+
+    def __getattr__(name: str) -> Any:
+        module = _MODULES.get(name)
+        if name == "__version__":
+            value = import_module("importlib.metadata").version("lightmeter")
+        elif module is not None:
+            value = getattr(import_module(module), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""What a run is asked to do: validated once, kept in the journal, the same for Python, command line and flow."""
+"""The options of a run: validated once, stored in the journal, the same for Python, command line and flow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lightmeter.models.vocabulary import (
 )
 from lightmeter.pricing.rates import OwnPrices, read_own_prices
 
-__all__ = ["DESCRIPTIONS", "READ_OPTIONS", "REQUEST_OPTIONS", "Options", "PlanOptions", "make_options"]
+__all__ = ["DESCRIPTIONS", "READ_OPTIONS", "REQUEST_OPTIONS", "Options", "PlanOptions", "ResumeOptions", "make_options"]
 
 REQUEST_OPTIONS: Final = (
     "features",
@@ -52,18 +52,25 @@ READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide which rows a manifest has."""
 
 
-class PlanOptions(TypedDict, total=False):
-    """Keyword arguments of `plan`: the fields of `Options`."""
+class ResumeOptions(TypedDict, total=False):
+    """Keyword arguments of `resume`: the options that may change between two starts of a run.
 
-    features: Sequence[str] | str | None
-    backends: Sequence[str] | str | None
-    role: str
-    language: str
-    prompt: str | None
-    ask: Ask | Mapping[str, Any] | PathLike[str] | str | None
-    tag_score: float
-    capture_interval: int
-    max_frames: int
+    Attributes:
+        budget: Most credits that the run may spend; None means no cap.
+        max_at_risk: Most credits in flight without an answer: what a power cut could cost. None means no cap.
+        batch_size: Images in one request; "auto" sends single images, which are answered at once.
+        max_concurrency: Most requests in flight. The rate limiter decides how many there are, up to this.
+        precheck: Check each row before spending on it.
+        upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
+            service cannot fetch, or always.
+        reuse: Use answers that an earlier run paid for, where the settings name a folder that keeps them.
+        careful: Send one request at a time: the balance then proves the end of each one whose answer is lost.
+        sole_spender: Nobody else spends from this account while the run lasts. The balance then also proves which
+            requests were charged.
+        table_format: Format of the tables.
+        base_url: The service; None means the embedded one.
+    """
+
     budget: int | None
     max_at_risk: int | None
     batch_size: int | Literal["auto"]
@@ -75,6 +82,39 @@ class PlanOptions(TypedDict, total=False):
     sole_spender: bool
     table_format: Literal["parquet", "delta"]
     base_url: str | None
+
+
+class PlanOptions(ResumeOptions, total=False):
+    """Keyword arguments of `plan`: those of `ResumeOptions`, and the options that are fixed once a run is planned.
+
+    Attributes:
+        features: What to ask for; empty means all but the extra features. With `ask`, `descriptions` is among them.
+        backends: Back ends to ask; empty means the defaults of the service.
+        role: Persona of descriptions.
+        language: Language of descriptions.
+        prompt: The user's own prompt for descriptions.
+        ask: The user's own question with a JSON schema, whose answers become a table: a file or its content. It is
+            sent as the prompt.
+        tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
+        capture_interval: Seconds between captured frames of a video.
+        max_frames: Most frames of a video; 0 means no limit.
+        url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
+        id_column: Its column of ids; None means `id`.
+        kind_column: Its column of kinds; None means `kind`.
+        lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
+        prices: The user's own prices, which override the shipped table: a file or its content. None means those of
+            the settings, if there are any.
+    """
+
+    features: Sequence[str] | str | None
+    backends: Sequence[str] | str | None
+    role: str
+    language: str
+    prompt: str | None
+    ask: Ask | Mapping[str, Any] | PathLike[str] | str | None
+    tag_score: float
+    capture_interval: int
+    max_frames: int
     url_column: str | None
     id_column: str | None
     kind_column: str | None
@@ -101,39 +141,9 @@ def _plain_ask(ask: Ask | None) -> dict[str, Any] | None:
 
 
 class Options(BaseModel):
-    """All options of a run.
+    """All options of a run, validated: the fields of `PlanOptions`, which describes them.
 
-    Attributes:
-        ask: The user's own question, whose answers become a table: given as a file or as what stands in one, kept as it
-            was then. It is sent as the prompt.
-        features: What to ask for; empty means all but the extra ones. Where there is a question, `descriptions` is
-            among them.
-        backends: Who to ask; empty means the service's defaults.
-        role: Persona of descriptions.
-        language: Language of descriptions.
-        prompt: Own prompt for descriptions.
-        tag_score: Least tag score, 0 to 1, sent with each request and never applied again.
-        capture_interval: Seconds between captured frames of a video.
-        max_frames: Most frames of a video; 0 means no limit.
-        budget: Most credits this run may spend; None means no cap.
-        max_at_risk: Most credits in flight without an answer: what a power cut could cost. None means no cap.
-        batch_size: Images in one request; "auto" sends single images, which are answered at once.
-        max_concurrency: Most requests in flight; the pace decides how many there are, up to this.
-        precheck: Look at each row before spending on it.
-        upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
-            service cannot fetch, or always.
-        reuse: Take answers that an earlier run paid for, where the settings name a folder that keeps them.
-        careful: One request in flight at a time: what is lost can always be told from the balance.
-        sole_spender: Nobody else spends from this account while the run lasts: then the balance proves also what was
-            charged.
-        table_format: What the tables are written as.
-        base_url: The service; None means the embedded one.
-        url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
-        id_column: Its column of ids; None means `id`.
-        kind_column: Its column of kinds; None means `kind`.
-        lenient: A record of CSV whose quote is not closed is a bad row; otherwise it is an error.
-        prices: The user's own prices, over the shipped table: given as a file or as what stands in one, kept as they
-            were then; None means those of the settings, if there are any.
+    `ask` and `prices` keep the content of a file as it was when it was read.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -141,7 +141,7 @@ async def test_other_questions_have_other_tables_and_other_folders(asking, tmp_p
         run.table("answers_other")
     plain, _, _ = await asking(lambda *_: good(), out="plain", ask=None)
     assert not (tmp_path / "plain" / "tables" / "answers_product").exists()
-    with pytest.raises(UsageError, match="asks no question"):
+    with pytest.raises(UsageError, match="no question of its own"):
         _ = plain.answers
 
 

@@ -125,6 +125,6 @@ def test_questions_are_asked_by_name(folder):
     """A run answers the questions of the house by their names, and says which there are."""
     run = lm.sync(lm.run(lm.sync(lm.plan([{"path": str(folder / "a.jpg")}], features=["colors"])), folder / "out"))
     assert run.ask("palette", most=1).num_rows == 1
-    with pytest.raises(UsageError, match="no question 'exposure'") as caught:
+    with pytest.raises(UsageError, match="no query named 'exposure'") as caught:
         run.ask("exposure")
     assert "palette" in caught.value.hint

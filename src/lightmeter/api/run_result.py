@@ -1,4 +1,4 @@
-"""A run that is there to be looked at: its accounting, its tables, its answers to SQL."""
+"""The result of a run: its row and credit accounting, its tables, SQL over them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class RunSummary:
         requests: POSTs ever sent.
         paid: Credits paid.
         held: Credits set aside for requests whose end is not known.
-        budget: The cap, or None.
-        balance_before: Of the account before the first request, or None if none was made.
-        balance_after: Of the account at the last look.
-        seconds: Spent running, over all starts.
-        out: The folder.
-        balance_is_current: Whether no request was sent after the last look at the balance.
+        budget: Most credits that the run may spend; None means no cap.
+        balance_before: Balance of the account before the first request; None if no request was sent.
+        balance_after: Balance of the account when it was last read.
+        seconds: Time spent running, over all starts.
+        out: The output folder.
+        balance_is_current: No request was sent after the balance was last read.
     """
 
     rows: int
@@ -64,7 +64,7 @@ class RunSummary:
     balance_is_current: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return {
             "rows": self.rows,
             **self.counts,
@@ -82,17 +82,17 @@ class RunSummary:
 
     @property
     def exit_code(self) -> int:
-        """What the command line ends with when nothing stopped the run by force."""
+        """Exit code of the command line for a run that ended by itself."""
         if self.counts["over_budget"]:
             return 3
         return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
 
 
 def summarize(out: Path) -> RunSummary:
-    """Count a run.
+    """Return the accounting of the run in a folder.
 
     Raises:
-        JournalError: there is no run there, or its rows do not add up (then the journal is damaged).
+        JournalError: the folder holds no run, or the counts do not add up to its rows (the journal is damaged).
     """
     header = read_run_header(out)
     with open_read_only(out) as db:
@@ -102,7 +102,10 @@ def summarize(out: Path) -> RunSummary:
         requests = requests_sent(db)
         current = is_balance_current(db)
     if sum(counts.values()) != rows:
-        raise JournalError(f"{out}: {rows} rows, but the counts add up to {sum(counts.values())}.")
+        raise JournalError(
+            f"The journal in {out} is damaged: it has {rows} rows, but their counts add up to {sum(counts.values())}.",
+            hint="Restore the folder from a backup, or run the manifest into a new folder.",
+        )
     return RunSummary(
         rows=rows,
         counts=counts,
@@ -119,14 +122,14 @@ def summarize(out: Path) -> RunSummary:
 
 
 def must_have_tables(where: Path | str) -> None:
-    """Refuse to look at tables that were never written: an empty answer would be taken for a fact.
+    """Raise if the tables of a folder were never written: a query would wrongly find nothing.
 
     Args:
-        where: An output folder. The URI of a shared place is not looked at: opening it says so.
+        where: An output folder. A URI is not checked: reading it raises if it has no tables.
 
     Raises:
-        UsageError: there are no tables; the hint says which command writes them.
-        JournalError: there is neither a table nor a run.
+        UsageError: there are no tables; the hint names the command that writes them.
+        JournalError: there are neither tables nor a run.
     """
     if isinstance(where, str) and is_uri(where):
         return
@@ -137,29 +140,42 @@ def must_have_tables(where: Path | str) -> None:
     if answered:
         raise UsageError(
             f"{folder} has no tables yet; its journal holds the answers of {answered} rows.",
-            hint=f"Write the tables, with no request: lightmeter rebuild {folder}",
+            hint=f"Write the tables from the journal; no request is sent: lightmeter rebuild {folder}",
         )
     raise UsageError(
         f"{folder} has no tables yet, and no row is answered.",
-        hint=f"See what is next: lightmeter status {folder}. To write tables all the same: lightmeter rebuild {folder}",
+        hint=f"See what is left to do: lightmeter status {folder}. To write empty tables: lightmeter rebuild {folder}",
     )
 
 
 class Tables:
-    """Tables to ask, by name (`tables.tags` is a DataFrame), in SQL, or by one of the questions that have names.
+    """Tables in a folder or a shared place: `tables.tags` is a DataFrame, `table` gives Arrow, `sql` runs DuckDB.
 
     Attributes:
         where: An output folder, or the URI of a shared place that `lightmeter rebuild --to` has written.
     """
 
+    assets: pd.DataFrame
+    tags: pd.DataFrame
+    colors: pd.DataFrame
+    nsfw: pd.DataFrame
+    descriptions: pd.DataFrame
+    faces: pd.DataFrame
+    texts: pd.DataFrame
+    brands: pd.DataFrame
+    errors: pd.DataFrame
+    requests: pd.DataFrame
+    prechecks: pd.DataFrame
+    embeddings: pd.DataFrame
+
     def __init__(self, where: Path | str) -> None:
         self.where = where
 
     def table(self, name: str) -> pa.Table:
-        """A table as Arrow, one chunk or more for each part.
+        """Return a table as Arrow, with at least one chunk for each part file.
 
-        Polars shares the memory of its numbers: `pl.from_arrow(table, rechunk=False)`; for each text it makes a view of
-        16 bytes, which points to where the text is.
+        `pl.from_arrow(table, rechunk=False)` shares the memory of numbers with Polars, which adds a view of 16 bytes
+        for each text.
 
         Raises:
             UsageError: there is no table of that name, or no tables in that place.
@@ -170,28 +186,32 @@ class Tables:
         return read_remote_table(self.where, name)
 
     def ask(self, question: str, **parameters: Any) -> pa.Table:
-        """The answer to one of the questions of `lightmeter.tables.named_queries`, by its name, as Arrow.
+        """Run one of the queries of `lightmeter.tables.named_queries` and return its result as Arrow.
+
+        Args:
+            question: Name of the query.
+            parameters: Its parameters.
 
         Raises:
-            UsageError: there is no question of that name.
+            UsageError: there is no query of that name.
         """
         if question not in named_queries.SQL:
             raise UsageError(
-                f"there is no question {question!r}", hint=f"Questions: {', '.join(sorted(named_queries.SQL))}."
+                f"There is no query named {question!r}.", hint=f"Choose one of: {', '.join(sorted(named_queries.SQL))}."
             )
         must_have_tables(self.where)
         answer: pa.Table = getattr(named_queries, question)(self.where, **parameters)
         return answer
 
     def similar(self, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
-        """The items most like one item, nearest first, as Arrow: item_id, url, frame, similarity (-1 to 1).
+        """Return the items most similar to one item as Arrow, nearest first.
 
-        See `lightmeter.tables.similar`.
+        Columns: item_id, url, frame, similarity (-1 to 1). See `lightmeter.tables.similar`.
 
         Args:
             item: An `item_id`, or a URL or path as in the manifest.
-            most: Rows of the answer, at most.
-            model: The model whose embeddings are compared, where the item has those of several.
+            most: Most rows to return.
+            model: The model whose embeddings are compared, if the item has embeddings of several.
 
         Raises:
             UsageError: there are no tables, no embeddings, no such item, or none of its embeddings fits.
@@ -200,7 +220,7 @@ class Tables:
         return similar(self.where, item, most=most, model=model)
 
     def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
-        """DuckDB's answer over the tables, as an Arrow-backed DataFrame.
+        """Run a DuckDB query over the tables and return an Arrow-backed DataFrame.
 
         Raises:
             UsageError: the query is wrong; the message is DuckDB's.
@@ -208,14 +228,18 @@ class Tables:
         must_have_tables(self.where)
         return to_dataframe(queries.sql(self.where, query, params))
 
-    def __getattr__(self, name: str) -> pd.DataFrame:
-        if name in ALL_TABLES or name.startswith(ANSWERS_PREFIX):
-            return to_dataframe(self.table(name))
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(ALL_TABLES)}")
+    if not TYPE_CHECKING:  # a type checker knows the tables by the annotations above
+
+        def __getattr__(self, name: str) -> pd.DataFrame:
+            if name in ALL_TABLES or name.startswith(ANSWERS_PREFIX):
+                return to_dataframe(self.table(name))
+            raise AttributeError(
+                f"{type(self).__name__!r} has no attribute {name!r}; tables are {', '.join(ALL_TABLES)}"
+            )
 
     def __dir__(self) -> list[str]:
-        there = Dataset(self.where).tables() if isinstance(self.where, Path) else ALL_TABLES
-        return sorted({*super().__dir__(), *there})
+        tables = Dataset(self.where).tables() if isinstance(self.where, Path) else ALL_TABLES
+        return sorted({*super().__dir__(), *tables})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({redact_uri(str(self.where))!r})"
@@ -225,8 +249,8 @@ class Run(Tables):
     """A run and its tables.
 
     Attributes:
-        folder: Where it is.
-        stopped_by: What ended it before all rows were done, or None.
+        folder: The output folder.
+        stopped_by: The error that ended the run before all rows were done, or None.
     """
 
     def __init__(self, folder: Path, stopped_by: LightmeterError | None = None) -> None:
@@ -237,12 +261,12 @@ class Run(Tables):
 
     @property
     def header(self) -> RunHeader:
-        """What was asked for, of which manifest."""
+        """Options, manifest and balances of the run."""
         return self._header
 
     @property
     def exit_code(self) -> int:
-        """As the command line's."""
+        """Exit code of the command line for this run."""
         if self.stopped_by is not None and not isinstance(self.stopped_by, AccessDenied):
             return self.stopped_by.exit_code
         return self.stopped_by.exit_code if self.stopped_by else self.summary().exit_code
@@ -252,31 +276,33 @@ class Run(Tables):
         """The answers to the run's own question: the table `answers_<name>` as an Arrow-backed DataFrame.
 
         Raises:
-            UsageError: the run asks no question, or its tables are not written.
+            UsageError: the run has no question, or its tables are not written.
         """
         ask = self._header.options.ask
         if ask is None:
-            raise UsageError("This run asks no question of its own.", hint="Ask one: lightmeter run … --ask FILE")
+            raise UsageError(
+                "This run has no question of its own.", hint="Give it one: lightmeter run MANIFEST --out DIR --ask FILE"
+            )
         return to_dataframe(self.table(table_name(ask)))
 
     def summary(self) -> RunSummary:
-        """The accounting, read anew."""
+        """Return the row and credit counts as they are in the journal now."""
         return summarize(self.folder)
 
     def next_steps(self) -> list[str]:
-        """What is left to do, a sentence each with its command; one that says so where nothing is."""
+        """Return a sentence with a command for each thing that is left to do, or one that says that nothing is."""
         return next_steps(self.folder)
 
     def statement(self) -> Statement:
-        """Where every credit went, read anew; `requests_frame` of the same module has it request by request."""
+        """Return the credit accounting; `lightmeter.money.statement.requests_frame` has a row for each request."""
         return read_statement(self.folder)
 
     def reasons(self) -> list[ReasonCount]:
-        """Why rows are not ok, most frequent first."""
+        """Return why rows are not ok, most frequent first."""
         with open_read_only(self.folder) as db:
             return [ReasonCount(*row) for row in count_by_reason(db)]
 
     def __repr__(self) -> str:
         summary = self.summary()
-        stands = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
-        return f"Run({str(self.folder)!r}: {summary.rows} rows, {stands}, {summary.paid} credits paid)"
+        counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
+        return f"Run({str(self.folder)!r}: {summary.rows} rows, {counts}, {summary.paid} credits paid)"

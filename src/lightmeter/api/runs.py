@@ -1,4 +1,4 @@
-"""The toolkit in Python: plan, run, resume, open. Progress comes from the generators, results from the functions."""
+"""The Python functions plan, run, resume and open, and generators that also yield progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Final, Unpack, overload
 
 from lightmeter.api.background_generator import in_background
 from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
@@ -27,7 +27,7 @@ from lightmeter.export.export_tables import export_tables
 from lightmeter.export.live_export import LiveExport
 from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.options import Options, PlanOptions, make_options
+from lightmeter.options import Options, PlanOptions, ResumeOptions, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
 from lightmeter.planning.plan import Plan, must_be_explicit
 from lightmeter.planning.progress import Progress
@@ -46,122 +46,140 @@ __all__ = [
     "stream_run",
 ]
 
-LOOK_EVERY_S = 0.25
+PROGRESS_INTERVAL_S: Final = 0.25
+"""Seconds between two progress values: four a second look continuous on a terminal."""
 
 
 async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
-    """Read a manifest, check it, and say what it would cost. Spends nothing.
+    """Read a manifest, check its rows, and estimate what a run costs. Spends nothing.
 
     Args:
-        source: A path or `s3://` address of a manifest; a folder or a glob of media or of Parquet files; a DataFrame, a
+        source: A path or `s3://` URI of a manifest; a folder or a glob of media or of Parquet files; a DataFrame, a
             Series or a list of URLs, `Path`s or dicts.
-        options: The fields of `lightmeter.options.Options`.
+        options: What to ask for and how: see `lightmeter.options.PlanOptions`.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
-        SettingsError: an option is wrong; the message names it. Or the service lacks a back end.
-        AccessDenied: the service does not accept the key. Without a key, the plan says that it did not ask.
+        SettingsError: an option is wrong (the message names it), or the service lacks a back end.
+        AccessDenied: the service does not accept the key. If there is no key, a note in the plan says so.
     """
-    return await _planned(source, make_options(**options), require_service=False)
+    return await _make_plan(source, make_options(**options), require_service=False)
 
 
-async def _planned(source: ManifestSource, options: Options, *, require_service: bool) -> Plan:
+async def _make_plan(source: ManifestSource, options: Options, *, require_service: bool) -> Plan:
     async with aclosing(stream_plan(source, options, read_settings(), require_service=require_service)) as steps:
         async for step in steps:
             if isinstance(step, Plan):
                 return step
-    raise AssertionError("planning ends with a plan")
+    raise AssertionError("stream_plan ends with a Plan")
 
 
 async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False) -> Run:
-    """Do what was planned and write the tables; goes on with the run that `out` already holds.
+    """Run a plan and write the tables. If `out` already holds this run, continue it.
 
     Args:
-        plan: What `plan` returned.
+        plan: The result of `plan` or `load_plan`.
         out: The output folder.
-        consent: Allows what is refused otherwise against a service that is not embedded: no back end named, no
-            frame limit.
-        accept_journal: As for `resume`, where the folder already holds this run.
+        consent: Allow a run that names no back end, or has no frame limit, on a service that is not embedded.
+        accept_journal: As for `resume`, if the folder already holds this run.
 
     Returns:
-        The run, also when the budget or the credits stopped it: see its `stopped_by`.
+        The run, also if the budget or a lack of credits stopped it: see its `stopped_by`.
 
     Raises:
         UsageError: consent is needed, or the folder holds another run.
         JournalConflict: the folder holds this run in an older state, or a copy of it.
-        AccessDenied, Unreachable: before anything was sent.
+        AccessDenied: the service does not accept the key; nothing was sent.
+        Unreachable: the service does not answer; nothing was sent.
     """
-    return await _last(stream_run(plan, out, consent=consent, accept_journal=accept_journal))
+    return await _result(stream_run(plan, out, consent=consent, accept_journal=accept_journal))
 
 
 async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> RunSummary:
-    """Plan into a folder without spending, or take up the run of this manifest that it holds; for flows.
+    """Plan into a folder without spending, so that `stream_resume` can run it. For flows.
+
+    If the folder already holds a run of this manifest, that run is kept and gets the new options.
+
+    Args:
+        source: The manifest, as for `plan`.
+        out: The output folder.
+        options: As for `plan`.
 
     Raises:
-        As `plan`; SettingsError also if there is no key, the folder holds another run, or consent is needed;
-        Unreachable: the service cannot be reached. Key and service are looked at before the first row.
+        ManifestError: the manifest cannot be read at all.
+        SettingsError: an option is wrong, there is no key, or the folder holds another run.
+        UsageError: consent is needed, as for `run`.
+        AccessDenied: the service does not accept the key. It is asked before the first row is read.
+        Unreachable: the service does not answer.
     """
-    folder, wanted = Path(out), make_options(**options)
-    if await asyncio.to_thread(has_run_of_manifest, folder, source, wanted):
-        changes = changed_options(folder, wanted)
-        await store_options(folder, read_run_header(folder).options.model_copy(update=changes))
+    folder, new_options = Path(out), make_options(**options)
+    if await asyncio.to_thread(has_run_of_manifest, folder, source, new_options):
+        await _change_options(folder, new_options)
     else:
-        must_be_explicit(wanted, read_settings())
-        made = await _planned(source, wanted, require_service=True)
-        await asyncio.to_thread(prepare_run_journal, made, folder)
+        must_be_explicit(new_options, read_settings())
+        plan = await _make_plan(source, new_options, require_service=True)
+        await asyncio.to_thread(prepare_run_journal, plan, folder)
     return summarize(folder)
 
 
 async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary:
-    """As `begin`, with a plan file: its rows as they were planned, or the run of this plan that the folder holds.
+    """Prepare a run of a plan file, as `prepare_run` does for a manifest: with the rows and prices of the file.
 
     Raises:
-        As `load_plan`, and, unless the folder holds the run, as `refresh_service_info`; SettingsError also if the
-        folder holds another run; UsageError if consent is needed.
+        SettingsError: the file is no plan file, there is no key, or the folder holds another run.
+        ManifestError: the manifest of the plan is no longer there.
+        PlanChanged: the manifest, the prices or the service changed since the plan was saved.
+        UsageError: consent is needed, as for `run`.
+        AccessDenied: the service does not accept the key.
+        Unreachable: the service does not answer.
     """
-    made = await asyncio.to_thread(load_plan, path)
-    made.must_not_need_consent()
-    folder = Path(out)
-    if not has_run_of_plan(folder, made):
-        made = await refresh_service_info(made)
-    await asyncio.to_thread(prepare_run_journal, made, folder)
-    changes = changed_options(folder, made.options)
-    await store_options(folder, read_run_header(folder).options.model_copy(update=changes))
+    folder, plan = Path(out), await asyncio.to_thread(load_plan, path)
+    plan.must_not_need_consent()
+    if not has_run_of_plan(folder, plan):
+        plan = await refresh_service_info(plan)
+    await asyncio.to_thread(prepare_run_journal, plan, folder)
+    await _change_options(folder, plan.options)
     return summarize(folder)
 
 
-async def resume(out: Path | str, *, pay_again: int = 0, accept_journal: bool = False, **changes: Any) -> Run:
-    """Go on after a stop, a crash or a raised budget.
+async def _change_options(folder: Path, options: Options) -> None:
+    changes = changed_options(folder, options)
+    await store_options(folder, read_run_header(folder).options.model_copy(update=changes))
+
+
+async def resume(
+    out: Path | str, *, pay_again: int = 0, accept_journal: bool = False, **changes: Unpack[ResumeOptions]
+) -> Run:
+    """Continue a run after a stop, a crash or a raised budget.
 
     Args:
-        out: The folder of the run.
-        pay_again: Most credits that may be spent to send again what is in doubt, and so perhaps be paid twice.
-        accept_journal: Go on with a journal that is older than its run (its log was lost, a backup was restored) or a
-            copy of one, as a run with a new id: what it does not know of is paid again.
-        changes: What may change between runs: budget, max_at_risk, batch_size, max_concurrency, careful,
-            sole_spender, upload, table_format, base_url.
+        out: The output folder of the run.
+        pay_again: Most credits that may be spent to send requests in doubt again, and so perhaps pay for them twice.
+        accept_journal: Continue, under a new run id, a journal that is a copy, or older than its run (its log was
+            lost, or a backup was restored). What the journal does not know of is paid for again.
+        changes: Options to change, such as `budget`: see `lightmeter.options.ResumeOptions`.
 
     Raises:
-        JournalConflict: the journal is older than its run, or a copy, and that is not accepted.
-        JournalError: there is no run there, or another process is running it.
-        SettingsError: a change would ask another question for the rows that are left, such as other features.
+        JournalConflict: the journal is older than its run, or a copy, and `accept_journal` is not set.
+        JournalError: the folder holds no run, or another process is running it.
+        SettingsError: an option is wrong, or may not change between two starts of a run.
     """
-    return await _last(stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes))
+    return await _result(stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes))
 
 
 @overload
-def open(folder: Path) -> Run: ...  # noqa: A001 (lightmeter.open reads as what it does)
+def open(folder: Path) -> Run: ...  # noqa: A001 (the public name is lightmeter.open)
 @overload
-def open(folder: str) -> Any: ...  # noqa: A001 (likewise; its text says which of both it is)
+def open(folder: str) -> Run: ...  # noqa: A001 (likewise; a URI gives `Tables`, which no type can tell from a path)
 def open(folder: Path | str) -> Run | Tables:  # noqa: A001 (likewise)
-    """Look at a run that is there, or at tables in a shared place.
+    """Open the run in an output folder, or the tables in a shared place.
 
     Args:
-        folder: An output folder, or a URI such as `s3://bucket/prefix` that `lightmeter rebuild --to` has written: it
-            has tables and no journal.
+        folder: An output folder, or a URI such as `s3://bucket/prefix` that `lightmeter rebuild --to` has written. A
+            shared place has no journal: it is opened as `Tables`, without `summary`, `statement` and the like.
 
     Raises:
-        JournalError: there is no run in the folder.
+        JournalError: the folder holds no run.
     """
     return Tables(folder) if isinstance(folder, str) and is_uri(folder) else Run(Path(folder))
 
@@ -174,10 +192,17 @@ async def stream_run(
     accept_journal: bool = False,
     stop: asyncio.Event | None = None,
 ) -> AsyncGenerator[Progress | Run]:
-    """As `run`, yielding progress, and the run last.
+    """Do the work of `run`: yield progress while it lasts, and the run at the end.
 
-    Setting `stop`, closing the generator, leaving its loop with `break`, or ending the event loop with `asyncio.run`
-    sends nothing more and waits for what is in flight: nothing is lost.
+    To stop early, set `stop`, close the generator, leave its loop with `break`, or let `asyncio.run` end the event
+    loop. Then no more requests are sent, and the answers of those in flight are awaited: nothing is lost.
+
+    Args:
+        plan: As for `run`.
+        out: As for `run`.
+        consent: As for `run`.
+        accept_journal: As for `run`.
+        stop: Set it to stop early.
     """
     if not consent:
         plan.must_not_need_consent()
@@ -199,27 +224,40 @@ async def stream_resume(
     tables: bool = True,
     pay_again: int = 0,
     accept_journal: bool = False,
-    **changes: Any,
+    **changes: Unpack[ResumeOptions],
 ) -> AsyncGenerator[Progress | Run]:
-    """As `resume`, yielding progress, and the run last; `rows` and `tables` cut it into the shards of a flow."""
+    """Do the work of `resume`: yield progress while it lasts, and the run at the end. Stops as `stream_run` does.
+
+    Args:
+        out: As for `resume`.
+        stop: Set it to stop early.
+        rows: Process only these rows: a flow runs shards of a manifest one after another.
+        tables: Write the tables at the end.
+        pay_again: As for `resume`.
+        accept_journal: As for `resume`.
+        changes: As for `resume`.
+    """
     folder, settings = Path(out), read_settings()
     options = read_run_header(folder).options
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
-        changed_options(folder, options)  # refuses another question: half of the rows have answers to this one
-    share = _Share(rows, pay_again, accept_journal, tables)
-    async with aclosing(in_background(lambda event: _work(folder, options, event, share, settings), stop)) as steps:
+        changed_options(folder, options)  # raises if an answer would mean something else: some rows have theirs
+    limits = _StartLimits(rows, pay_again, accept_journal, tables)
+    async with aclosing(
+        in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
+    ) as steps:
         async for step in steps:
             if isinstance(step, Run):
                 if tables:
                     await asyncio.to_thread(export_tables, folder)
-                await asyncio.to_thread(_keep, folder, options, settings)
+                run_id, now = read_run_header(folder).run_id, SystemClock().now()
+                await asyncio.to_thread(cache_answers, folder, run_id, options, settings, now)
             yield step
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
-    """What one start may do: these rows, so many credits for what is in doubt, whatever state the journal has, tables."""
+class _StartLimits:
+    """What one start of a run may do: the rows, credits to pay again, and whether any journal state is accepted."""
 
     rows: SeqRange
     pay_again: int
@@ -227,27 +265,23 @@ class _Share:
     tables: bool
 
 
-def _keep(folder: Path, options: Options, settings: Settings) -> None:
-    cache_answers(folder, read_run_header(folder).run_id, options, settings, SystemClock().now())
-
-
-async def _work(
-    folder: Path, options: Options, stop: asyncio.Event, share: _Share, settings: Settings
+async def _run_engine(
+    folder: Path, options: Options, stop: asyncio.Event, limits: _StartLimits, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
     async with (
-        open_session(folder, settings, options, accept_journal=share.accept_journal) as session,
-        open_engine(session, share.rows, pay_again=share.pay_again) as engine,
+        open_session(folder, settings, options, accept_journal=limits.accept_journal) as session,
+        open_engine(session, limits.rows, pay_again=limits.pay_again) as engine,
     ):
-        work, stopped = asyncio.create_task(_all_of_it(engine)), asyncio.create_task(stop.wait())
+        work, stopped = asyncio.create_task(_recover_and_spend(engine)), asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda task: None if task.cancelled() else engine.stop())
         live = LiveExport(folder)
         try:
             while not work.done():
                 progress = engine.progress()
-                if share.tables:
+                if limits.tables:
                     live.start_if_due(progress.seconds, engine.run_state.finished_rows)
                 yield progress
-                await asyncio.wait({work}, timeout=LOOK_EVERY_S)
+                await asyncio.wait({work}, timeout=PROGRESS_INTERVAL_S)
         except (GeneratorExit, asyncio.CancelledError):
             engine.stop()
             await asyncio.shield(asyncio.wait({work}))
@@ -264,15 +298,15 @@ async def _work(
     yield Run(folder, stopped_by)
 
 
-async def _all_of_it(engine: Engine) -> None:
+async def _recover_and_spend(engine: Engine) -> None:
     await engine.recover()
     await engine.spend()
     await engine.finish()
 
 
-async def _last(steps: AsyncGenerator[Progress | Run]) -> Run:
+async def _result(steps: AsyncGenerator[Progress | Run]) -> Run:
     async with aclosing(steps) as each:
         async for step in each:
             if isinstance(step, Run):
                 return step
-    raise AssertionError("running ends with a run")
+    raise AssertionError("stream_run and stream_resume end with a Run")
