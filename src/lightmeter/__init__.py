@@ -46,7 +46,7 @@ _HOMES = {
     "load_plan": "lightmeter.planning.build",
     "open": "lightmeter.api.runs",
     "plan": "lightmeter.api.runs",
-    "report": "lightmeter.report.render",
+    "report": "lightmeter.html_report.render",
     "resume": "lightmeter.api.runs",
     "run": "lightmeter.api.runs",
     "sync": "lightmeter.background_loop",

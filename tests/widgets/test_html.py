@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from lightmeter.api.run_result import RunSummary
 from lightmeter.errors import BudgetReached, Interrupted
+from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.options import make_options
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.rates import default_rates
-from lightmeter.report.thumbnails import Thumbnail
 from lightmeter.widgets.view.cards import ENTRIES, MAX_ENTRIES, card_html, detail_html, where_html
 from lightmeter.widgets.view.gallery import Card, Filters
 from lightmeter.widgets.view.markup import gauge, message, palette_strip, table
@@ -85,7 +85,7 @@ def test_plans_and_errors_are_only_our_markup(word):
 
 def test_severe_pictures_are_sent_only_when_asked_for():
     """Of a picture that is likely unsafe only the veil is in the page, until it is unveiled."""
-    card, picture = replace(CARD, severity=0.8), Thumbnail(jpeg=b"clear", veil=b"veil")
+    card, picture = replace(CARD, severity=0.8), Thumbnail(jpeg=b"clear", blurred_jpeg=b"veil")
     blurred, clear = (
         Reader(card_html(card, picture, show_blurred=show_blurred)).named("img")[0] for show_blurred in (False, True)
     )

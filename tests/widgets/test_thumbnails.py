@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lightmeter.cli.commands.demo import serve_folder
+from lightmeter.html_report.thumbnails import BLURRED_SIDE_PX, SIDE_PX, ThumbnailSource
 from lightmeter.media.image import read_image_info
-from lightmeter.report.thumbnails import BLURRED_SIDE_PX, SIDE_PX, ThumbnailSource
 from lightmeter.testing import tiny_jpeg, tiny_video
 from lightmeter.widgets.thumbnails import ThumbnailCache
 
@@ -31,7 +31,7 @@ async def test_files_and_urls_give_the_same_thumbnail(tmp_path):
     assert file == url
     assert file.reason == ""
     assert size_of(file.jpeg) == SIDE_PX
-    assert size_of(file.veil) == BLURRED_SIDE_PX
+    assert size_of(file.blurred_jpeg) == BLURRED_SIDE_PX
 
 
 async def test_clips_show_their_first_frame(tmp_path):

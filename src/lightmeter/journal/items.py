@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ __all__ = [
     "any_with_reason",
     "count_by_status",
     "first_image",
+    "item_paths",
     "pending_frames",
     "pending_rows",
     "pending_video_lengths",
@@ -122,3 +124,13 @@ def pending_rows(db: apsw.Connection, first: int, last: int, chunk: int = 512) -
         for row in rows:
             yield PendingRow(*row)
         at = rows[-1][0] + 1
+
+
+def item_paths(db: apsw.Connection, item_ids: Sequence[str]) -> dict[str, str | None]:
+    """Return the local path (None for a URL) of each of these items, in the order of the manifest."""
+    return dict(
+        db.execute(
+            "SELECT item_id, path FROM items WHERE item_id IN (SELECT value FROM json_each(?)) ORDER BY seq",
+            (json.dumps(item_ids),),
+        )
+    )

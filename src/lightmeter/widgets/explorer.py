@@ -11,7 +11,7 @@ from typing import Any
 import ipywidgets as ipw
 
 from lightmeter.api.run_result import Run
-from lightmeter.report.thumbnails import Thumbnail, ThumbnailSource
+from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource
 from lightmeter.widgets.background_job import widget_loop
 from lightmeter.widgets.callbacks import show_errors_in
 from lightmeter.widgets.card_grid import HEIGHT, CardGrid

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.api.run_result import Run
+from lightmeter.html_report.thumbnails import ThumbnailSource
 from lightmeter.journal.store import open_read_only
-from lightmeter.report.thumbnails import ThumbnailSource
 from lightmeter.tables import queries
 from lightmeter.tables.similar import similar
 from lightmeter.widgets.view.cards import ENTRIES, MAX_ENTRIES

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnail
 from lightmeter.prechecks.url_probe import UrlProber
-from lightmeter.report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnail
 
 __all__ = ["ThumbnailCache"]
 

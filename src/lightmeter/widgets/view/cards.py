@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from lightmeter.html_fragments import esc, format_duration
-from lightmeter.report.thumbnails import Thumbnail
+from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.widgets.view.gallery import PAGE_ROWS, Card, Filters, pages
 from lightmeter.widgets.view.markup import gauge, message, palette_strip, status_mark, table, thumbnail_html
 
@@ -91,7 +91,7 @@ def _shown(card: Card, picture: Thumbnail, *, show_blurred: bool) -> str:
     badge = f"video{length}" if card.kind == "video" else ""
     if hidden:
         badge = "blurred: NSFW"
-    jpeg = picture.veil if hidden else picture.jpeg
+    jpeg = picture.blurred_jpeg if hidden else picture.jpeg
     alt = f"{card.name}, blurred" if hidden else card.alt
     return thumbnail_html(jpeg, alt, reason=picture.reason or "loading …", badge=badge, blurred=hidden)
 

@@ -1,4 +1,4 @@
-"""The small parts of the page, by themselves."""
+"""Escaping, formatting, macros and charts of the report, one by one."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.html_fragments import format_duration, format_percent
+from lightmeter.html_report import queries
+from lightmeter.html_report.charts import credit_chart, severity_chart, tag_chart, timeline_chart
+from lightmeter.html_report.load import sort_colors
+from lightmeter.html_report.model import BINS, RequestTimeline, SeverityHistogram, TagFrequency, short_name
+from lightmeter.html_report.page import format_credits, template_environment
 from lightmeter.money.statement import Statement
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.report import queries
-from lightmeter.report.charts import credit_chart, severity_chart, tag_chart, timeline_chart
-from lightmeter.report.load import sort_colors
-from lightmeter.report.markup import credits_, esc, link_html, palette_strip, table
-from lightmeter.report.model import BINS, RequestTimeline, SeverityHistogram, TagFrequency, short_name
 
 CREDITS = st.integers(0, 10**9)
 COLORS = st.lists(st.tuples(st.from_regex(r"#[0-9a-f]{6}", fullmatch=True), st.floats(0, 1)), max_size=12)
 
 
-class Marks(HTMLParser):
-    """The elements of a piece of HTML."""
+class ParsedFragment(HTMLParser):
+    """The names of the elements in a piece of HTML."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -36,31 +36,44 @@ class Marks(HTMLParser):
         self.tags.append(tag)
 
 
+def render(template: str, **values) -> str:
+    """Render a template text in the report's environment; it may import the macros."""
+    return template_environment().from_string(template).render(**values)
+
+
+def render_macro(call: str, **values) -> str:
+    """Render one call of a macro."""
+    name = call.split("(", maxsplit=1)[0]
+    return render(f"{{% from 'macros.html.j2' import {name} %}}{{{{ {call} }}}}", **values)
+
+
 @given(st.text(max_size=80))
-def test_a_text_stays_text(text):
-    """Whatever is escaped makes no element, inside an element or a quoted attribute, and reads as it was."""
-    assert Marks(f'<p title="{esc(text)}">{esc(text)}</p>').tags == ["p"]
-    shown = unescape(esc(text))
+def test_values_are_escaped(text):
+    """A value makes no element, in an element or in a quoted attribute, and reads as it was."""
+    assert ParsedFragment(render('<p title="{{ text }}">{{ text }}</p>', text=text)).tags == ["p"]
+    shown = unescape(render("{{ text }}", text=text))
     assert len(shown) == len(text)
     assert all(one in {other, "\N{REPLACEMENT CHARACTER}"} for one, other in zip(shown, text, strict=True))
 
 
 def test_a_long_text_is_cut():
-    """A tag as long as a novel does not fill the page."""
-    assert len(esc("x" * 10_000)) < 400
+    """A text of 10,000 characters is shortened."""
+    assert len(render("{{ text }}", text="x" * 10_000)) < 400
 
 
 @given(st.text(max_size=40))
 def test_only_web_addresses_become_links(rest):
-    """A script, a file or a piece of data is shown and never opened; the attribute ends where it should."""
+    """Addresses with other schemes are text; a quote in an address does not end the attribute."""
     for scheme in ("javascript:", "data:text/html,", "file:///", "vbscript:", " http:", ""):
-        assert "a" not in Marks(link_html(f"{scheme}{rest}")).tags or rest.lower().startswith(("http://", "https://"))
-    assert Marks(link_html(f"https://host/{rest}")).tags == ["a"]
+        url = f"{scheme}{rest}"
+        tags = ParsedFragment(render_macro("link(url, url)", url=url)).tags
+        assert "a" not in tags or rest.lower().startswith(("http://", "https://"))
+    assert ParsedFragment(render_macro("link(url, url)", url=f"https://host/{rest}")).tags == ["a"]
 
 
 @given(st.integers(0, 10**7), st.integers(1, 10**7))
 def test_a_share_never_rounds_to_nothing_or_all(part, more):
-    """Only nothing is 0 %, and only all is 100 %."""
+    """Only an empty part is 0 %, and only the whole is 100 %."""
     whole = part + more
     assert (format_percent(part, whole) == "0 %") == (part == 0)
     assert format_percent(part, whole) != "100 %"
@@ -68,17 +81,17 @@ def test_a_share_never_rounds_to_nothing_or_all(part, more):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [(0.0304, "30 ms"), (4.2, "4.2 s"), (42.0, "42 s"), (180.0, "3 min"), (9000.0, "2.5 h")],
 )
-def test_lengths_of_time_are_said_as_people_do(value, said):
-    """With the unit that leaves few digits."""
-    assert format_duration(value) == said
+def test_durations_have_a_fitting_unit(value, expected):
+    """A duration is formatted with the unit that leaves few digits."""
+    assert format_duration(value) == expected
 
 
-def test_credits_are_counted_in_words():
-    """One is one, many have separators, what is not known is not zero."""
-    assert [credits_(count) for count in (0, 1, 12_345, None)] == [
+def test_credits_are_formatted_with_their_unit():
+    """One credit is singular, large numbers have separators, and an unknown number is not zero."""
+    assert [format_credits(count) for count in (0, 1, 12_345, None)] == [
         "0 credits",
         "1 credit",
         "12,345 credits",
@@ -87,33 +100,38 @@ def test_credits_are_counted_in_words():
 
 
 @given(COLORS)
-def test_a_palette_is_put_in_order_and_nothing_else(colors):
-    """Sorting loses and adds no colour; black comes first, white is the last of the greys."""
+def test_sorting_keeps_all_colors(colors):
+    """Sorting loses and adds no color; black comes first, white is the last of the grays."""
     assert sorted(sort_colors(colors)) == sorted(colors)
     ordered = [name for name, _ in sort_colors([*colors, ("#000000", 0.1), ("#ffffff", 0.1), ("#ff0000", 0.1)])]
     assert ordered[0] == "#000000"
     assert ordered.index("#ffffff") < ordered.index("#ff0000")
 
 
-def test_palettes_are_asked_for_without_counting_every_item():
-    """Memory does not grow with the items: the exact count is out, and all else is the question as it is named."""
+def test_the_palette_query_counts_approximately():
+    """The palette query has no exact distinct count, whose memory would grow with the items."""
     assert "DISTINCT" not in queries.PALETTE
     assert "approx_count_distinct" in queries.PALETTE
 
 
 @given(COLORS)
-def test_a_strip_holds_colours_only(colors):
-    """What is not `#rrggbb` is no style; no colours make no strip."""
-    html = palette_strip([*colors, ("red;background:url(//evil)", 0.5), ("#12345", 0.5)], named=True)
+def test_a_palette_strip_holds_colors_only(colors):
+    """What is not `#rrggbb` gets into no style attribute."""
+    colors = [*colors, ("red;background:url(//evil)", 0.5), ("#12345", 0.5)]
+    html = render_macro("palette_strip(colors, show_names=true)", colors=colors)
     assert "evil" not in html
-    assert len(re.findall("<i ", html)) == len(colors)
+    assert len(re.findall("<i ", html)) == len(colors) - 2
 
 
-def test_numbers_stand_right_and_nothing_is_a_dash():
-    """Also where a column has gaps."""
-    html = table(("name", "count"), [("a", 1), ("b", None)])
+def test_number_columns_are_right_aligned_and_none_is_a_dash():
+    """A number column keeps its alignment in rows without a value."""
+    html = render(
+        "{% from 'macros.html.j2' import table, cell, number_cell %}"
+        "{% call(row) table(['name', 'count'], [('a', 1), ('b', none)], numbers=['count']) %}"
+        "{{ cell('name', row[0]) }}{{ number_cell('count', row[1]) }}{% endcall %}"
+    )
     assert html.count('class="number"') == 3
-    assert '<span class="none">-</span>' in html
+    assert '<span class="missing">-</span>' in html
 
 
 @pytest.mark.parametrize(
@@ -126,26 +144,27 @@ def test_numbers_stand_right_and_nothing_is_a_dash():
         ("", ""),
     ],
 )
-def test_names_are_those_of_files(url, name):
-    """An address that has none is its own name."""
+def test_short_name_is_the_file_name(url, name):
+    """The short name of a URL or path is its decoded file name, or the whole text if there is none."""
     assert short_name(url) == name
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=40), st.integers(1, 10**9)), min_size=1, max_size=20))
 def test_any_tag_can_be_drawn(tags):
-    """Scripts that no font at hand has, formulas and markup: the drawing holds each as text, and is well formed."""
+    """The chart holds any tag as text: scripts without a font, formulas and markup included."""
     chart = tag_chart([TagFrequency(name, items, 1, None) for name, items in tags], 10)
     for drawing in (chart.wide, chart.narrow):
-        assert set(Marks(drawing).tags) <= {"svg", "defs", "g", "path", "text", "clippath", "rect", "use"}
-        assert Marks(drawing).tags.count("text") == 2 * len(tags)
+        elements = {"svg", "defs", "g", "path", "text", "clippath", "rect", "use"}
+        assert set(ParsedFragment(drawing).tags) <= elements | {"title", "desc"}
+        assert ParsedFragment(drawing).tags.count("text") == 2 * len(tags)
         assert not re.search(r"#00000\d|LM\d+ML|<!--|<style", drawing)
 
 
 @settings(max_examples=8, deadline=None)
 @given(CREDITS, CREDITS, st.none() | CREDITS, CREDITS, st.none() | CREDITS)
 def test_any_statement_can_be_drawn(low, more, budget, paid, held):
-    """Nothing predicted, no upper end, no budget, one a thousand times too large: there is a drawing of it."""
+    """The chart can be drawn without a prediction, an upper end or a budget, and with a very large budget."""
     predicted = CreditRange(low, None if held is None else low + more)
     chart = credit_chart(_statement(predicted, budget, paid, held or 0))
     assert f"{paid + (held or 0):,}" in chart.wide
@@ -153,7 +172,7 @@ def test_any_statement_can_be_drawn(low, more, budget, paid, held):
 
 
 def _statement(predicted: CreditRange, budget: int | None, paid: int, held: int) -> Statement:
-    """A statement of which only the figures that are drawn are set."""
+    """Return a statement with only the figures that the chart shows."""
     values = dict.fromkeys(Statement.__dataclass_fields__)
     return Statement(**{**values, "predicted": predicted, "budget": budget, "paid": paid, "held": held})
 
@@ -161,7 +180,7 @@ def _statement(predicted: CreditRange, budget: int | None, paid: int, held: int)
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.integers(0, 10**8), min_size=BINS, max_size=BINS))
 def test_any_distribution_can_be_drawn(bins):
-    """Each bin that holds items says how many; an empty one says nothing."""
+    """Each bin with items is labelled with their number."""
     chart = severity_chart(SeverityHistogram(tuple(bins)))
     for items in filter(None, bins):
         assert f">{items:,}<" in chart.wide
@@ -173,8 +192,8 @@ def test_any_distribution_can_be_drawn(bins):
     st.dictionaries(st.integers(0, 119), st.tuples(st.integers(1, 10**6), CREDITS, CREDITS), min_size=1),
     st.sampled_from([0.1, 0.5, 1, 5, 60, 3600, 86_400, 7 * 86_400]),
 )
-def test_any_tempo_can_be_drawn(bins, bin_s):
-    """From one request in a tenth of a second to months; pauses are drawn as pauses."""
+def test_any_timeline_can_be_drawn(bins, bin_s):
+    """The chart can be drawn for spans from a tenth of a second to months, with gaps."""
     chart = timeline_chart(RequestTimeline("2026-01-01 00:00:00 UTC", bin_s, bins, None))
     assert f"{sum(sent for sent, _, _ in bins.values()):,} requests over" in chart.description
     assert "credits paid so far" in chart.wide

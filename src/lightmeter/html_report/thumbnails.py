@@ -1,6 +1,6 @@
-"""Small pictures of what was analysed: of a local file, or of a URL that is fetched for it.
+"""Makes thumbnails of local files and of downloaded URLs.
 
-A picture that cannot be had is a reason to show, never an error: a run of a million items has broken ones.
+A failure is never an error here: it becomes the reason that the page shows in place of the picture.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ __all__ = ["BLURRED_SIDE_PX", "SIDE_PX", "Thumbnail", "ThumbnailSource", "make_t
 
 SIDE_PX: Final = 320
 BLURRED_SIDE_PX: Final = 8
+"""Longer side of a blurred picture in pixels: too few to recognize anything."""
+
 MAX_BYTES: Final = 64 * 1024 * 1024
 LIMITS: Final = DecoderLimits(wall_s=20.0, cpu_s=20)
 
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailSource:
-    """Where a picture is: a local file if `path` is given, else `url`."""
+    """Location of a picture or video: the local file `path`, or else `url`."""
 
     url: str
     path: str | None = None
@@ -41,33 +43,33 @@ class Thumbnail:
     """A thumbnail, or the reason why there is none.
 
     Attributes:
-        jpeg: The picture, neither side longer than `SIDE_PX`, or None.
-        veil: The same in so few pixels that nothing can be made out, or None.
-        reason: Why there is none; empty when there is.
+        jpeg: The picture, its longer side at most `SIDE_PX`, or None.
+        blurred_jpeg: The same picture with `BLURRED_SIDE_PX`, or None.
+        reason: Why there is no picture; empty if there is one.
     """
 
     jpeg: bytes | None = None
-    veil: bytes | None = None
+    blurred_jpeg: bytes | None = None
     reason: str = ""
 
 
-async def make_thumbnail(source: ThumbnailSource, reach: UrlProber | None) -> Thumbnail:
-    """Make one; of a video its first frame.
+async def make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> Thumbnail:
+    """Return the thumbnail of a picture, or of the first frame of a video.
 
     Args:
-        source: Where it is.
-        reach: Fetches URLs; None: nothing is fetched, and only local files have a picture.
+        source: Location of the picture or video.
+        prober: Downloads URLs; None allows local files only.
     """
     try:
         if source.path is not None:
-            rgb = await _decoded(Path(source.path))
-        elif reach is None:
+            rgb = await _decode(Path(source.path))
+        elif prober is None:
             return Thumbnail(reason="not on this machine")
         else:
-            with LockedTempDir() as scratch:
-                path = scratch.path / "media"
-                await _fetch(source.url, path, reach)
-                rgb = await _decoded(path)
+            with LockedTempDir() as folder:
+                path = folder.path / "media"
+                await _download(source.url, path, prober)
+                rgb = await _decode(path)
     except LightmeterError as error:
         return Thumbnail(reason=str(error))
     except OSError as error:
@@ -75,19 +77,19 @@ async def make_thumbnail(source: ThumbnailSource, reach: UrlProber | None) -> Th
     return await asyncio.to_thread(lambda: Thumbnail(thumbnail(rgb, SIDE_PX), thumbnail(rgb, BLURRED_SIDE_PX)))
 
 
-async def _fetch(url: str, path: Path, reach: UrlProber) -> None:
+async def _download(url: str, path: Path, prober: UrlProber) -> None:
     if "://" not in url:
         raise FetchError("not a URL, and no file known")
-    reached = await reach.download(url, path, MAX_BYTES)
-    if not reached.ok:
-        raise FetchError(f"HTTP {reached.status}")
-    if reached.sha256 is None:
+    answer = await prober.download(url, path, MAX_BYTES)
+    if not answer.ok:
+        raise FetchError(f"HTTP {answer.status}")
+    if answer.sha256 is None:
         raise FetchError(f"larger than {MAX_BYTES // 1024**2} MB")
 
 
-async def _decoded(path: Path) -> NDArray[np.uint8]:
-    """The picture, or the first frame of the video."""
-    kind = sniff(await asyncio.to_thread(_head, path))
+async def _decode(path: Path) -> NDArray[np.uint8]:
+    """Return the pixels of a picture, or of the first frame of a video."""
+    kind = sniff(await asyncio.to_thread(_read_head, path))
     if kind is not None and kind[0] == "video":
         _, frames = await sample_video(path, interval_s=1, max_frames=1, max_side=SIDE_PX, limits=LIMITS)
         return frames[0].rgb
@@ -96,6 +98,6 @@ async def _decoded(path: Path) -> NDArray[np.uint8]:
     return await asyncio.to_thread(lambda: load_rgb(path.read_bytes(), max_side=SIDE_PX))
 
 
-def _head(path: Path) -> bytes:
+def _read_head(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(SNIFF_BYTES)

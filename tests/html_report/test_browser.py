@@ -1,4 +1,4 @@
-"""The report in a real browser: by light, by dark, on a phone, on paper; with the keyboard; and with nothing asked."""
+"""The report in a real browser: light and dark, phone, print, keyboard, and no network requests."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ pytestmark = [
 
 
 @pytest.fixture
-def looking(told, html, tmp_path):
-    """Opens the report from its file, in a browser of its own; what it asked for is checked at the end."""
+def open_report(finished_run, html, tmp_path):
+    """Opens the report in a new browser; checks at the end that it requested nothing but its own file."""
 
     @asynccontextmanager
-    async def open_(width=1200, *, dark=False):
+    async def open_page(width=1200, *, dark=False):
         async with browser.Browser(tmp_path / "profile") as tab:
             for domain in ("Page", "Runtime", "Network", "Log", "DOM"):
                 await tab.tell(f"{domain}.enable")
             await tab.look(width=width, dark=dark)
-            await tab.tell("Page.navigate", url=(told.folder / "report.html").as_uri())
+            await tab.tell("Page.navigate", url=(finished_run.folder / "report.html").as_uri())
             await tab.until("document.readyState === 'complete' && document.querySelector('footer')")
             yield tab
             elsewhere = [url for url in tab.asked if not url.startswith(("data:", "file:"))]
             files = [url for url in tab.asked if url.startswith("file:")]
             assert (elsewhere, len(files), tab.complaints) == ([], 1, [])
 
-    return open_
+    return open_page
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_it_reads_well_on_every_screen(looking, dark):
-    """Nothing is wider than the screen, every section shows, pictures are there, and no chart's letter is shrunk."""
-    async with looking(dark=dark) as tab:
+async def test_layout_fits_every_screen_width(open_report, dark):
+    """Nothing overflows the screen, every section is visible, images load, and chart text is not scaled down."""
+    async with open_report(dark=dark) as tab:
         for width in (360, 700, 1200):
             await tab.look(width=width, dark=dark)
             assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), width
@@ -59,29 +59,29 @@ async def test_it_reads_well_on_every_screen(looking, dark):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_text_stands_out_from_its_ground(looking, dark):
-    """By 4.5 to 1 at least (WCAG 2.2, AA): body, small print, links, and the text of charts."""
-    async with looking(dark=dark) as tab:
-        ground = _luminance(await tab.value("getComputedStyle(document.documentElement).backgroundColor"))
-        assert (ground < 0.5) == dark
-        for selector in ("body", ".fine", "nav a", "h2", "th", ".of", ".eyebrow", "td a"):
+async def test_text_contrast(open_report, dark):
+    """Body text, notes, links and chart text have a contrast of at least 4.5:1 (WCAG 2.2, level AA)."""
+    async with open_report(dark=dark) as tab:
+        background = _luminance(await tab.value("getComputedStyle(document.documentElement).backgroundColor"))
+        assert (background < 0.5) == dark
+        for selector in ("body", ".note", "nav a", "h2", "th", ".value", ".product-name", "td a"):
             color = await tab.value(f"getComputedStyle(document.querySelector('{selector}')).color")
-            assert _contrast(_luminance(color), ground) >= 4.5, selector
+            assert _contrast(_luminance(color), background) >= 4.5, selector
         fills = await tab.value(
             "[...document.querySelectorAll('.chart text')].map((each) => getComputedStyle(each).fill)"
         )
-        assert min(_contrast(_luminance(fill), ground) for fill in set(fills)) >= 4.5
+        assert min(_contrast(_luminance(fill), background) for fill in set(fills)) >= 4.5
 
 
-async def test_a_veiled_picture_is_opened_by_keyboard(looking):
-    """It is blurred at first; Enter on it shows it, and Enter again hides it."""
-    async with looking() as tab:
+async def test_a_blurred_picture_opens_by_keyboard(open_report):
+    """A likely unsafe picture is blurred; Enter shows it, and Enter again hides it."""
+    async with open_report() as tab:
         for _ in range(40):
             await tab.press("Tab", 9)
-            if await tab.value("document.activeElement === document.querySelector('.veil summary')"):
+            if await tab.value("document.activeElement === document.querySelector('.blurred summary')"):
                 break
-        assert await tab.value("getComputedStyle(document.querySelector('.veil summary')).outlineStyle") == "solid"
-        full = "document.querySelector('.veil > img').checkVisibility()"
+        assert await tab.value("getComputedStyle(document.querySelector('.blurred summary')).outlineStyle") == "solid"
+        full = "document.querySelector('.blurred > img').checkVisibility()"
         assert await tab.value(full) is False
         await tab.press("Enter", 13)
         await tab.until(full)
@@ -89,20 +89,20 @@ async def test_a_veiled_picture_is_opened_by_keyboard(looking):
         await tab.until(f"!{full}")
 
 
-async def test_it_prints(looking):
-    """On paper it is dark on white whatever the screen likes, without what only a screen needs; it fits its pages."""
-    async with looking(dark=True) as tab:
+async def test_print_style(open_report):
+    """Print is dark on white in dark mode too, leaves out the navigation, and takes at most twelve pages."""
+    async with open_report(dark=True) as tab:
         paper = {"transferMode": "ReturnAsBase64", "printBackground": True, "preferCSSPageSize": True}
         printed = base64.b64decode((await tab.tell("Page.printToPDF", **paper))["data"])
         assert printed.startswith(b"%PDF-")
         assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 12
         dark = {"name": "prefers-color-scheme", "value": "dark"}
         await tab.tell("Emulation.setEmulatedMedia", media="print", features=[dark])
-        ground, text = await tab.value(
+        background, text = await tab.value(
             "[document.documentElement, document.body].map((each) => getComputedStyle(each))"
             ".map((style, at) => at ? style.color : style.backgroundColor)"
         )
-        assert _luminance(ground) == 1.0
+        assert _luminance(background) == 1.0
         assert _contrast(_luminance(text), 1.0) > 12
         assert await tab.value("document.querySelector('nav').checkVisibility()") is False
 
