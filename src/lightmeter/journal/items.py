@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -16,6 +16,7 @@ __all__ = [
     "AnswerRetry",
     "PendingRow",
     "any_with_reason",
+    "count_by_length",
     "count_by_status",
     "first_image",
     "item_paths",
@@ -132,5 +133,23 @@ def item_paths(db: apsw.Connection, item_ids: Sequence[str]) -> dict[str, str | 
         db.execute(
             "SELECT item_id, path FROM items WHERE item_id IN (SELECT value FROM json_each(?)) ORDER BY seq",
             (json.dumps(item_ids),),
+        )
+    )
+
+
+def count_by_length(db: apsw.Connection, statuses: Sequence[str], reason: str | None = None) -> list[tuple[Any, ...]]:
+    """Return (kind, whole seconds rounded up or None, rows) of the rows with one of these statuses.
+
+    Args:
+        db: The journal.
+        statuses: Statuses to count.
+        reason: Counts only rows with this reason; None counts all.
+    """
+    return list(
+        db.execute(
+            f"SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items "  # noqa: S608 (a constant expression)
+            "WHERE status IN (SELECT value FROM json_each(?1)) AND (?2 IS NULL OR reason = ?2) "
+            "GROUP BY 1, 2 ORDER BY 1, 2",
+            (json.dumps(statuses), reason),
         )
     )
