@@ -57,9 +57,7 @@ def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
     notebook = nbformat.read(QUICKSTART, as_version=4)
     told = "import json\nprint(json.dumps([each.summary().to_dict() for each in (run, resumed)]))"
     notebook.cells.append(nbformat.v4.new_code_cell(told))
-    still = (
-        "explorer.show(0)\nprint(json.dumps([explorer.problem.value, len(explorer.page.cards), planner.out.is_dir()]))"
-    )
+    still = "explorer.show_page(0)\nprint(json.dumps([explorer.error.value, len(explorer.page.cards), planner.out.is_dir()]))"
     notebook.cells.append(nbformat.v4.new_code_cell(still))
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     whole, resumed = json.loads(notebook.cells[-2].outputs[0].text)

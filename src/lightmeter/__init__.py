@@ -60,7 +60,7 @@ _MODULES = {
     "load_plan": "lightmeter.planning.build",
     "open": "lightmeter.api.runs",
     "plan": "lightmeter.api.runs",
-    "report": "lightmeter.report.render",
+    "report": "lightmeter.html_report.render",
     "resume": "lightmeter.api.runs",
     "run": "lightmeter.api.runs",
     "sync": "lightmeter.background_loop",

@@ -11,7 +11,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import Interrupted, ManifestError, SettingsError, UsageError
 from lightmeter.testing import tiny_jpeg
-from lightmeter.widgets.view.planner import PlannerState
+from lightmeter.widgets.planner_html import PlannerState
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def at_the_first_step_of_a_run(planner, act):
             done.set()
             act()
 
-    planner.panel.now.observe(look, "value")
+    planner.panel.status.observe(look, "value")
 
 
 def test_plan_and_run_tell_where_every_row_stands(planner, run):
@@ -48,9 +48,9 @@ def test_plan_and_run_tell_where_every_row_stands(planner, run):
     assert run.summary().counts["ok"] == 3
     for words in ("few.jsonl: 5 rows", "to send: 3", "duplicate: 1", "same asset"):
         assert words in planner.panel.rows.value
-    assert "Done: 3 ok, 1 skipped, 1 duplicate" in planner.panel.end.value
-    assert str(run.folder / "tables") in planner.panel.end.value
-    assert f"{run.summary().paid} credits paid of a budget of 50" in planner.panel.end.value
+    assert "Done: 3 ok, 1 skipped, 1 duplicate" in planner.panel.outcome.value
+    assert str(run.folder / "tables") in planner.panel.outcome.value
+    assert f"{run.summary().paid} credits paid of a budget of 50" in planner.panel.outcome.value
 
 
 def test_end_of_a_run_leaves_the_form_free(planner):
@@ -84,7 +84,7 @@ def test_prices_follow_the_form_without_the_manifest(tmp_path):
     assert "5 to 6 credits" in planner.panel.price.value
     planner.form.budget.value = 4
     assert "will be reached" in planner.panel.price.value
-    planner.form.capped.value = False
+    planner.form.has_budget.value = False
     assert "No budget" in planner.panel.price.value
 
 
@@ -112,7 +112,7 @@ def test_a_plan_is_saved_and_taken_up_again(tmp_path):
     with pytest.raises(UsageError, match="no plan to save"):
         planner.save(tmp_path / "plan.json")
     planner.plan().result()
-    planner.form.capped.value = True
+    planner.form.has_budget.value = True
     planner.form.budget.value = 4
     planner.save(tmp_path / "plan.json")
     again = lm.BudgetPlanner(lm.load_plan(tmp_path / "plan.json"), out=tmp_path / "out")
@@ -154,7 +154,7 @@ def test_nothing_ticked_is_not_everything(tmp_path):
     with pytest.raises(UsageError, match="Tick at least one feature"):
         planner.plan()
     planner.panel.plan_button.click()
-    assert "Tick at least one feature" in planner.panel.end.value
+    assert "Tick at least one feature" in planner.panel.outcome.value
 
 
 def test_wrong_options_are_told_at_once(tmp_path):
@@ -168,11 +168,11 @@ def test_errors_are_shown_and_raised(tmp_path):
     planner = lm.BudgetPlanner(tmp_path / "none.csv", out=tmp_path / "out")
     with pytest.raises(ManifestError):
         planner.plan().result()
-    planner.panel.end.value = ""
+    planner.panel.outcome.value = ""
     planner.panel.plan_button.click()
     with pytest.raises(ManifestError):
         planner.wait()
-    assert "none.csv" in planner.panel.end.value
+    assert "none.csv" in planner.panel.outcome.value
     assert planner.state is PlannerState.IDLE
 
 
@@ -209,7 +209,7 @@ def test_stop_loses_nothing(many, tmp_path):
     assert not planner.form.budget.disabled
     assert isinstance(stopped.stopped_by, Interrupted)
     assert stopped.summary().counts["pending"] > 0
-    assert "goes on from here" in planner.panel.end.value
+    assert "goes on from here" in planner.panel.outcome.value
     again = planner.run().result()
     assert again.summary().counts["ok"] == 150
     assert again.summary().paid == 150
@@ -238,7 +238,7 @@ def test_planning_can_be_stopped(tmp_path):
         with pytest.raises(Interrupted):
             planner.wait()
     assert planner.planned is None
-    assert "nothing was spent" in planner.panel.end.value
+    assert "nothing was spent" in planner.panel.outcome.value
     assert planner.state is PlannerState.IDLE
 
 
@@ -299,7 +299,7 @@ def test_a_changed_form_takes_the_question_back(one, tmp_path):
     planner.form.features["nsfw"].value = True
     assert planner.panel.confirm.layout.display == "none"
     planner.panel.confirm_button.click()
-    assert "Click Run again" in planner.panel.end.value
+    assert "Click Run again" in planner.panel.outcome.value
     assert (planner.state, planner.result) == (PlannerState.IDLE, None)
 
 
@@ -319,7 +319,7 @@ def test_a_price_without_an_end_is_not_offered(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="no upper end"):
         planner.wait()
     assert planner.panel.confirm.layout.display == "none"
-    assert "Set a budget" in planner.panel.end.value
+    assert "Set a budget" in planner.panel.outcome.value
 
 
 def test_methods_return_at_once(tmp_path):
@@ -337,9 +337,9 @@ def test_methods_return_at_once(tmp_path):
 def test_whatever_a_click_raises_is_shown(one, tmp_path, monkeypatch):
     """Also an error that is none of ours stands in the widget: nobody sees what a callback raises."""
     planner = lm.BudgetPlanner(one, out=tmp_path / "out", features="colors")
-    monkeypatch.setattr(planner._work, "start", lambda _: 1 / 0)
+    monkeypatch.setattr(planner._job, "start", lambda _: 1 / 0)
     planner.panel.plan_button.click()
-    assert "ZeroDivisionError" in planner.panel.end.value
+    assert "ZeroDivisionError" in planner.panel.outcome.value
 
 
 async def test_methods_work_inside_a_running_loop(manifest, tmp_path):

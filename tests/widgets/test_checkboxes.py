@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lightmeter.options import make_options
 from lightmeter.pricing.rates import default_rates
-from lightmeter.widgets.view.checkboxes import CheckboxGroup, form_choices, needs_new_answers
+from lightmeter.widgets.options_form import CheckboxGroup, form_choices, needs_new_answers
 
 NAMES = ("a", "b", "c", "d")
 LOCAL = ("imagenet", "opennsfw", "palette")
@@ -19,30 +19,30 @@ SOME = st.lists(st.sampled_from(NAMES), unique=True).map(tuple)
 def test_ticks_mean_what_they_show(given_names, ticked, all_, extra):
     """The option that ticks become shows the same ticks again, whatever was given before."""
     boxes = CheckboxGroup(NAMES, given_names, all_, extra)
-    chosen = boxes.choice(ticked)
+    chosen = boxes.option_value(ticked)
     if ticked or not all_:
-        assert set(CheckboxGroup(NAMES, chosen, all_, extra).ticked) == ticked
+        assert set(CheckboxGroup(NAMES, chosen, all_, extra).initially_checked) == ticked
 
 
 @given(given_names=SOME, all_=st.booleans(), extra=SOME)
 def test_untouched_boxes_are_the_options_as_given(given_names, all_, extra):
     """Ticking nothing anew gives exactly the names the code gave, in their order: a run can go on with them."""
     boxes = CheckboxGroup(NAMES, given_names, all_, extra)
-    assert boxes.choice(boxes.ticked) == given_names
+    assert boxes.option_value(boxes.initially_checked) == given_names
 
 
 def test_embedded_service_offers_its_own_back_ends():
     """Only what the embedded service can do is offered, and none named stands for all of it."""
     offered = form_choices(default_rates().with_defaults(LOCAL), make_options(), embedded=True)
-    assert offered.backends.ticked == LOCAL
-    assert offered.features.ticked == ("colors", "nsfw", "tags")
+    assert offered.backends.initially_checked == LOCAL
+    assert offered.features.initially_checked == ("colors", "nsfw", "tags")
     assert offered.validation_error({"tags"}, ()) == "Tick at least one back end."
 
 
 def test_other_services_are_offered_everything_hosted_first():
     """At another service no back end is ticked unless named, for its account has defaults of its own."""
     offered = form_choices(default_rates(), make_options(backends="gemini"), embedded=False)
-    assert offered.backends.ticked == ("gemini",)
+    assert offered.backends.initially_checked == ("gemini",)
     local = tuple(sorted(default_rates().local))
     assert offered.backends.names[-len(local) :] == local
     assert set(offered.features.names) - {"embeddings"} == {
@@ -62,10 +62,12 @@ def test_extra_features_are_offered_where_served_and_ticked_by_name_only():
     """Embeddings have a box where a back end serves them; no name does not stand for them."""
     rates = default_rates().with_rates({"points": {"tags": 100, "embeddings": 100}}).with_defaults(["points"])
     offered = form_choices(rates, make_options(), embedded=True)
-    assert (offered.features.names, offered.features.ticked) == (("tags", "embeddings"), ("tags",))
-    assert offered.features.choice({"tags"}) == ()
-    assert offered.features.choice({"tags", "embeddings"}) == ("tags", "embeddings")
-    assert form_choices(rates, make_options(features="embeddings"), embedded=True).features.ticked == ("embeddings",)
+    assert (offered.features.names, offered.features.initially_checked) == (("tags", "embeddings"), ("tags",))
+    assert offered.features.option_value({"tags"}) == ()
+    assert offered.features.option_value({"tags", "embeddings"}) == ("tags", "embeddings")
+    assert form_choices(rates, make_options(features="embeddings"), embedded=True).features.initially_checked == (
+        "embeddings",
+    )
     without = default_rates().with_rates({"plain": {"tags": 100}}).with_defaults(["plain"])
     assert form_choices(without, make_options(), embedded=True).features.names == ("tags",)
 

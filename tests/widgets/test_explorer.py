@@ -28,7 +28,7 @@ def names(explorer):
 def test_all_rows_are_there_in_order(explorer):
     """Without a filter the gallery has every row of the manifest, also the duplicate and the one that is missing."""
     assert names(explorer)[:4] == ["chelsea", "coffee", "samoyed", "again"]
-    assert "1 to 5 of 5 items" in explorer.where.value
+    assert "1 to 5 of 5 items" in explorer.position.value
     shown = [slot for slot in explorer.card_grid.slots if slot.box.layout.display != "none"]
     assert len(shown) == 5
 
@@ -65,19 +65,19 @@ def test_tags_filter_with_their_counts(explorer):
     assert names(explorer) == ["chelsea", "again"]
     explorer.filters.tag.value = "coff"
     assert names(explorer) == ["coffee"]
-    assert "of 5" in explorer.where.value
+    assert "of 5" in explorer.position.value
 
 
 def test_colour_severity_and_status_filter(explorer):
     """Each filter leaves what it should, and Clear brings everything back."""
     own = explorer.page.cards[1].colors[0][0]
-    explorer.filters.colour.value = own
-    explorer.filters.by_colour.value = True
+    explorer.filters.color.value = own
+    explorer.filters.by_color.value = True
     assert names(explorer)[0] == "coffee"
     explorer.filters.clear.click()
     explorer.filters.severity.value = (0.9, 1.0)
     assert names(explorer) == []
-    assert "No item is left" in explorer.where.value
+    assert "No item is left" in explorer.position.value
     explorer.filters.clear.click()
     explorer.filters.status.value = "duplicate"
     assert names(explorer) == ["again"]
@@ -87,16 +87,16 @@ def test_colour_severity_and_status_filter(explorer):
 
 def test_colours_may_be_named(explorer):
     """A CSS name filters as its hex does; a text that is no colour is told in the widget, and the page stays."""
-    explorer.filters.by_colour.value = True
+    explorer.filters.by_color.value = True
     for red in ("red", "Red ", "#f00", "#ff0000ff"):
-        explorer.filters.colour.value = red
-        assert explorer.page.filters.colour == "#ff0000"
-        assert explorer.problem.value == ""
-    explorer.filters.colour.value = "reddish"
-    assert "&#x27;reddish&#x27; is no colour" in explorer.problem.value
-    assert explorer.page.filters.colour == "#ff0000"
+        explorer.filters.color.value = red
+        assert explorer.page.filters.color == "#ff0000"
+        assert explorer.error.value == ""
+    explorer.filters.color.value = "reddish"
+    assert "&#x27;reddish&#x27; is no colour" in explorer.error.value
+    assert explorer.page.filters.color == "#ff0000"
     explorer.filters.clear.click()
-    assert explorer.problem.value == ""
+    assert explorer.error.value == ""
 
 
 def test_errors_of_clicks_are_shown(explorer, monkeypatch):
@@ -106,30 +106,30 @@ def test_errors_of_clicks_are_shown(explorer, monkeypatch):
         raise RuntimeError("the tables are gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(explorer._catalog, "page", broken)
-        patch.setattr(explorer._catalog, "entries", broken)
-        patch.setattr(explorer.card_grid, "put", broken)
-        buttons = (explorer.back, explorer.forward, explorer.filters.clear, explorer.card_grid.slots[0].button)
+        patch.setattr(explorer._data, "page", broken)
+        patch.setattr(explorer._data, "entries", broken)
+        patch.setattr(explorer.card_grid, "show", broken)
+        buttons = (explorer.previous, explorer.next, explorer.filters.clear, explorer.card_grid.slots[0].button)
         for button in (*buttons, explorer.close):
-            explorer.problem.value = ""
+            explorer.error.value = ""
             button.click()
-            assert "the tables are gone" in explorer.problem.value
-        explorer.problem.value = ""
+            assert "the tables are gone" in explorer.error.value
+        explorer.error.value = ""
         explorer.show_blurred.value = True
-        assert "the tables are gone" in explorer.problem.value
+        assert "the tables are gone" in explorer.error.value
     explorer.show_blurred.value = False
-    assert explorer.problem.value == ""
+    assert explorer.error.value == ""
 
 
 def test_details_show_every_frame_with_its_time(explorer):
     """Opening a clip shows what was found in each of its frames, and when in the clip that was."""
     explorer.card_grid.slots[2].button.click()
-    assert explorer.chosen.item_id == "samoyed"
+    assert explorer.selected.item_id == "samoyed"
     assert "1 at 1 s" in explorer.detail.value.replace("\N{NO-BREAK SPACE}", " ")
     assert "whole" in explorer.detail.value
     assert "palette" in explorer.detail.value
     explorer.close.click()
-    assert explorer.chosen is None
+    assert explorer.selected is None
     assert explorer.detail.value == ""
 
 
@@ -156,8 +156,8 @@ def test_unveiling_shows_the_picture_itself(run):
 
 def test_one_page_has_no_other(explorer):
     """With one page there is nothing before it and nothing after."""
-    assert explorer.back.disabled
-    assert explorer.forward.disabled
+    assert explorer.previous.disabled
+    assert explorer.next.disabled
 
 
 def test_pages_turn(run, tmp_path):
@@ -168,12 +168,12 @@ def test_pages_turn(run, tmp_path):
     run = lm.sync(lm.run(lm.sync(lm.plan(manifest, features="colors")), out))
     explorer = lm.Explorer(out)
     assert len(explorer.page.cards) == 24
-    explorer.forward.click()
-    assert "25 to 30 of 30" in explorer.where.value
-    assert explorer.forward.disabled
-    explorer.back.click()
+    explorer.next.click()
+    assert "25 to 30 of 30" in explorer.position.value
+    assert explorer.next.disabled
+    explorer.previous.click()
     assert explorer.page.filters.page == 0
-    explorer.forward.click()
+    explorer.next.click()
     explorer.filters.status.value = "skipped"
     assert explorer.page.filters.page == 0
     assert run.summary().counts["skipped"] == 30
@@ -194,7 +194,7 @@ def test_a_run_without_tables_says_so(run, tmp_path):
     """Without tables the gallery is empty and names the command that writes them."""
     shutil.copy(run.folder / "journal.sqlite", tmp_path)
     explorer = lm.Explorer(tmp_path)
-    assert "lightmeter rebuild" in explorer.where.value
+    assert "lightmeter rebuild" in explorer.position.value
 
 
 def test_shown_as_text_where_there_are_no_widgets(explorer):
@@ -226,12 +226,12 @@ def test_similar_items_of_a_chosen_one(embedded_run):
     assert explorer.similar.layout.display == ""
     explorer.similar.click()
     assert names(explorer) == ["coffee", "samoyed"]
-    assert "2 items most like chelsea.jpg, the nearest first" in explorer.where.value
+    assert "2 items most like chelsea.jpg, the nearest first" in explorer.position.value
     explorer.filters.status.value = "skipped"
     assert names(explorer) == []
     explorer.filters.clear.click()
     assert len(names(explorer)) == 5
-    assert explorer.problem.value == ""
+    assert explorer.error.value == ""
 
 
 def test_nothing_is_similar_to_an_item_without_an_embedding(explorer, embedded_run):

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightmeter.html_report.model import short_name
 from lightmeter.tables.schema import TABLES, schema
-from lightmeter.widgets.view.color_distance import oklab
-from lightmeter.widgets.view.gallery import (
-    COLORS_OF,
+from lightmeter.widgets.color_distance import oklab
+from lightmeter.widgets.gallery_queries import (
+    ITEM_COLORS,
+    ITEM_TAGS,
     PAGE_ROWS,
     STATUS_COUNTS,
     TAG_COUNTS,
-    TAGS_OF,
     Filters,
     SimilarItems,
     TagChoice,
@@ -24,7 +25,6 @@ from lightmeter.widgets.view.gallery import (
     count_query,
     page_query,
     pages,
-    short_name,
     with_details,
 )
 
@@ -76,14 +76,14 @@ def test_no_filter_shows_all_in_the_manifests_order(db):
 def test_similar_items_come_in_their_own_order(db):
     """The nearest first, whatever the manifest says; other filters hold too, and no similar item is none."""
     assert ids(db, similar=SimilarItems("it", ("bad", "cat", "gone"))) == ["bad", "cat"]
-    assert ids(db, similar=SimilarItems("it", ("bad", "cat")), tag="Cat", whole_tag=True) == ["cat"]
+    assert ids(db, similar=SimilarItems("it", ("bad", "cat")), tag="Cat", is_whole_tag=True) == ["cat"]
     assert ids(db, similar=SimilarItems("it", ())) == []
 
 
 def test_whole_tags_mind_capitals_and_others_do_not(db):
     """A tag from the list is that very tag; a typed text is looked for inside tags, however it is written."""
-    assert ids(db, tag="Cat", whole_tag=True) == ["cat"]
-    assert ids(db, tag="cat", whole_tag=True) == []
+    assert ids(db, tag="Cat", is_whole_tag=True) == ["cat"]
+    assert ids(db, tag="cat", is_whole_tag=True) == []
     assert ids(db, tag="CA") == ["cat"]
     assert ids(db, tag="u") == ["cat", "dog"]
 
@@ -97,9 +97,9 @@ def test_wildcards_are_letters(db):
 
 def test_colour_shows_the_nearest_first(db):
     """A colour shows items that have one near it, nearest first, and no others."""
-    assert ids(db, colour="#ff0000", distance=0.2) == ["cat", "dog"]
-    assert ids(db, colour="#ff0000", distance=0.01) == ["cat"]
-    assert ids(db, colour="#00ff00", distance=0.1) == []
+    assert ids(db, color="#ff0000", color_distance=0.2) == ["cat", "dog"]
+    assert ids(db, color="#ff0000", color_distance=0.01) == ["cat"]
+    assert ids(db, color="#00ff00", color_distance=0.1) == []
 
 
 def test_severity_is_the_worst_of_an_item(db):
@@ -111,7 +111,7 @@ def test_severity_is_the_worst_of_an_item(db):
 
 def test_filters_add_up(db):
     """Several filters leave what all of them leave."""
-    assert ids(db, tag="fur", colour="#ff0000", distance=0.2, severity=(0.5, 1.0), status="ok") == ["dog"]
+    assert ids(db, tag="fur", color="#ff0000", color_distance=0.2, severity=(0.5, 1.0), status="ok") == ["dog"]
     assert ids(db, status="failed") == ["bad"]
 
 
@@ -130,7 +130,7 @@ def test_cards_hold_the_surest_tags_and_largest_colours(db):
     query = page_query(Filters())
     shown = cards(rows_of(db, query.text, query.params))
     everything = ["cat", "dog", "bad"]
-    cat, dog, bad = with_details(shown, rows_of(db, TAGS_OF, [everything]), rows_of(db, COLORS_OF, [everything]))
+    cat, dog, bad = with_details(shown, rows_of(db, ITEM_TAGS, [everything]), rows_of(db, ITEM_COLORS, [everything]))
     assert cat.tags == (("Cat", 0.9), ("fur", 0.5))
     assert [colour for colour, _ in dog.colors] == ["#0000ff", "#e01010"]
     assert (bad.tags, bad.colors, bad.severity, bad.blurred) == ((), (), None, False)
@@ -165,15 +165,15 @@ def test_labels_stand_for_their_tags(counts):
     """Each line of the list means its tag, whatever characters the tag has."""
     choice = TagChoice(counts)
     for label, name in zip(choice.labels, counts, strict=True):
-        assert choice.filter(label) == (name, True)
+        assert choice.parse(label) == (name, True)
 
 
 def test_typed_texts_are_parts_of_tags():
     """A text that is no tag of the list is looked for; blanks around it do not count."""
     choice = TagChoice({"cat": 3})
-    assert choice.filter(" ca ") == ("ca", False)
-    assert choice.filter("cat") == ("cat", True)
-    assert choice.filter("") == ("", False)
+    assert choice.parse(" ca ") == ("ca", False)
+    assert choice.parse("cat") == ("cat", True)
+    assert choice.parse("") == ("", False)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +192,6 @@ def test_names_are_those_of_files(url, name):
 
 def test_oklab_parameters_come_before_those_of_conditions():
     """The parameters stand in the order of their marks: the colour is measured before anything is compared."""
-    query = page_query(Filters(tag="t", colour="#102030", status="ok"))
+    query = page_query(Filters(tag="t", color="#102030", status="ok"))
     assert query.params[:3] == oklab("#102030")
     assert query.text.count("?") == len(query.params)

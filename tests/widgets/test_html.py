@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from lightmeter.api.run_result import RunSummary
 from lightmeter.errors import BudgetReached, Interrupted
+from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.options import make_options
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.rates import default_rates
-from lightmeter.report.thumbnails import Thumbnail
-from lightmeter.widgets.view.cards import ENTRIES, MAX_ENTRIES, card_html, detail_html, where_html
-from lightmeter.widgets.view.gallery import Card, Filters
-from lightmeter.widgets.view.markup import gauge, message, palette_strip, table
-from lightmeter.widgets.view.planner import error_html, progress_html, quote_html, share_done, summary_html
-from lightmeter.widgets.view.price_quote import RowGroup, price_quote
+from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES, card_html, detail_html, position_html
+from lightmeter.widgets.gallery_queries import Card, Filters
+from lightmeter.widgets.markup import gauge, message, palette_strip, table
+from lightmeter.widgets.planner_html import error_html, finished_fraction, progress_html, quote_html, summary_html
+from lightmeter.widgets.price_quote import RowGroup, price_quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ANY = st.text(max_size=30) | st.sampled_from(["<script>x</script>", '"><b onload=1>', "' onerror='1", "&lt;", "</div>"])
@@ -67,7 +67,9 @@ def assert_only_ours(html: str) -> None:
 def test_cards_and_details_are_only_our_markup(word, other):
     """Whatever a manifest or an answer holds stays text, in texts and in attributes."""
     card = Card(word, other, word, other, word, other, word, 0.9, 3.0, ((word, 0.5),), ((other, 0.5),))
-    rows = {table: [dict.fromkeys(("frame", *columns), word) | {"frame": 1}] for table, columns in ENTRIES.items()}
+    rows = {
+        table: [dict.fromkeys(("frame", *columns), word) | {"frame": 1}] for table, columns in DETAIL_COLUMNS.items()
+    }
     rows["colors"][0]["pixel_fraction"] = 0.5
     picture = Thumbnail(reason=word)
     assert_only_ours(card_html(card, picture, show_blurred=False))
@@ -85,7 +87,7 @@ def test_plans_and_errors_are_only_our_markup(word):
 
 def test_severe_pictures_are_sent_only_when_asked_for():
     """Of a picture that is likely unsafe only the veil is in the page, until it is unveiled."""
-    card, picture = replace(CARD, severity=0.8), Thumbnail(jpeg=b"clear", veil=b"veil")
+    card, picture = replace(CARD, severity=0.8), Thumbnail(jpeg=b"clear", blurred_jpeg=b"veil")
     blurred, clear = (
         Reader(card_html(card, picture, show_blurred=show_blurred)).named("img")[0] for show_blurred in (False, True)
     )
@@ -123,10 +125,10 @@ def test_long_lists_are_cut_and_say_so():
 
 def test_where_one_is_in_the_gallery():
     """The line above the gallery counts what is shown, what is left, and what there is."""
-    assert "25 to 30 of 30 items" in where_html(Filters(page=1), 30, 30)
-    assert "of 100" in where_html(Filters(), 30, 100)
-    assert "clear them" in where_html(Filters(), 0, 100)
-    assert "tables are empty" in where_html(Filters(), 0, 0)
+    assert "25 to 30 of 30 items" in position_html(Filters(page=1), 30, 30)
+    assert "of 100" in position_html(Filters(), 30, 100)
+    assert "clear them" in position_html(Filters(), 0, 100)
+    assert "tables are empty" in position_html(Filters(), 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +161,8 @@ def test_progress_tells_rows_rate_and_money():
     text = Reader(progress_html(look)).text
     for part in ("6 of 10 rows", "1.5/s", "about 2 min left", "3 credits paid of 20", "2 held"):
         assert part in text
-    assert share_done(look) == 0.6
-    assert share_done(Progress("planning", 10, {})) == 0
+    assert finished_fraction(look) == 0.6
+    assert finished_fraction(Progress("planning", 10, {})) == 0
     assert "10 rows read" in progress_html(Progress("planning", 10, {}))
 
 

@@ -13,8 +13,7 @@ from lightmeter.planning.price_table import rates_for
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
 from lightmeter.pricing.rates import default_rates
 from lightmeter.settings import read_settings
-from lightmeter.widgets.plan_totals import plan_totals
-from lightmeter.widgets.view.price_quote import BudgetStatus, RowGroup, budget_status, frames_in, price_quote
+from lightmeter.widgets.price_quote import BudgetStatus, RowGroup, budget_status, frames_in, plan_totals, price_quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ITEMS = st.lists(
@@ -90,13 +89,13 @@ def test_long_prompts_cost_what_the_plan_says():
 @pytest.mark.parametrize(("budget", "fitting"), [(None, None), (7, 7), (0, 0)])
 def test_what_a_budget_is_sure_to_pay_for(budget, fitting):
     """A budget is sure to pay for as many images as fit when each is rounded up."""
-    assert price_quote(RATES, make_options(budget=budget), None).fitting == fitting
+    assert price_quote(RATES, make_options(budget=budget), None).affordable_frames == fitting
 
 
 def test_quote_of_a_plan_is_the_plans_own_price(planner):
     """With the options it was planned with, the quote is what the plan says, to the credit."""
     plan = planner.planned
     priced = price_quote(
-        rates_for(plan.options, read_settings()), plan.options, plan_totals(plan).billable_groups(otherwise=False)
+        rates_for(plan.options, read_settings()), plan.options, plan_totals(plan).billable_groups(options_changed=False)
     )
     assert (priced.credits, priced.rows) == (plan.credits, plan.counts["pending"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lightmeter.cli.commands.demo import serve_folder
+from lightmeter.html_report.thumbnails import BLURRED_SIDE_PX, SIDE_PX, ThumbnailSource
 from lightmeter.media.image import read_image_info
-from lightmeter.report.thumbnails import BLURRED_SIDE_PX, SIDE_PX, ThumbnailSource
 from lightmeter.testing import tiny_jpeg, tiny_video
-from lightmeter.widgets.thumbnails import ThumbnailCache
+from lightmeter.widgets.card_grid import ThumbnailCache
 
 
 async def loaded(thumbnails, *sources):
@@ -31,7 +31,7 @@ async def test_files_and_urls_give_the_same_thumbnail(tmp_path):
     assert file == url
     assert file.reason == ""
     assert size_of(file.jpeg) == SIDE_PX
-    assert size_of(file.veil) == BLURRED_SIDE_PX
+    assert size_of(file.blurred_jpeg) == BLURRED_SIDE_PX
 
 
 async def test_clips_show_their_first_frame(tmp_path):
@@ -68,10 +68,10 @@ async def test_memory_is_bounded_and_used(tmp_path):
     for seed, file in enumerate(files):
         file.write_bytes(tiny_jpeg(seed))
     sources = [ThumbnailSource(file.name, str(file)) for file in files]
-    thumbnails = ThumbnailCache(kept=2)
+    thumbnails = ThumbnailCache(max_cached=2)
     first = await loaded(thumbnails, sources[0])
     files[0].unlink()
     assert await loaded(thumbnails, sources[0]) == first
     await loaded(thumbnails, *sources[1:])
-    assert thumbnails.have(sources[0]) is None
-    assert thumbnails.have(sources[2]) is not None
+    assert thumbnails.get(sources[0]) is None
+    assert thumbnails.get(sources[2]) is not None

@@ -32,13 +32,13 @@ __all__ = [
     "duplicate_groups",
     "first_pending_image",
     "has_failed_with",
+    "item_paths",
     "over_budget_groups",
     "pending_asset_marks",
     "pending_frame_ranges",
     "pending_rows",
     "pending_video_lengths",
     "planned_frames",
-    "row_locations",
     "sendable_lengths",
     "skipped_lengths",
     "unsent_frames",
@@ -289,13 +289,14 @@ def over_budget_groups(db: sqlite.Connection) -> list[OverBudgetGroup]:
     return list(map(OverBudgetGroup._make, db.execute(_OVER_BUDGET)))
 
 
-def row_locations(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, tuple[int, str | None]]:
-    """Return (seq, path of a local file or None) of the items with these ids, by id."""
-    found = db.execute(
-        "SELECT item_id, seq, path FROM items WHERE item_id IN (SELECT value FROM json_each(?))",
-        (json.dumps(item_ids),),
+def item_paths(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, str | None]:
+    """Return the local path (None for a URL) of each of these items, in the order of the manifest."""
+    return dict(
+        db.execute(
+            "SELECT item_id, path FROM items WHERE item_id IN (SELECT value FROM json_each(?)) ORDER BY seq",
+            (json.dumps(item_ids),),
+        )
     )
-    return {item_id: (seq, path) for item_id, seq, path in found}
 
 
 def pending_asset_marks(db: sqlite.Connection) -> Iterator[tuple[int, AssetMarks]]:

@@ -1,4 +1,4 @@
-"""One job at a time in a loop of its own, so that it goes on while a notebook's loop is busy or blocked."""
+"""Runs work of widgets in a background event loop, and shows the errors of their callbacks."""
 
 from __future__ import annotations
 
@@ -9,62 +9,65 @@ from concurrent.futures import wait as wait_for_all
 from functools import cache
 from typing import Any, TypeVar
 
+import ipywidgets as ipw
+
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.errors import Interrupted
+from lightmeter.widgets.planner_html import error_html
 
-__all__ = ["BackgroundJob", "JobFactory", "cancel_on_stop", "widget_loop"]
+__all__ = ["BackgroundJob", "JobFactory", "cancel_on_stop", "show_errors_in", "widget_loop"]
 
 T = TypeVar("T")
 JobFactory = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
-"""Makes what is to be done, of an event that is set when it should come to its end."""
+"""Returns the coroutine to run; its argument is an event that is set when the work should stop."""
 
 
 @cache
 def widget_loop() -> BackgroundLoop:
-    """The loop that all widgets of this process share."""
+    """Return the event loop that all widgets of this process share; it runs while a notebook's loop is busy."""
     return BackgroundLoop("lightmeter-widgets")
 
 
 async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """Do something that has nothing to lose: it is cancelled as soon as `stop` is set.
+    """Run work that can be cancelled without loss: it is cancelled as soon as `stop` is set.
 
     Raises:
-        Interrupted: it was.
+        Interrupted: The work was cancelled.
     """
-    doing, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done():
-            return doing.result()
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
     finally:
-        doing.cancel()
+        task.cancel()
         stopped.cancel()
-        await asyncio.wait({doing, stopped})
+        await asyncio.wait({task, stopped})
     raise Interrupted("Stopped; nothing was spent.")
 
 
 class BackgroundJob:
-    """Starts a job, asks it to end, waits for it."""
+    """The work of one widget: at most one job at a time."""
 
     def __init__(self) -> None:
         self._future: Future[Any] | None = None
         self._stop = asyncio.Event()
 
     def start(self, job: JobFactory[T]) -> Future[T]:
-        """Start a job; the one before it is over."""
+        """Start a job. The previous one must have ended."""
         self._stop = asyncio.Event()
         future = widget_loop().start(job(self._stop))
         self._future = future
         return future
 
     def stop(self) -> None:
-        """Ask the job to end: it finishes what it began."""
+        """Ask the job to stop; it completes what it has begun."""
         widget_loop().loop.call_soon_threadsafe(self._stop.set)
 
     def wait(self) -> Any:
-        """Block until the last job is done; returns and raises what it does, None where there was none.
+        """Block until the last job has ended; return its result or raise its exception. None if there was no job.
 
-        An interrupt asks it to end, waits for that, and is raised again.
+        A keyboard interrupt stops the job, waits for its end, and is raised again.
         """
         if self._future is None:
             return None
@@ -74,3 +77,19 @@ class BackgroundJob:
             self.stop()
             wait_for_all([self._future])
             raise
+
+
+def show_errors_in(output: ipw.HTML) -> Callable[[Callable[[], Any]], Callable[..., None]]:
+    """Return a decorator for widget callbacks that shows their errors in `output`; a notebook would hide them."""
+
+    def decorate(function: Callable[[], Any]) -> Callable[..., None]:
+        def callback(*_: Any) -> None:
+            output.value = ""
+            try:
+                function()
+            except Exception as error:  # noqa: BLE001 (any error must be visible)
+                output.value = error_html(error)
+
+        return callback
+
+    return decorate

@@ -1,4 +1,4 @@
-"""`BudgetPlanner`: plan, price, run with live progress and stop, all from a notebook cell."""
+"""`BudgetPlanner`: a notebook widget that plans, prices, runs and stops a run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ from lightmeter.planning.plan import Plan
 from lightmeter.planning.price_table import rates_for
 from lightmeter.settings import read_settings
 from lightmeter.widgets.background_job import BackgroundJob, JobFactory, cancel_on_stop
-from lightmeter.widgets.options_form import OptionsForm
-from lightmeter.widgets.plan_totals import PlanTotals, plan_totals
+from lightmeter.widgets.markup import STYLE, message
+from lightmeter.widgets.options_form import OptionsForm, form_choices, needs_new_answers
+from lightmeter.widgets.planner_html import PlannerState, error_html, plan_html, question_html, quote_html, summary_html
+from lightmeter.widgets.price_quote import PlanTotals, plan_totals, price_quote
 from lightmeter.widgets.run_panel import RunPanel
-from lightmeter.widgets.view.checkboxes import form_choices, needs_new_answers
-from lightmeter.widgets.view.markup import STYLE, message
-from lightmeter.widgets.view.planner import PlannerState, error_html, plan_html, question_html, quote_html, summary_html
-from lightmeter.widgets.view.price_quote import price_quote
 
 __all__ = ["BudgetPlanner"]
 
@@ -37,223 +35,230 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a person was asked: to run these options for so many credits at most."""
+class _PendingQuestion:
+    """A question to the user: whether to run these options for at most `max_credits`."""
 
     options: Options
-    most: int
+    max_credits: int
 
 
 class BudgetPlanner:
-    """Knows the price before anything is paid, then pays and shows how it goes.
+    """Widget that shows the price of a run, runs it after confirmation, and shows the progress.
 
-    Show it in a cell and click, or call `plan()` and `run()`. Both return at once and work in the background: while a
-    cell runs, a kernel may not hear of clicks, and Stop would do nothing. **Run** asks first: the button that it shows
-    names the credits, and only that one spends. Never more than it names is spent.
+    Show it in a cell and click, or call `plan()` and `run()`. Both return immediately and work in the background: a
+    kernel that executes a cell may not process clicks, so Stop would have no effect. **Run** asks first: it shows a
+    button that names the credits, and only that button spends, never more than it names.
 
     Attributes:
-        box: The widget; put it wherever widgets go.
+        box: The widget, to be placed in any layout.
         form: The input fields, with their `options`.
-        panel: The buttons, and what is shown. Errors of clicks stand in `panel.end`.
+        panel: The buttons and the output; errors of clicks are shown in `panel.outcome`.
         planned: The last plan, or None.
         result: The last run, or None.
-        state: What it is doing.
+        state: What the planner is doing.
     """
 
     def __init__(self, source: ManifestSource | Plan, *, out: Path | str, **options: Unpack[PlanOptions]) -> None:
-        """Make a planner; reads and spends nothing yet.
+        """Create a planner. Reads and spends nothing.
 
         Args:
-            source: A path or `s3://` address of a manifest, a DataFrame, or a list of URLs; or a plan, such as one
-                that was saved: its rows are as good as looked at.
+            source: A path or `s3://` URL of a manifest, a DataFrame, or a list of URLs; or a plan, for example a saved
+                one, whose rows are not checked again.
             out: The output folder of the run.
-            options: What the form begins with, and what it does not show: as for `lightmeter.plan`.
+            options: Initial options of the form, and options without a field; as for `lightmeter.plan`.
 
         Raises:
-            SettingsError: an option is wrong; the message names it.
+            SettingsError: An option is invalid; the message names it.
         """
-        agreed = source if isinstance(source, Plan) else None
-        given = make_options(**{**(agreed.options.model_dump() if agreed is not None else {}), **options})
+        saved_plan = source if isinstance(source, Plan) else None
+        initial = make_options(**{**(saved_plan.options.model_dump() if saved_plan is not None else {}), **options})
         self._source = source
         self._settings = read_settings()
-        self._rates = rates_for(given, self._settings)
-        self._work = BackgroundJob()
-        self._groups: PlanTotals | None = None
+        self._rates = rates_for(initial, self._settings)
+        self._job = BackgroundJob()
+        self._totals: PlanTotals | None = None
         self.out = Path(out)
         self.planned: Plan | None = None
         self.result: Run | None = None
-        self.form = OptionsForm(given, form_choices(self._rates, given, embedded=is_embedded(given, self._settings)))
-        self._asked: _Asked | None = None
-        plan, ask = partial(self._start, self._plan_job), partial(self._start, self._ask_job)
+        self.form = OptionsForm(
+            initial,
+            form_choices(self._rates, initial, embedded=is_embedded(initial, self._settings)),
+        )
+        self._question: _PendingQuestion | None = None
+        plan, ask = partial(self._start, self._plan_job), partial(self._start, self._question_job)
         self.panel = RunPanel(plan, ask, self._confirm, self.stop)
-        halves = [
-            ipw.VBox([half], layout=ipw.Layout(flex=flex, min_width="300px", padding="0 16px 0 0"))
-            for half, flex in ((self.form.box, "1 1 300px"), (self.panel.box, "2 1 420px"))
+        columns = [
+            ipw.VBox([column], layout=ipw.Layout(flex=flex, min_width="300px", padding="0 16px 0 0"))
+            for column, flex in ((self.form.box, "1 1 300px"), (self.panel.box, "2 1 420px"))
         ]
-        self.box = ipw.VBox([ipw.HTML(STYLE), ipw.HBox(halves, layout=ipw.Layout(flex_flow="row wrap"))])
+        self.box = ipw.VBox([ipw.HTML(STYLE), ipw.HBox(columns, layout=ipw.Layout(flex_flow="row wrap"))])
         self.box.add_class("lightmeter")
-        self.form.on_change(self._changed)
-        if agreed is not None:
-            self._show(agreed, plan_totals(agreed))
-        self._enter(PlannerState.IDLE)
+        self.form.on_change(self._on_form_change)
+        if saved_plan is not None:
+            self._show_plan(saved_plan, plan_totals(saved_plan))
+        self._set_state(PlannerState.IDLE)
 
     def plan(self) -> Future[Plan]:
-        """Begin to read, check and price the manifest; spends nothing.
+        """Start to read, check and price the manifest. Spends nothing.
 
         Returns:
-            At once; `result()` waits for the plan and raises as `lightmeter.plan`. So does `planner.wait()`.
+            A future, immediately; its `result()` waits for the plan and raises as `lightmeter.plan` does.
+            `planner.wait()` does the same.
 
         Raises:
-            UsageError: something goes on already, or nothing is ticked.
+            UsageError: The planner is busy, or no feature or back end is ticked.
         """
         return self._start(self._plan_job)
 
     def run(self, *, consent: bool = False) -> Future[Run]:
-        """Begin to run what the form asks for, after planning it where needed. Who calls this is not asked again.
+        """Start the run with the options of the form, without another question; plans first if needed.
 
         Args:
             consent: As for `lightmeter.run`.
 
         Returns:
-            At once; `result()` waits until the tables are written, and raises as `lightmeter.run`. While a cell waits,
-            an interrupt of `planner.wait()` stops the run as the button does.
+            A future, immediately; its `result()` waits until the tables are written, and raises as `lightmeter.run`
+            does. An interrupt of `planner.wait()` stops the run as the button does.
 
         Raises:
-            UsageError: something goes on already, or nothing is ticked.
+            UsageError: The planner is busy, or no feature or back end is ticked.
         """
         self.panel.consent.value = consent or self.panel.consent.value
         return self._start(self._run_job)
 
     def save(self, path: Path | str) -> Path:
-        """Save the plan as the form stands now, for `lightmeter run --plan`, `load_plan` and flows; returns the path.
+        """Save the plan with the options of the form, for `lightmeter run --plan`, `load_plan` and flows.
+
+        Returns:
+            The path of the plan file.
 
         Raises:
-            UsageError: nothing is planned yet.
+            UsageError: There is no plan yet.
         """
         if self.planned is None:
             raise UsageError("There is no plan to save yet.", hint="Plan first.")
         return self.planned.with_options(**self.form.options.model_dump()).save(path)
 
     def stop(self) -> None:
-        """Stop: a plan ends at once; a run sends nothing more and waits for what is in flight."""
+        """Stop: a plan ends immediately; a run sends no more requests and waits for those in flight."""
         if self.state is not PlannerState.IDLE:
-            self._enter(PlannerState.STOPPING)
-            self._work.stop()
+            self._set_state(PlannerState.STOPPING)
+            self._job.stop()
 
     def wait(self) -> Plan | Run | None:
-        """Block until what goes on is done; returns and raises what it does, None where nothing was started.
+        """Block until the current job has ended; return its result or raise its exception. None if there was no job.
 
-        While a cell waits here, clicks may come only after it: to stop, interrupt the kernel. That asks the work to
-        end, waits for what is in flight, and is raised again.
+        While a cell waits here, the kernel may not process clicks. To stop, interrupt the kernel: the job stops, waits
+        for requests in flight, and the interrupt is raised again.
         """
-        done: Plan | Run | None = self._work.wait()
-        return done
+        result: Plan | Run | None = self._job.wait()
+        return result
 
     async def _plan_job(self, stop: asyncio.Event) -> Plan:
         return await cancel_on_stop(stop, self._plan())
 
-    def _show(self, plan: Plan, groups: PlanTotals) -> None:
-        self.planned, self._groups = plan, groups
+    def _show_plan(self, plan: Plan, totals: PlanTotals) -> None:
+        self.planned, self._totals = plan, totals
         self.panel.rows.value = plan_html(plan)
 
     async def _plan(self) -> Plan:
         if isinstance(self._source, Plan):
-            return await self._asked_now(self._source)
+            return await self._apply_form(self._source)
         async with aclosing(stream_plan(self._source, self.form.options, self._settings)) as steps:
             async for step in steps:
                 if isinstance(step, Plan):
-                    self._show(step, await asyncio.to_thread(plan_totals, step))
+                    self._show_plan(step, await asyncio.to_thread(plan_totals, step))
                     return step
-                self.panel.look(step)
+                self.panel.show_progress(step)
         raise AssertionError("planning ends with a plan")
 
-    async def _ask_job(self, stop: asyncio.Event) -> Plan:
-        """Ask whether the price may be paid, after planning where needed; spends nothing."""
-        plan = await self._asked_now(self.planned or await self._plan_job(stop))
+    async def _question_job(self, stop: asyncio.Event) -> Plan:
+        """Ask the user to confirm the price; plans first if needed. Spends nothing."""
+        plan = await self._apply_form(self.planned or await self._plan_job(stop))
         credits_, budget = plan.credits, plan.options.budget
-        known = [most for most in (credits_.high, budget) if most is not None]
-        if not known:
+        limits = [limit for limit in (credits_.high, budget) if limit is not None]
+        if not limits:
             raise UsageError("The price has no upper end.", hint="Set a budget, or a limit on frames.")
-        self._asked = _Asked(self.form.options, min(known))
-        self.panel.ask(min(known), question_html(credits_, budget, min(known)))
+        self._question = _PendingQuestion(self.form.options, min(limits))
+        self.panel.ask_to_confirm(min(limits), question_html(credits_, budget, min(limits)))
         return plan
 
     def _confirm(self) -> None:
-        """Run what was asked about, and nothing else, for no more than was named."""
-        asked = self._asked
-        if asked is None or asked.options != self.form.options:
+        """Run with exactly the options and the credits of the pending question."""
+        question = self._question
+        if question is None or question.options != self.form.options:
             raise UsageError("The form has changed since the price was shown.", hint="Click Run again.")
-        self._start(lambda stop: self._run_job(stop, most=asked.most))
+        self._start(lambda stop: self._run_job(stop, max_credits=question.max_credits))
 
-    def _changed(self) -> None:
-        self._ask_no_more()
-        self._price()
+    def _on_form_change(self) -> None:
+        self._withdraw_question()
+        self._show_price()
 
-    def _ask_no_more(self) -> None:
-        self._asked = None
-        self.panel.ask_no_more()
+    def _withdraw_question(self) -> None:
+        self._question = None
+        self.panel.withdraw_question()
 
-    async def _run_job(self, stop: asyncio.Event, most: int | None = None) -> Run:
-        plan = await self._asked_now(self.planned or await self._plan_job(stop))
-        if most is not None:
-            plan = await asyncio.to_thread(plan.with_options, **{**plan.options.model_dump(), "budget": most})
-        self._enter(PlannerState.RUNNING)
+    async def _run_job(self, stop: asyncio.Event, max_credits: int | None = None) -> Run:
+        plan = await self._apply_form(self.planned or await self._plan_job(stop))
+        if max_credits is not None:
+            plan = await asyncio.to_thread(plan.with_options, **{**plan.options.model_dump(), "budget": max_credits})
+        self._set_state(PlannerState.RUNNING)
         async with aclosing(stream_run(plan, self.out, consent=self.panel.consent.value, stop=stop)) as steps:
             async for step in steps:
                 if isinstance(step, Run):
                     self.result = step
-                    self.panel.rows.value = plan_html(plan, folded=True)
-                    self.panel.end.value = summary_html(step.summary(), step.reasons(), step.stopped_by)
+                    self.panel.rows.value = plan_html(plan, collapsed=True)
+                    self.panel.outcome.value = summary_html(step.summary(), step.reasons(), step.stopped_by)
                     self.panel.bar.bar_style = "warning" if step.stopped_by else "success"
                     return step
-                self.panel.look(step)
+                self.panel.show_progress(step)
         raise AssertionError("running ends with a run")
 
-    async def _asked_now(self, plan: Plan) -> Plan:
-        """The plan with the options of the form: no row is looked at again."""
+    async def _apply_form(self, plan: Plan) -> Plan:
+        """Return the plan with the options of the form, without checking rows again."""
         options = self.form.options
         if plan.options != options:
             plan = await asyncio.to_thread(plan.with_options, **options.model_dump())
-        self._show(plan, await asyncio.to_thread(plan_totals, plan))
+        self._show_plan(plan, await asyncio.to_thread(plan_totals, plan))
         return plan
 
     def _start(self, job: JobFactory[T]) -> Future[T]:
-        """Start a job; form and buttons are locked while it lasts, and free before its result is there."""
+        """Start a job; form and buttons are locked until shortly before its result is available."""
         if self.state is not PlannerState.IDLE:
             raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
         if self.form.validation_error is not None:
             raise UsageError(self.form.validation_error)
-        self._ask_no_more()
-        self._enter(PlannerState.PLANNING)
-        return self._work.start(lambda stop: self._shown(job, stop))
+        self._withdraw_question()
+        self._set_state(PlannerState.PLANNING)
+        return self._job.start(lambda stop: self._run_and_unlock(job, stop))
 
-    async def _shown(self, job: JobFactory[T], stop: asyncio.Event) -> T:
+    async def _run_and_unlock(self, job: JobFactory[T], stop: asyncio.Event) -> T:
         try:
             return await job(stop)
         except BaseException as error:
-            self.panel.end.value = error_html(error)
+            self.panel.outcome.value = error_html(error)
             raise
         finally:
-            self._enter(PlannerState.IDLE)
+            self._set_state(PlannerState.IDLE)
 
-    def _enter(self, state: PlannerState) -> None:
+    def _set_state(self, state: PlannerState) -> None:
         self.state = state
-        self.form.lock(state is not PlannerState.IDLE)
-        self.panel.enter(state)
-        self._price()
+        self.form.lock(locked=state is not PlannerState.IDLE)
+        self.panel.show_state(state)
+        self._show_price()
 
-    def _price(self) -> None:
-        """Price the form as it stands: arithmetic only."""
+    def _show_price(self) -> None:
+        """Show the price of the options in the form; computed without I/O."""
         plan, validation_error = self.planned, self.form.validation_error
         self.panel.consent.layout.display = "" if plan is not None and plan.needs_consent else "none"
         if validation_error is not None:
             self.panel.price.value = message(validation_error, "error")
             return
-        otherwise = plan is not None and needs_new_answers(plan.options, self.form.options)
-        groups = None if self._groups is None else self._groups.billable_groups(otherwise=otherwise)
+        options_changed = plan is not None and needs_new_answers(plan.options, self.form.options)
+        groups = None if self._totals is None else self._totals.billable_groups(options_changed=options_changed)
         try:
-            self.panel.price.value = quote_html(price_quote(self._rates, self.form.priced, groups))
-        except Exception as error:  # noqa: BLE001 (called by fields as they change: it must be seen)
+            self.panel.price.value = quote_html(price_quote(self._rates, self.form.explicit_options, groups))
+        except Exception as error:  # noqa: BLE001 (a field's callback: the error must be visible)
             self.panel.price.value = error_html(error)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:

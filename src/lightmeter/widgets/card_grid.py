@@ -1,65 +1,128 @@
-"""Places for cards: made once, filled anew for each page."""
+"""The gallery's grid of cards, and the thumbnails shown in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import ipywidgets as ipw
 
-from lightmeter.widgets.view.gallery import PAGE_ROWS, Card
+from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnail
+from lightmeter.prechecks.url_probe import UrlProber
+from lightmeter.widgets.gallery_queries import PAGE_ROWS, Card
 
-__all__ = ["HEIGHT", "CardGrid", "CardSlot"]
+__all__ = ["HEIGHT", "CardGrid", "CardSlot", "ThumbnailCache"]
 
 HEIGHT: Final = "800px"
-"""Of the gallery, which scrolls by itself, and of the details beside it."""
+"""Height of the gallery, which scrolls separately, and of the details beside it."""
+
+MAX_CACHED: Final = 512
+"""Thumbnails in memory, of about 20 KB each."""
+
+MAX_CONCURRENT: Final = 4
+"""Thumbnails made at the same time."""
 
 
 class CardSlot:
-    """A place for one card and the button that opens it.
+    """One cell of the grid: a card and the button that opens its details.
 
     Attributes:
-        box: It as a widget; `html` is the card, `button` opens it.
-        card: What stands there, or None.
+        box: The cell as a widget, with `html` (the card) and `button`.
+        card: The card shown, or None.
     """
 
-    def __init__(self, opened: Callable[[Card], None]) -> None:
+    def __init__(self, on_open: Callable[[Card], None]) -> None:
         self.card: Card | None = None
         self.html = ipw.HTML()
         self.button = ipw.Button(description="Details", layout=ipw.Layout(width="100%", margin="0"))
-        self.button.on_click(lambda _: opened(self.card) if self.card else None)
+        self.button.on_click(lambda _: on_open(self.card) if self.card else None)
         self.box = ipw.VBox([self.html, self.button])
         self.box.add_class("lm-card")
 
-    def put(self, card: Card | None, *, chosen: bool) -> None:
-        """Place a card, or clear the place."""
-        self.card = card
+    def show(self, card: Card | None, html: str, *, is_selected: bool) -> None:
+        """Show a card, or hide the cell.
+
+        Args:
+            card: The card, or None.
+            html: The card as HTML.
+            is_selected: Whether the card's details are open.
+        """
+        self.card, self.html.value = card, html
         self.box.layout.display = "none" if card is None else ""
-        self.button.tooltip = "" if card is None else f"All that was found in {card.name}"
-        if chosen:
+        self.button.tooltip = "" if card is None else f"All findings for {card.name}"
+        if is_selected:
             self.box.add_class("lm-chosen")
         else:
             self.box.remove_class("lm-chosen")
 
 
 class CardGrid:
-    """A page of cards.
+    """A page of cards; its cells are created once and reused for each page.
 
     Attributes:
-        box: It as a widget.
-        slots: Its places.
+        box: The grid as a widget.
+        slots: Its cells.
     """
 
-    def __init__(self, opened: Callable[[Card], None]) -> None:
-        self.slots = [CardSlot(opened) for _ in range(PAGE_ROWS)]
+    def __init__(self, on_open: Callable[[Card], None]) -> None:
+        self.slots = [CardSlot(on_open) for _ in range(PAGE_ROWS)]
         columns = "repeat(auto-fill, minmax(170px, 1fr))"
         layout = ipw.Layout(grid_template_columns=columns, grid_gap="10px", flex="1 1 380px", min_width="0")
-        layout.max_height, layout.overflow = HEIGHT, "hidden auto"  # the details stay beside a card far down
+        layout.max_height, layout.overflow = HEIGHT, "hidden auto"  # the details stay visible beside any card
         self.box = ipw.GridBox([slot.box for slot in self.slots], layout=layout)
 
-    def put(self, cards: Sequence[Card], chosen: Card | None, html: Callable[[Card], str]) -> None:
-        """Show these cards; only what changed is sent to the browser."""
-        for place, slot in enumerate(self.slots):
-            card = cards[place] if place < len(cards) else None
-            slot.put(card, chosen=card is not None and chosen is not None and card.item_id == chosen.item_id)
-            slot.html.value = "" if card is None else html(card)
+    def show(self, cards: Sequence[Card], selected: Card | None, to_html: Callable[[Card], str]) -> None:
+        """Show cards; only changed cells are sent to the browser.
+
+        Args:
+            cards: The cards of the page.
+            selected: The card whose details are open, or None.
+            to_html: Returns a card as HTML.
+        """
+        selected_id = None if selected is None else selected.item_id
+        for position, slot in enumerate(self.slots):
+            if position < len(cards):
+                card = cards[position]
+                slot.show(card, to_html(card), is_selected=card.item_id == selected_id)
+            else:
+                slot.show(None, "", is_selected=False)
+
+
+class ThumbnailCache:
+    """Least-recently-used cache of thumbnails, which makes those that are missing."""
+
+    def __init__(self, max_cached: int = MAX_CACHED) -> None:
+        self._max_cached = max_cached
+        self._thumbnails: OrderedDict[ThumbnailSource, Thumbnail] = OrderedDict()
+
+    def get(self, source: ThumbnailSource) -> Thumbnail | None:
+        """Return a thumbnail if it is in memory."""
+        return self._thumbnails.get(source)
+
+    async def load(
+        self, sources: Iterable[ThumbnailSource], on_loaded: Callable[[ThumbnailSource, Thumbnail], None]
+    ) -> None:
+        """Make thumbnails, at most `MAX_CONCURRENT` at a time.
+
+        Args:
+            sources: Locations of the pictures.
+            on_loaded: Called with each thumbnail as soon as it is ready, also if it has failed.
+        """
+        slots = asyncio.Semaphore(MAX_CONCURRENT)
+
+        async def load_one(source: ThumbnailSource) -> None:
+            async with slots:
+                thumbnail = self._thumbnails.get(source) or await make_thumbnail(source, prober)
+            self._store(source, thumbnail)
+            on_loaded(source, thumbnail)
+
+        async with UrlProber(connections=MAX_CONCURRENT) as prober:
+            await asyncio.gather(*(load_one(source) for source in dict.fromkeys(sources)))
+
+    def _store(self, source: ThumbnailSource, thumbnail: Thumbnail) -> None:
+        self._thumbnails[source] = thumbnail
+        self._thumbnails.move_to_end(source)
+        while len(self._thumbnails) > self._max_cached:
+            self._thumbnails.popitem(last=False)

@@ -1,4 +1,4 @@
-"""`Explorer`: the items of a run as a gallery, filtered by what was found in them."""
+"""`Explorer`: a notebook gallery of a run's items with filters."""
 
 from __future__ import annotations
 
@@ -11,32 +11,30 @@ from typing import Any
 import ipywidgets as ipw
 
 from lightmeter.api.run_result import Run
-from lightmeter.report.thumbnails import Thumbnail, ThumbnailSource
-from lightmeter.widgets.background_job import widget_loop
-from lightmeter.widgets.callbacks import show_errors_in
-from lightmeter.widgets.card_grid import HEIGHT, CardGrid
-from lightmeter.widgets.filters import FilterBar
+from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource
+from lightmeter.widgets.background_job import show_errors_in, widget_loop
+from lightmeter.widgets.card_grid import HEIGHT, CardGrid, ThumbnailCache
+from lightmeter.widgets.card_html import card_html, detail_html, position_html
+from lightmeter.widgets.filter_bar import FilterBar
+from lightmeter.widgets.gallery_queries import Card, pages
+from lightmeter.widgets.markup import STYLE
+from lightmeter.widgets.planner_html import error_html
 from lightmeter.widgets.run_data import GalleryPage, RunData
-from lightmeter.widgets.thumbnails import ThumbnailCache
-from lightmeter.widgets.view.cards import card_html, detail_html, where_html
-from lightmeter.widgets.view.gallery import Card, pages
-from lightmeter.widgets.view.markup import STYLE
-from lightmeter.widgets.view.planner import error_html
 
 __all__ = ["Explorer"]
 
 
 class Explorer:
-    """A gallery over a run's tables, with filters, pages, and everything that was found in one item.
+    """A gallery of a run's items with filters, pages, and all findings for a selected item.
 
-    Pictures that are likely unsafe are blurred until they are asked for: then no more than 8 pixels a side are sent.
+    Likely unsafe pictures are blurred until the user chooses to see them: only 8 pixels a side are sent to the browser.
 
     Attributes:
-        box: The widget; put it wherever widgets go.
+        box: The widget, to be placed in any layout.
         filters: The input fields.
-        problem: What the last click or change raised, as text; empty if nothing.
-        page: What is shown.
-        chosen: The item whose details are shown, or None.
+        error: The error of the last click or change, as HTML; empty if there was none.
+        page: The page of items shown.
+        selected: The item whose details are shown, or None.
     """
 
     def __init__(self, run: Run | Path | str) -> None:
@@ -46,113 +44,115 @@ class Explorer:
             run: The run, or its folder.
 
         Raises:
-            JournalError: there is no run there.
+            JournalError: The folder holds no run.
         """
-        self._catalog = RunData(run if isinstance(run, Run) else Run(Path(run)))
+        self._data = RunData(run if isinstance(run, Run) else Run(Path(run)))
         self._thumbnails = ThumbnailCache()
-        self._painting = RLock()  # pictures arrive in another thread than clicks
+        self._render_lock = RLock()  # thumbnails arrive in another thread than clicks
         self._loading: Future[None] | None = None
         self._sources: dict[str, ThumbnailSource] = {}
         self._entries: dict[str, list[dict[str, Any]]] = {}
         self._models: list[str | None] = []
-        statuses = self._catalog.statuses()
+        statuses = self._data.statuses()
         self._items = sum(statuses.values())
-        self.chosen: Card | None = None
-        self.problem = ipw.HTML()
-        self._guarded = show_errors_in(self.problem)
-        self.filters = FilterBar(self._catalog.tags(), statuses, self._guarded(lambda: self.show(0)))
+        self.selected: Card | None = None
+        self.error = ipw.HTML()
+        self._with_errors_shown = show_errors_in(self.error)
+        self.filters = FilterBar(self._data.tags(), statuses, self._with_errors_shown(lambda: self.show_page(0)))
         self.page = GalleryPage(self.filters.filters, 0, ())
         self._build()
-        self.show(0)
+        self.show_page(0)
 
     def _build(self) -> None:
         self.show_blurred = ipw.Checkbox(description="Show blurred pictures", indent=False)
-        self.back = ipw.Button(description="Previous", layout=ipw.Layout(width="100px"))
-        self.forward = ipw.Button(description="Next", layout=ipw.Layout(width="100px"))
+        self.previous = ipw.Button(description="Previous", layout=ipw.Layout(width="100px"))
+        self.next = ipw.Button(description="Next", layout=ipw.Layout(width="100px"))
         self.close = ipw.Button(description="Close", layout=ipw.Layout(width="80px"))
         self.similar = ipw.Button(description="Similar", tooltip="Pictures most like this one; Clear shows all again")
         self.similar.layout.width = "80px"
-        self.where, self.detail = ipw.HTML(), ipw.HTML()
+        self.position, self.detail = ipw.HTML(), ipw.HTML()
         actions = ipw.HBox([self.close, self.similar])
-        actions.layout.flex = self.detail.layout.flex = "none"  # else the one squeezes the other
-        self.show_blurred.observe(self._guarded(self._paint), "value")
-        self.back.on_click(self._guarded(lambda: self.show(self.page.filters.page - 1)))
-        self.forward.on_click(self._guarded(lambda: self.show(self.page.filters.page + 1)))
-        self.close.on_click(self._guarded(lambda: self.open(None)))
-        self.similar.on_click(self._guarded(self.show_similar))
-        self.card_grid = CardGrid(lambda card: self._guarded(lambda: self.open(card))())
-        self._side = ipw.VBox([actions, self.detail], layout=ipw.Layout(flex="0 0 380px", max_height=HEIGHT))
-        self._side.add_class("lm-detail")
-        above = ipw.HBox([self.back, self.forward, self.where, self.show_blurred])
+        actions.layout.flex = self.detail.layout.flex = "none"  # else one would shrink the other
+        self.show_blurred.observe(self._with_errors_shown(self._render), "value")
+        self.previous.on_click(self._with_errors_shown(lambda: self.show_page(self.page.filters.page - 1)))
+        self.next.on_click(self._with_errors_shown(lambda: self.show_page(self.page.filters.page + 1)))
+        self.close.on_click(self._with_errors_shown(lambda: self.open(None)))
+        self.similar.on_click(self._with_errors_shown(self.show_similar))
+        self.card_grid = CardGrid(lambda card: self._with_errors_shown(lambda: self.open(card))())
+        self._sidebar = ipw.VBox([actions, self.detail], layout=ipw.Layout(flex="0 0 380px", max_height=HEIGHT))
+        self._sidebar.add_class("lm-detail")
+        above = ipw.HBox([self.previous, self.next, self.position, self.show_blurred])
         above.layout = ipw.Layout(flex_flow="row wrap", align_items="center", grid_gap="8px")
-        below = ipw.HBox([self.card_grid.box, self._side], layout=ipw.Layout(align_items="flex-start", grid_gap="12px"))
-        self.box = ipw.VBox([ipw.HTML(STYLE), self.filters.box, self.problem, above, below])
+        below = ipw.HBox(
+            [self.card_grid.box, self._sidebar], layout=ipw.Layout(align_items="flex-start", grid_gap="12px")
+        )
+        self.box = ipw.VBox([ipw.HTML(STYLE), self.filters.box, self.error, above, below])
         self.box.add_class("lightmeter")
 
-    def show(self, page: int) -> None:
-        """Show a page of the items that the filters leave; the first is 0."""
-        turned = self._catalog.page(replace(self.filters.filters, page=page))
-        sources = self._catalog.sources(turned.cards)
-        with self._painting:
-            self.page, self._sources, self.chosen = turned, sources, None
-            self._paint()
+    def show_page(self, page: int) -> None:
+        """Show a page of the items that match the filters; the first is 0."""
+        page_data = self._data.page(replace(self.filters.filters, page=page))
+        sources = self._data.sources(page_data.cards)
+        with self._render_lock:
+            self.page, self._sources, self.selected = page_data, sources, None
+            self._render()
         if self._loading is not None:
             self._loading.cancel()
-        self._loading = widget_loop().start(self._thumbnails.load(list(sources.values()), lambda *_: self._paint()))
-        self._loading.add_done_callback(self._say_loading_failed)
+        self._loading = widget_loop().start(self._thumbnails.load(list(sources.values()), lambda *_: self._render()))
+        self._loading.add_done_callback(self._show_loading_error)
 
-    def _say_loading_failed(self, loading: Future[None]) -> None:
+    def _show_loading_error(self, loading: Future[None]) -> None:
         if not loading.cancelled() and (error := loading.exception()) is not None:
-            self.problem.value = error_html(error)
+            self.error.value = error_html(error)
 
     def open(self, card: Card | None) -> None:
-        """Show everything that was found in an item of this page; None shows the gallery alone."""
-        entries = {} if card is None else self._catalog.entries(card.item_id)
-        models = [] if card is None else self._catalog.models(card.item_id)
-        with self._painting:
-            self.chosen, self._entries, self._models = card, entries, models
-            self._paint()
+        """Show all findings for an item of this page; None closes the details."""
+        entries = {} if card is None else self._data.entries(card.item_id)
+        models = [] if card is None else self._data.models(card.item_id)
+        with self._render_lock:
+            self.selected, self._entries, self._models = card, entries, models
+            self._render()
 
     def show_similar(self) -> None:
-        """Show the items most like the chosen one; of several models, by the first."""
-        if self.chosen is not None and self._models:
-            self.filters.show_similar(self._catalog.similar(self.chosen, self._models[0]))
+        """Show the items most similar to the selected one, by the first of its models."""
+        if self.selected is not None and self._models:
+            self.filters.show_similar(self._data.similar(self.selected, self._models[0]))
 
     def wait(self, timeout_s: float = 120.0) -> None:
-        """Block until the pictures of this page have come.
+        """Block until the thumbnails of this page are loaded.
 
         Raises:
-            TimeoutError: they have not within `timeout_s` seconds.
+            TimeoutError: They are not loaded within `timeout_s` seconds.
         """
         if self._loading is not None:
             self._loading.result(timeout_s)
 
-    def _paint(self) -> None:
-        """Bring all that is shown up to date."""
-        with self._painting:
-            at, last = self.page.filters.page, pages(self.page.items) - 1
-            self.where.value = where_html(self.page.filters, self.page.items, self._items)
-            self.back.disabled, self.forward.disabled = at == 0, at == last
-            self.card_grid.put(self.page.cards, self.chosen, self._card)
-            self._side.layout.display = "none" if self.chosen is None else ""
+    def _render(self) -> None:
+        """Update all HTML and buttons."""
+        with self._render_lock:
+            current, last = self.page.filters.page, pages(self.page.items) - 1
+            self.position.value = position_html(self.page.filters, self.page.items, self._items)
+            self.previous.disabled, self.next.disabled = current == 0, current == last
+            self.card_grid.show(self.page.cards, self.selected, self._card_html)
+            self._sidebar.layout.display = "none" if self.selected is None else ""
             self.similar.layout.display = "" if self._models else "none"
-            self.detail.value = "" if self.chosen is None else self._about(self.chosen)
+            self.detail.value = "" if self.selected is None else self._detail_html(self.selected)
 
-    def _card(self, card: Card) -> str:
-        return card_html(card, self._picture(card), show_blurred=self.show_blurred.value)
+    def _card_html(self, card: Card) -> str:
+        return card_html(card, self._thumbnail(card), show_blurred=self.show_blurred.value)
 
-    def _about(self, card: Card) -> str:
-        interval_s = self._catalog.interval_s
+    def _detail_html(self, card: Card) -> str:
+        interval_s = self._data.interval_s
         return detail_html(
-            card, self._picture(card), self._entries, interval_s=interval_s, show_blurred=self.show_blurred.value
+            card, self._thumbnail(card), self._entries, interval_s=interval_s, show_blurred=self.show_blurred.value
         )
 
-    def _picture(self, card: Card) -> Thumbnail:
-        return self._thumbnails.have(self._sources[card.item_id]) or Thumbnail()
+    def _thumbnail(self, card: Card) -> Thumbnail:
+        return self._thumbnails.get(self._sources[card.item_id]) or Thumbnail()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = self.box._repr_mimebundle_(**kwargs)
         return {**bundle, "text/plain": repr(self)}
 
     def __repr__(self) -> str:
-        return f"Explorer({str(self._catalog.folder)!r}: {self.page.items} of {self._items} items)"
+        return f"Explorer({str(self._data.folder)!r}: {self.page.items} of {self._items} items)"

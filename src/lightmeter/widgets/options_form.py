@@ -1,18 +1,98 @@
-"""The planner's form: what to ask, who to ask, how many frames, how much to spend."""
+"""The planner's form for the options of a run, and the choices that it offers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets as ipw
 
-from lightmeter.options import Options
-from lightmeter.widgets.view.checkboxes import CheckboxGroup, FormChoices
+from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
+from lightmeter.options import REQUEST_OPTIONS, Options
+from lightmeter.pricing.rates import RateTable
 
-__all__ = ["OptionsForm"]
+__all__ = ["CheckboxGroup", "FormChoices", "OptionsForm", "form_choices", "needs_new_answers"]
 
-_WIDE = {"description_width": "165px"}
+_LABEL_STYLE = {"description_width": "165px"}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckboxGroup:
+    """Checkboxes for an option that is a list of names.
+
+    Attributes:
+        names: Names with a checkbox.
+        initial: The option's value when the form was created.
+        empty_means_all: Whether an empty option means all of `names` except `extra`; else the service chooses.
+        extra: Names that are used only if they are listed.
+    """
+
+    names: tuple[str, ...]
+    initial: tuple[str, ...]
+    empty_means_all: bool
+    extra: tuple[str, ...] = ()
+
+    @property
+    def initially_checked(self) -> tuple[str, ...]:
+        """Names whose checkboxes are checked when the form is created."""
+        if self.initial or not self.empty_means_all:
+            return self.initial
+        return tuple(name for name in self.names if name not in self.extra)
+
+    def option_value(self, checked: Collection[str]) -> tuple[str, ...]:
+        """Return the option for these checkboxes; exactly `initial` if it means the same, so that a run can resume."""
+        if set(checked) == set(self.initially_checked):
+            return self.initial
+        unchanged = tuple(name for name in self.initial if name in checked)
+        return (*unchanged, *(name for name in self.names if name in checked and name not in unchanged))
+
+
+@dataclass(frozen=True, slots=True)
+class FormChoices:
+    """The features and back ends that a form offers.
+
+    Attributes:
+        embedded: Whether the run uses the embedded service, which has no account with default back ends.
+    """
+
+    features: CheckboxGroup
+    backends: CheckboxGroup
+    embedded: bool
+
+    def validation_error(self, features: Collection[str], backends: Collection[str]) -> str | None:
+        """Return why a run cannot use these checked names, or None."""
+        if not features:
+            return "Tick at least one feature."
+        if not backends and self.embedded:
+            return "Tick at least one back end."
+        return None
+
+
+def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormChoices:
+    """Return the features and back ends to offer.
+
+    The embedded service offers its own back ends; any other is assumed to offer the whole price table.
+
+    Args:
+        rates: The price table.
+        options: Initial options; what they name is always offered.
+        embedded: Whether the run uses the embedded service.
+    """
+    hosted_first = tuple(sorted(rates.rates, key=lambda name: (name in rates.local, name)))
+    backends = rates.defaults if embedded else hosted_first
+    offered = {feature for backend in backends for feature in rates.rates[backend]}
+    features = tuple(name for name in (*FEATURES, *EXTRA_FEATURES) if name in offered)
+    return FormChoices(
+        CheckboxGroup(_union(features, options.features), options.features, empty_means_all=True, extra=EXTRA_FEATURES),
+        CheckboxGroup(_union(backends, options.backends), options.backends, empty_means_all=embedded),
+        embedded,
+    )
+
+
+def needs_new_answers(planned: Options, wanted: Options) -> bool:
+    """Return whether answers requested with `planned` cannot be used for `wanted`."""
+    return any(getattr(planned, name) != getattr(wanted, name) for name in REQUEST_OPTIONS)
 
 
 class OptionsForm:
@@ -20,57 +100,66 @@ class OptionsForm:
 
     Attributes:
         box: The form as a widget.
-        features: A tick box for each feature; `backends` one for each back end.
-        max_frames: Most frames of a video; `capture_interval` seconds between them.
-        tag_score: Least tag score that is asked for.
-        capped: Whether there is a budget; `budget` is it, in credits.
+        features: Feature name to its checkbox.
+        backends: Back end name to its checkbox.
+        max_frames: Maximum number of frames of a video.
+        capture_interval: Seconds between captured frames.
+        tag_score: Minimum tag score to request.
+        has_budget: Whether there is a budget.
+        budget: The budget in credits.
     """
 
-    def __init__(self, given: Options, offer: FormChoices) -> None:
-        self._given = given
-        self._offer = offer
-        self.features = _boxes(offer.features)
-        self.backends = _boxes(offer.backends)
-        self.max_frames = _number("Frames per video, 0: all", given.max_frames, least=0)
-        self.capture_interval = _number("Seconds per frame", given.capture_interval, least=1)
+    def __init__(self, initial: Options, choices: FormChoices) -> None:
+        self._initial = initial
+        self._choices = choices
+        self.features = _checkboxes(choices.features)
+        self.backends = _checkboxes(choices.backends)
+        self.max_frames = _number_field("Frames per video, 0: all", initial.max_frames, minimum=0)
+        self.capture_interval = _number_field("Seconds per frame", initial.capture_interval, minimum=1)
         self.tag_score = ipw.BoundedFloatText(
-            value=given.tag_score, min=0, max=1, step=0.05, description="Least tag score", style=_WIDE, layout=_field()
+            value=initial.tag_score,
+            min=0,
+            max=1,
+            step=0.05,
+            description="Least tag score",
+            style=_LABEL_STYLE,
+            layout=_field_layout(),
         )
-        self.capped = ipw.Checkbox(value=given.budget is not None, description="Cap what is spent", indent=False)
-        self.budget = _number("Budget in credits", given.budget or 0, least=0)
-        self.budget.disabled = not self.capped.value
-        self.capped.observe(lambda change: setattr(self.budget, "disabled", not change["new"]), "value")
+        self.has_budget = ipw.Checkbox(value=initial.budget is not None, description="Cap what is spent", indent=False)
+        self.budget = _number_field("Budget in credits", initial.budget or 0, minimum=0)
+        self.budget.disabled = not self.has_budget.value
+        self.has_budget.observe(lambda change: setattr(self.budget, "disabled", not change["new"]), "value")
         self.box = ipw.VBox(
             [
                 ipw.HTML("<h4>Features</h4>"),
-                _rows(self.features),
+                _wrapped_row(self.features),
                 ipw.HTML("<h4>Back ends</h4>"),
-                _rows(self.backends),
+                _wrapped_row(self.backends),
                 ipw.HTML("<h4>Videos and tags</h4>"),
                 *(self.max_frames, self.capture_interval, self.tag_score),
                 ipw.HTML("<h4>Budget</h4>"),
-                *(self.capped, self.budget),
+                *(self.has_budget, self.budget),
             ]
         )
 
     @property
     def options(self) -> Options:
-        """The options as the form stands; what it does not show is as it was given."""
-        return self._given.model_copy(
+        """The options in the form; those without a field keep their initial value."""
+        return self._initial.model_copy(
             update={
-                "features": self._offer.features.choice(_ticked(self.features)),
-                "backends": self._offer.backends.choice(_ticked(self.backends)),
+                "features": self._choices.features.option_value(_checked(self.features)),
+                "backends": self._choices.backends.option_value(_checked(self.backends)),
                 "max_frames": self.max_frames.value,
                 "capture_interval": self.capture_interval.value,
                 "tag_score": self.tag_score.value,
-                "budget": self.budget.value if self.capped.value else None,
+                "budget": self.budget.value if self.has_budget.value else None,
             }
         )
 
     @property
-    def priced(self) -> Options:
-        """The options with every tick named: what advice on a choice should start from."""
-        features, backends = _ticked(self.features), _ticked(self.backends)
+    def explicit_options(self) -> Options:
+        """The options with every checked name listed, which advice about a choice needs."""
+        features, backends = _checked(self.features), _checked(self.backends)
         return self.options.model_copy(
             update={
                 "features": tuple(name for name in self.features if name in features),
@@ -80,47 +169,55 @@ class OptionsForm:
 
     @property
     def validation_error(self) -> str | None:
-        """Why the form cannot be asked as it stands, or None."""
-        return self._offer.validation_error(_ticked(self.features), _ticked(self.backends))
+        """Why a run cannot use the form as it is, or None."""
+        return self._choices.validation_error(_checked(self.features), _checked(self.backends))
 
-    def on_change(self, changed: Callable[[], None]) -> None:
-        """Call `changed` after each change of a field."""
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after each change of a field."""
         for field in self._fields():
-            field.observe(lambda _: changed(), "value")
+            field.observe(lambda _: callback(), "value")
 
-    def lock(self, locked: bool) -> None:  # noqa: FBT001 (says itself)
-        """Let nobody change a field, or let them again."""
+    def lock(self, *, locked: bool) -> None:
+        """Disable or enable all fields."""
         for field in self._fields():
             field.disabled = locked
-        self.budget.disabled = locked or not self.capped.value
+        self.budget.disabled = locked or not self.has_budget.value
 
     def _fields(self) -> Iterator[Any]:
         yield from self.features.values()
         yield from self.backends.values()
-        yield from (self.max_frames, self.capture_interval, self.tag_score, self.capped, self.budget)
+        yield from (self.max_frames, self.capture_interval, self.tag_score, self.has_budget, self.budget)
 
 
-def _boxes(boxes: CheckboxGroup) -> dict[str, Any]:
-    ticked = set(boxes.ticked)
-    layout = ipw.Layout(width="140px")
+def _checkboxes(group: CheckboxGroup) -> dict[str, Any]:
+    checked, layout = set(group.initially_checked), ipw.Layout(width="140px")
     return {
-        name: ipw.Checkbox(value=name in ticked, description=name, indent=False, layout=layout) for name in boxes.names
+        name: ipw.Checkbox(value=name in checked, description=name, indent=False, layout=layout) for name in group.names
     }
 
 
-def _ticked(boxes: dict[str, Any]) -> set[str]:
-    return {name for name, box in boxes.items() if box.value}
+def _checked(checkboxes: dict[str, Any]) -> set[str]:
+    return {name for name, checkbox in checkboxes.items() if checkbox.value}
 
 
-def _number(description: str, value: int, *, least: int) -> Any:
+def _number_field(description: str, value: int, *, minimum: int) -> Any:
     return ipw.BoundedIntText(
-        value=value, min=least, max=1_000_000_000, description=description, style=_WIDE, layout=_field()
+        value=value,
+        min=minimum,
+        max=1_000_000_000,
+        description=description,
+        style=_LABEL_STYLE,
+        layout=_field_layout(),
     )
 
 
-def _field() -> Any:
+def _field_layout() -> Any:
     return ipw.Layout(width="290px")
 
 
-def _rows(boxes: dict[str, Any]) -> Any:
-    return ipw.HBox(list(boxes.values()), layout=ipw.Layout(flex_flow="row wrap"))
+def _wrapped_row(checkboxes: dict[str, Any]) -> Any:
+    return ipw.HBox(list(checkboxes.values()), layout=ipw.Layout(flex_flow="row wrap"))
+
+
+def _union(names: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*names, *more)))

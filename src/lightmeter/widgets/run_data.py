@@ -1,4 +1,4 @@
-"""What the explorer reads of a run: answers of DuckDB over its tables, and where local files lie."""
+"""Reads the explorer's data: queries over the tables of a run, and the paths of local files in its journal."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.api.run_result import Run
-from lightmeter.journal.items import row_locations
+from lightmeter.html_report.thumbnails import ThumbnailSource
+from lightmeter.journal.items import item_paths
 from lightmeter.journal.store import open_read_only
-from lightmeter.report.thumbnails import ThumbnailSource
 from lightmeter.tables import queries
 from lightmeter.tables.similar import similar
-from lightmeter.widgets.view.cards import ENTRIES, MAX_ENTRIES
-from lightmeter.widgets.view.gallery import (
-    COLORS_OF,
+from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES
+from lightmeter.widgets.gallery_queries import (
+    ITEM_COLORS,
+    ITEM_TAGS,
     PAGE_ROWS,
     STATUS_COUNTS,
     TAG_COUNTS,
-    TAGS_OF,
     Card,
     Filters,
     SimilarItems,
@@ -33,7 +33,7 @@ from lightmeter.widgets.view.gallery import (
 __all__ = ["MAX_SIMILAR", "GalleryPage", "RunData"]
 
 MAX_SIMILAR: Final = 2 * PAGE_ROWS
-"""Beyond two pages hardly anything is alike."""
+"""Maximum number of similar items: beyond two pages, items are hardly similar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class GalleryPage:
     """One page of the gallery.
 
     Attributes:
-        filters: What it was asked with; its page is one that there is.
-        items: How many items these filters leave, on all pages.
-        cards: Those of this page.
+        filters: The filters, with a page number that exists.
+        items: Number of matching items on all pages.
+        cards: The items of this page.
     """
 
     filters: Filters
@@ -52,10 +52,10 @@ class GalleryPage:
 
 
 class RunData:
-    """A run's tables, asked anew each time, so that a run that goes on is seen as it stands.
+    """The data of a run, queried anew by each call, so that a run in progress is shown as it is.
 
     Attributes:
-        folder: The run's.
+        folder: The run's folder.
         interval_s: Seconds between captured frames.
     """
 
@@ -64,55 +64,55 @@ class RunData:
         self.interval_s: int = run.header.options.capture_interval
 
     def statuses(self) -> dict[str, int]:
-        """Items by status, most first."""
-        return {row["status"]: row["items"] for row in self._ask(STATUS_COUNTS)}
+        """Return the number of items per status, largest first."""
+        return {row["status"]: row["items"] for row in self._query(STATUS_COUNTS)}
 
     def tags(self) -> TagChoice:
-        """The most frequent tags."""
-        return TagChoice({row["name"]: row["items"] for row in self._ask(TAG_COUNTS)})
+        """Return the most frequent tags."""
+        return TagChoice({row["name"]: row["items"] for row in self._query(TAG_COUNTS)})
 
     def page(self, filters: Filters) -> GalleryPage:
-        """The items of one page, with what their cards show; a page beyond the last is the last."""
+        """Return the items of one page with their tags and colors; a page number after the last gives the last page."""
         count = count_query(filters)
-        ((items),) = (row["items"] for row in self._ask(count.text, count.params))
-        within = filters.on_page(filters.page, items)
-        query = page_query(within)
-        shown = cards(self._ask(query.text, query.params))
-        ids = [card.item_id for card in shown]
-        full = with_details(shown, self._ask(TAGS_OF, [ids]), self._ask(COLORS_OF, [ids]))
-        return GalleryPage(within, items, tuple(full))
+        ((items),) = (row["items"] for row in self._query(count.text, count.params))
+        page_filters = filters.on_page(filters.page, items)
+        query = page_query(page_filters)
+        page_cards = cards(self._query(query.text, query.params))
+        ids = [card.item_id for card in page_cards]
+        page_cards = with_details(page_cards, self._query(ITEM_TAGS, [ids]), self._query(ITEM_COLORS, [ids]))
+        return GalleryPage(page_filters, items, tuple(page_cards))
 
     def entries(self, item_id: str) -> dict[str, list[dict[str, Any]]]:
-        """What each table says of one item, whole first, then frame by frame; at most one more than is shown."""
+        """Return the rows of an item by table, whole item first, then by frame; at most `MAX_ENTRIES` + 1 per table."""
         return {
-            table: self._ask(
-                f'SELECT frame, {_names(columns)} FROM "{table}" WHERE item_id = ? '  # noqa: S608 (names of ours)
+            table: self._query(
+                f'SELECT frame, {_column_list(columns)} FROM "{table}" WHERE item_id = ? '  # noqa: S608 (constant names)
                 f"ORDER BY frame NULLS FIRST LIMIT {MAX_ENTRIES + 1}",
                 [item_id],
             )
-            for table, columns in ENTRIES.items()
+            for table, columns in DETAIL_COLUMNS.items()
         }
 
     def models(self, item_id: str) -> list[str | None]:
-        """The models that an item has embeddings of; None stands for one without a name."""
+        """Return the models that an item has embeddings of; None is a model without a name."""
         query = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
-        return [row["model"] for row in self._ask(query, [item_id])]
+        return [row["model"] for row in self._query(query, [item_id])]
 
     def similar(self, card: Card, model: str | None) -> SimilarItems:
-        """The items most like the one of a card."""
+        """Return the items most similar to the one of a card, by the embeddings of a model."""
         found = similar(self.folder, card.item_id, most=MAX_SIMILAR, model=model)
         return SimilarItems(card.name, tuple(map(str, found.column("item_id").to_pylist())))
 
     def sources(self, shown: Sequence[Card]) -> dict[str, ThumbnailSource]:
-        """Where the picture of each item is: a local file, or its URL."""
+        """Return the location of each item's picture: a local file, or its URL."""
         with open_read_only(self.folder) as db:
-            locations = row_locations(db, [card.item_id for card in shown])
-        return {card.item_id: ThumbnailSource(card.url, locations.get(card.item_id, (0, None))[1]) for card in shown}
+            paths = item_paths(db, [card.item_id for card in shown])
+        return {card.item_id: ThumbnailSource(card.url, paths.get(card.item_id)) for card in shown}
 
-    def _ask(self, query: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = queries.sql(self.folder, query, params).to_pylist()
+    def _query(self, sql: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = queries.sql(self.folder, sql, params).to_pylist()
         return rows
 
 
-def _names(columns: Sequence[str]) -> str:
+def _column_list(columns: Sequence[str]) -> str:
     return ", ".join(f'"{column}"' for column in columns)

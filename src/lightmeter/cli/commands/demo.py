@@ -22,8 +22,8 @@ from lightmeter.api.run_result import Run
 from lightmeter.cli.commands.run import report_outcome
 from lightmeter.cli.options import json_option
 from lightmeter.errors import SettingsError
+from lightmeter.html_report.render import FILE_NAME, report
 from lightmeter.planning.output_folder import prepare_folder
-from lightmeter.report.render import FILE_NAME, report
 from lightmeter.settings import read_settings
 
 __all__ = ["bundled_folder", "command", "serve_folder"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lightmeter.report.render import report
+from lightmeter.html_report.render import report
 
 __all__ = ["command"]
 

@@ -1,0 +1,160 @@
+"""Renders the report page: Jinja templates with autoescape, filled from the report data.
+
+Every value in a template is escaped. Before that, `sanitize_text` replaces control characters and shortens long texts.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lightmeter.html_fragments import (
+    data_uri,
+    esc,
+    format_duration,
+    format_number,
+    format_percent,
+    replace_control_chars,
+    valid_colors,
+)
+from lightmeter.html_report.charts import credit_chart, severity_chart, tag_chart, timeline_chart
+from lightmeter.html_report.model import ReportData, short_name
+from lightmeter.media.oklab import ENCODED_KNEE
+
+__all__ = ["format_credits", "render_page", "sanitize_text", "summary_sentence", "template_environment", "web_url"]
+
+MAX_TEXT_LENGTH: Final = 300
+"""Characters of one text on the page: a longer tag name would hide everything else, and the tables hold it whole."""
+
+_WEB_URL: Final = re.compile(r"https?://", re.IGNORECASE)
+
+EQUAL_CONTRAST_LUMINANCE: Final = (1.05 * 0.05) ** 0.5 - 0.05
+"""Relative luminance on which black and white text have the same contrast, by the contrast formula of WCAG 2.2."""
+
+
+def render_page(data: ReportData) -> str:
+    """Return the report as one HTML document."""
+    statistics = data.statistics
+    charts = {"credits": credit_chart(data.statement)}
+    if statistics.tags:
+        charts["tags"] = tag_chart(statistics.tags, data.summary.rows)
+    if statistics.severities.rated:
+        charts["severity"] = severity_chart(statistics.severities)
+    if statistics.timeline is not None:
+        charts["timeline"] = timeline_chart(statistics.timeline)
+    return (
+        template_environment()
+        .get_template("report.html.j2")
+        .render(
+            data=data,
+            summary=data.summary,
+            statistics=statistics,
+            account=data.statement.to_dict(),
+            charts=charts,
+            sections=_shown_sections(data),
+            sentence=summary_sentence(data),
+            style=Markup(files("lightmeter.html_report").joinpath("report.css").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
+        )
+    )
+
+
+def _shown_sections(data: ReportData) -> dict[str, str]:
+    """Return the sections that have content, in page order: key (also the template's name) to title."""
+    statistics = data.statistics
+    sections = (
+        ("rows", "Rows", True),
+        ("credits", "Credits", True),
+        ("pictures", "Pictures", data.sample),
+        ("tags", "Tags", statistics.tags),
+        ("colours", "Colours", statistics.palettes),
+        ("moderation", "Moderation", statistics.severities.rated),
+        ("backends", "Back ends", statistics.coverage or statistics.agreements),
+        ("errors", "Errors", statistics.error_groups),
+        ("time", "Time", statistics.timeline),
+        ("origin", "Origin", True),
+    )
+    return {key: title for key, title, content in sections if content}
+
+
+def summary_sentence(data: ReportData) -> str:
+    """Return one sentence that says how many rows are answered and what became of the others."""
+    counts, rows = data.summary.counts, data.summary.rows
+    phrases = {
+        "failed": "failed",
+        "skipped": "cannot work and cost nothing",
+        "in_doubt": "in doubt",
+        "over_budget": "left out by the budget",
+        "pending": "still to be sent",
+    }
+    others = [f"{counts[status]:,} {phrase}" for status, phrase in phrases.items() if counts[status]]
+    if not rows:
+        return "The manifest has no rows."
+    if not others:
+        return f"All {rows:,} rows are answered." if rows > 1 else "The one row is answered."
+    return f"{counts['ok'] + counts['duplicate']:,} of {rows:,} rows are answered; {', '.join(others)}."
+
+
+@cache
+def template_environment() -> Environment:
+    """Return the Jinja environment of the report's templates, with its filters."""
+    environment = Environment(
+        loader=PackageLoader("lightmeter.html_report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=sanitize_text,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "credits": format_credits,
+        "data_uri": lambda jpeg: Markup(data_uri(jpeg)),  # noqa: S704 (base64 only)
+        "duration": format_duration,
+        "number": format_number,
+        "option_value": _format_option,
+        "percent_of": format_percent,
+        "short_name": short_name,
+        "text_color_on": _text_color_on,
+        "valid_colors": valid_colors,
+        "web_url": web_url,
+        "words": lambda name: name.replace("_", " "),
+    }
+    return environment
+
+
+def sanitize_text(value: Any) -> Any:
+    """Return a text without control characters and at most `MAX_TEXT_LENGTH` long; markup and numbers as they are."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return replace_control_chars(value if len(value) <= MAX_TEXT_LENGTH else f"{value[:MAX_TEXT_LENGTH]}…")
+
+
+def format_credits(count: int | None) -> str:
+    """Return `1 credit`, `1,234 credits` or `not known`."""
+    return "not known" if count is None else f"{count:,} credit{'' if count == 1 else 's'}"
+
+
+def web_url(url: str | None) -> Markup | None:
+    """Return an http or https URL, escaped and in full; None for anything that a browser must not open."""
+    if url is None or not _WEB_URL.match(url):
+        return None
+    return Markup(esc(replace_control_chars(url, "")))  # noqa: S704 (just escaped)
+
+
+def _text_color_on(background: str) -> str:
+    """Return black or white for text on `#rrggbb`, whichever has more contrast (relative luminance of WCAG 2.2)."""
+    channels = [channel / 255 for channel in bytes.fromhex(background[1:])]
+    linear = [value / 12.92 if value <= ENCODED_KNEE else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    luminance = sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return "#000" if luminance > EQUAL_CONTRAST_LUMINANCE else "#fff"
+
+
+def _format_option(value: Any) -> str:
+    """Return an option's value as people write it: lists with commas, booleans as yes or no."""
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,124 @@
+"""SQL queries of the report. DuckDB aggregates; only the first rows of each list are returned."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from lightmeter.tables import named_queries
+
+__all__ = [
+    "BACKEND_COVERAGE",
+    "ERROR_GROUPS",
+    "ITEM_COLORS",
+    "ITEM_MEDIA",
+    "ITEM_SEVERITIES",
+    "ITEM_TAGS",
+    "LABEL_RATINGS",
+    "LATENCY",
+    "PALETTE",
+    "REQUEST_TIMELINE",
+    "SAMPLE",
+    "SEVERITY_BINS",
+    "SLOWEST",
+    "TIME_SPAN",
+]
+
+SAMPLE: Final = """
+SELECT item_id, url, kind, duration_s FROM assets WHERE status = 'ok' ORDER BY hash(item_id), item_id LIMIT $most
+"""
+"""Items with status ok, ordered by a hash: spread over the whole manifest, and the same items each time."""
+
+ITEM_SEVERITIES: Final = """
+SELECT item_id, max(severity) AS severity FROM nsfw
+WHERE severity IS NOT NULL AND item_id IN (SELECT unnest($ids)) GROUP BY item_id
+"""
+
+ITEM_TAGS: Final = """
+WITH item_tags AS (
+  SELECT item_id, name, max(score) AS best FROM tags
+  WHERE name IS NOT NULL AND item_id IN (SELECT unnest($ids)) GROUP BY item_id, name
+)
+SELECT item_id, name, best FROM item_tags
+QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY best DESC NULLS LAST, name) <= $most
+ORDER BY item_id, best DESC NULLS LAST, name
+"""
+
+ITEM_COLORS: Final = """
+WITH item_colors AS (
+  SELECT item_id, hex, avg(coalesce(pixel_fraction, score, 0)) AS share FROM colors
+  WHERE hex IS NOT NULL AND item_id IN (SELECT unnest($ids)) GROUP BY item_id, hex
+)
+SELECT item_id, hex, share FROM item_colors
+QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY share DESC, hex) <= $most ORDER BY item_id, share DESC, hex
+"""
+
+SEVERITY_BINS: Final = """
+SELECT least(floor(severity * $bins), $bins - 1)::INT AS bin, count(*) AS items
+FROM (SELECT max(severity) AS severity FROM nsfw WHERE severity IS NOT NULL AND item_id IS NOT NULL GROUP BY item_id)
+GROUP BY bin
+"""
+
+LABEL_RATINGS: Final = """
+SELECT label, source, count(DISTINCT item_id) AS items, avg(severity) AS mean, max(severity) AS highest
+FROM nsfw GROUP BY label, source ORDER BY items DESC, label, source LIMIT $most
+"""
+
+_EXACT_COUNT: Final = re.compile(r"count\(DISTINCT (hash\(item_id\)|item_id)\)")
+
+PALETTE: Final = _EXACT_COUNT.sub("approx_count_distinct(item_id)", named_queries.SQL["palette"])
+"""The named query `palette` with an approximate count of items, which here only breaks ties.
+
+Exact counts would take most of the report's memory: 0.9 GB for ten million colors.
+"""
+
+_FINDING_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
+
+BACKEND_COVERAGE: Final = " UNION ALL ".join(
+    f"SELECT source, '{table}' AS table_name, count(DISTINCT item_id) AS items FROM {table} "  # noqa: S608 (constant names)
+    "WHERE source IS NOT NULL GROUP BY source"
+    for table in _FINDING_TABLES
+)
+"""Items that each back end has findings for, by table."""
+
+ERROR_GROUPS: Final = r"""
+WITH messages AS (
+  SELECT backend, item_id, message,
+         regexp_replace(
+           regexp_replace(message, '[a-zA-Z]+://\S+', '…', 'g'), '[0-9a-fA-F-]{16,}|\d+', '#', 'g') AS cause
+  FROM errors
+)
+SELECT backend, cause, count(*) AS times, count(DISTINCT item_id) AS items,
+       count(*) FILTER (item_id IS NULL) AS unmatched, min(message) AS example, count(*) OVER () AS group_count
+FROM messages GROUP BY backend, cause ORDER BY times DESC, cause LIMIT $most
+"""
+"""Error messages grouped by cause: messages that differ only in URLs, numbers and ids have the same cause."""
+
+TIME_SPAN: Final = """
+SELECT min(sent_at)::VARCHAR AS started_at, min(epoch(sent_at)) AS first, max(epoch(sent_at)) AS last FROM requests
+"""
+
+REQUEST_TIMELINE: Final = """
+SELECT floor((epoch(sent_at) - $first) / $bin_s)::INT AS bin, count(*) AS requests, coalesce(sum(assets), 0)::BIGINT AS
+       assets, coalesce(sum(credits_paid), 0)::BIGINT AS credits
+FROM requests WHERE sent_at IS NOT NULL GROUP BY bin ORDER BY bin
+"""
+
+LATENCY: Final = """
+SELECT quantile_cont(seconds, 0.5) AS median, quantile_cont(seconds, 0.95) AS late, max(seconds) AS longest
+FROM (SELECT epoch(answered_at) - epoch(sent_at) AS seconds FROM requests
+      WHERE sent_at IS NOT NULL AND answered_at IS NOT NULL)
+"""
+
+SLOWEST: Final = """
+WITH slow AS (
+  SELECT request_id, state, assets, credits_paid, polls, epoch(answered_at) - epoch(sent_at) AS seconds
+  FROM requests WHERE sent_at IS NOT NULL AND answered_at IS NOT NULL ORDER BY seconds DESC LIMIT $most
+), urls AS (
+  SELECT request_id, min(url) AS url FROM assets WHERE request_id IN (SELECT request_id FROM slow) GROUP BY request_id
+)
+SELECT seconds, request_id, url, assets, credits_paid, polls, state FROM slow LEFT JOIN urls USING (request_id)
+ORDER BY seconds DESC, request_id
+"""
+
+ITEM_MEDIA: Final = "SELECT item_id, kind, duration_s FROM assets WHERE item_id IN (SELECT unnest($ids))"

@@ -1,0 +1,224 @@
+"""Draws matplotlib figures as SVG elements that belong to the page: real text in the page's font and colors.
+
+- Colors: figures use placeholder colors, which become CSS variables, so that one drawing suits light, dark and print.
+- Text from data: figures hold ASCII placeholders, which become the text, so that matplotlib needs no font for it.
+- Size: each chart is drawn twice, wide for screens and narrow for phones, so that text is never scaled down.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree as ET
+
+from markupsafe import Markup
+
+from lightmeter.html_fragments import replace_control_chars
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "ACCENT",
+    "AMBER",
+    "BORDER",
+    "MUTED",
+    "NARROW_PX",
+    "PALE",
+    "RED",
+    "TEXT_COLOR",
+    "WIDE_PX",
+    "Canvas",
+    "Chart",
+    "draw",
+    "style_axes",
+]
+
+TEXT_COLOR: Final = "#000001"
+MUTED: Final = "#000002"
+BORDER: Final = "#000003"
+ACCENT: Final = "#000004"
+AMBER: Final = "#000005"
+RED: Final = "#000006"
+PALE: Final = "#000007"
+
+_CSS_VARIABLES: Final = {
+    TEXT_COLOR: "var(--text)",
+    MUTED: "var(--muted)",
+    BORDER: "var(--border)",
+    ACCENT: "var(--accent)",
+    AMBER: "var(--amber)",
+    RED: "var(--red)",
+    PALE: "var(--accent-pale)",
+}
+"""Placeholder color to the variable of report.css that replaces it."""
+
+WIDE_PX: Final = 800
+NARROW_PX: Final = 330
+"""Widths in CSS pixels at which a drawing is shown unscaled."""
+
+POINTS_PER_INCH: Final = 72
+TEXT_PX: Final = 12.5
+
+_RC_PARAMS: Final[Any] = {
+    "svg.fonttype": "none",
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib; only for measuring, report.css sets the font shown
+    "font.size": TEXT_PX,
+    "text.color": TEXT_COLOR,
+    "text.parse_math": False,
+    "axes.edgecolor": BORDER,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": TEXT_PX,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.unicode_minus": False,
+    "axes.axisbelow": True,
+    "xtick.color": BORDER,
+    "xtick.labelcolor": MUTED,
+    "ytick.color": BORDER,
+    "ytick.labelcolor": MUTED,
+    "ytick.major.size": 0,
+    "grid.color": BORDER,
+    "grid.linewidth": 0.75,
+}
+
+_NO_METADATA: Final[dict[str, Any]] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+
+_rc_params_lock: Final = threading.Lock()
+"""matplotlib's settings are global to the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart as two SVG elements, for wide and for narrow screens.
+
+    Attributes:
+        key: Prefix of the ids in the page; letters and digits.
+        description: What the chart shows, for readers who do not see it; also in the SVG as `<desc>`.
+    """
+
+    key: str
+    description: str
+    wide: Markup
+    narrow: Markup
+
+
+class Canvas:
+    """One matplotlib figure while it is drawn.
+
+    Attributes:
+        figure: The matplotlib figure.
+        width: Width in CSS pixels, the unit of all lengths here.
+        height: Height in CSS pixels.
+    """
+
+    def __init__(self, figure: Figure, width: int, height: int) -> None:
+        self.figure, self.width, self.height = figure, width, height
+        self._data_texts: dict[str, str] = {}
+
+    @property
+    def narrow(self) -> bool:
+        """Whether this is the drawing for phones."""
+        return self.width <= NARROW_PX
+
+    def axes(self, left: float, top: float, right: float, bottom: float) -> Axes:
+        """Return new axes with these margins in pixels."""
+        width, height = self.width, self.height
+        box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
+        return self.figure.add_axes(box)
+
+    def placeholder(self, text: str, max_columns: int) -> str:
+        """Return what to draw in place of a text from data; the page shows the text, cut to `max_columns`."""
+        name = f"LM{len(self._data_texts)}ML"
+        self._data_texts[name] = _cut(replace_control_chars(text), max_columns)
+        return name
+
+    def to_svg(self, element_id: str, title: str, description: str) -> Markup:
+        """Return the figure as an SVG element with an accessible title and description.
+
+        Args:
+            element_id: Prefix of the ids inside the element.
+            title: What the chart shows, in a few words.
+            description: The same in sentences.
+        """
+        import matplotlib as mpl  # noqa: PLC0415 (takes half a second; loaded only when a chart is drawn)
+
+        stream = io.BytesIO()
+        with mpl.rc_context({"svg.hashsalt": element_id}):
+            self.figure.savefig(stream, format="svg", transparent=True, metadata=_NO_METADATA)
+        root = ET.fromstring(stream.getvalue())  # noqa: S314 (matplotlib's own output)
+        self._adapt(root)
+        root.attrib |= {"role": "img", "aria-labelledby": f"{element_id}-title {element_id}-description"}
+        for position, (tag, text) in enumerate((("title", title), ("desc", description))):
+            name = "title" if tag == "title" else "description"
+            element = ET.Element(tag, {"id": f"{element_id}-{name}"})
+            element.text = replace_control_chars(text)
+            root.insert(position, element)
+        return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 (serialised, so escaped)
+
+    def _adapt(self, root: ET.Element) -> None:
+        """Remove what a page does not need from matplotlib's SVG, and replace placeholder colors and texts."""
+        del root.attrib["width"], root.attrib["height"]  # the page sets the size
+        for defs in root.findall("{*}defs"):
+            for sheet in defs.findall("{*}style"):  # report.css has these rules
+                defs.remove(sheet)
+        for element in root.iter():
+            element.tag = _local_name(element.tag)
+            element.attrib = {_local_name(name): value for name, value in element.attrib.items()}
+            element.text = self._data_texts.get(element.text or "", (element.text or "").strip())
+            element.tail = None
+            if element.tag == "g":
+                element.attrib.pop("id", None)  # the same names occur in each chart
+            for color, variable in _CSS_VARIABLES.items():
+                if "style" in element.attrib:
+                    element.attrib["style"] = element.attrib["style"].replace(color, variable)
+
+
+def _local_name(name: str) -> str:
+    """Return an XML name without its namespace: HTML knows the elements of SVG."""
+    return name.rpartition("}")[2]
+
+
+def draw(key: str, title: str, description: str, heights: tuple[int, int], paint: Callable[[Canvas], None]) -> Chart:
+    """Return a chart that `paint` has drawn in both widths.
+
+    Args:
+        key: Prefix of the ids in the page.
+        title: What the chart shows, in a few words.
+        description: The same in sentences, with the main figures.
+        heights: Heights of the wide and of the narrow drawing, in pixels.
+        paint: Draws on a canvas.
+    """
+    import matplotlib as mpl  # noqa: PLC0415 (takes half a second; loaded only when a chart is drawn)
+    from matplotlib.figure import Figure  # noqa: PLC0415 (likewise)
+
+    drawings = []
+    with _rc_params_lock, mpl.rc_context(_RC_PARAMS):
+        for width, height in zip((WIDE_PX, NARROW_PX), heights, strict=True):
+            canvas = Canvas(Figure(figsize=(width / POINTS_PER_INCH, height / POINTS_PER_INCH)), width, height)
+            paint(canvas)
+            drawings.append(canvas.to_svg(f"{key}-{width}", title, description))
+    return Chart(key, description, *drawings)
+
+
+def style_axes(axes: Axes, *, grid: str = "") -> None:
+    """Hide tick marks; `grid` is the axis (`x` or `y`) that gets thin lines."""
+    axes.tick_params(length=0, pad=6)
+    if grid:
+        axes.grid(axis="x" if grid == "x" else "y")
+
+
+def _cut(text: str, max_columns: int) -> str:
+    """Return a text cut to `max_columns` columns; East Asian wide characters take two."""
+    columns = 0
+    for position, character in enumerate(text):
+        columns += 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+        if columns > max_columns:
+            return f"{text[: max(1, position - 1)]}…"
+    return text

@@ -1,0 +1,103 @@
+"""Makes thumbnails of local files and of downloaded URLs.
+
+A failure is never an error here: it becomes the reason that the page shows in place of the picture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightmeter.errors import FetchError, LightmeterError
+from lightmeter.media.image import load_rgb, thumbnail
+from lightmeter.media.media_info import SNIFF_BYTES, sniff
+from lightmeter.media.video import DecoderLimits, sample_video
+from lightmeter.prechecks.url_probe import UrlProber
+from lightmeter.tempdirs import LockedTempDir
+
+__all__ = ["BLURRED_SIDE_PX", "SIDE_PX", "Thumbnail", "ThumbnailSource", "make_thumbnail"]
+
+SIDE_PX: Final = 320
+BLURRED_SIDE_PX: Final = 8
+"""Longer side of a blurred picture in pixels: too few to recognize anything."""
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+LIMITS: Final = DecoderLimits(wall_s=20.0, cpu_s=20)
+
+
+@dataclass(frozen=True, slots=True)
+class ThumbnailSource:
+    """Location of a picture or video: the local file `path`, or else `url`."""
+
+    url: str
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Thumbnail:
+    """A thumbnail, or the reason why there is none.
+
+    Attributes:
+        jpeg: The picture, its longer side at most `SIDE_PX`, or None.
+        blurred_jpeg: The same picture with `BLURRED_SIDE_PX`, or None.
+        reason: Why there is no picture; empty if there is one.
+    """
+
+    jpeg: bytes | None = None
+    blurred_jpeg: bytes | None = None
+    reason: str = ""
+
+
+async def make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> Thumbnail:
+    """Return the thumbnail of a picture, or of the first frame of a video.
+
+    Args:
+        source: Location of the picture or video.
+        prober: Downloads URLs; None allows local files only.
+    """
+    try:
+        if source.path is not None:
+            rgb = await _decode(Path(source.path))
+        elif prober is None:
+            return Thumbnail(reason="not on this machine")
+        else:
+            with LockedTempDir() as folder:
+                path = folder.path / "media"
+                await _download(source.url, path, prober)
+                rgb = await _decode(path)
+    except LightmeterError as error:
+        return Thumbnail(reason=str(error))
+    except OSError as error:
+        return Thumbnail(reason=error.strerror or type(error).__name__)
+    return await asyncio.to_thread(lambda: Thumbnail(thumbnail(rgb, SIDE_PX), thumbnail(rgb, BLURRED_SIDE_PX)))
+
+
+async def _download(url: str, path: Path, prober: UrlProber) -> None:
+    if "://" not in url:
+        raise FetchError("not a URL, and no file known")
+    answer = await prober.download(url, path, MAX_BYTES)
+    if not answer.ok:
+        raise FetchError(f"HTTP {answer.status}")
+    if answer.sha256 is None:
+        raise FetchError(f"larger than {MAX_BYTES // 1024**2} MB")
+
+
+async def _decode(path: Path) -> NDArray[np.uint8]:
+    """Return the pixels of a picture, or of the first frame of a video."""
+    kind = sniff(await asyncio.to_thread(_read_head, path))
+    if kind is not None and kind[0] == "video":
+        _, frames = await sample_video(path, interval_s=1, max_frames=1, max_side=SIDE_PX, limits=LIMITS)
+        return frames[0].rgb
+    if (await asyncio.to_thread(path.stat)).st_size > MAX_BYTES:
+        raise FetchError(f"larger than {MAX_BYTES // 1024**2} MB")
+    return await asyncio.to_thread(lambda: load_rgb(path.read_bytes(), max_side=SIDE_PX))
+
+
+def _read_head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(SNIFF_BYTES)

@@ -1,0 +1,153 @@
+"""HTML of the gallery: cards, and the details of one item."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from lightmeter.html_fragments import esc, format_duration
+from lightmeter.html_report.thumbnails import Thumbnail
+from lightmeter.widgets.gallery_queries import PAGE_ROWS, Card, Filters, pages
+from lightmeter.widgets.markup import gauge, message, palette_strip, status_mark, table, thumbnail_html
+
+__all__ = ["DETAIL_COLUMNS", "MAX_ENTRIES", "card_html", "detail_html", "position_html"]
+
+MAX_ENTRIES: Final = 200
+"""Maximum number of rows shown per table and item."""
+
+DETAIL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tags": ("name", "score", "source"),
+    "colors": ("hex", "pixel_fraction", "score", "source"),
+    "nsfw": ("label", "score", "likelihood", "severity", "source"),
+    "descriptions": ("description", "source"),
+    "faces": ("face", "gender", "age_low", "age_high", "source"),
+    "texts": ("text", "score", "source"),
+    "brands": ("name", "score", "source"),
+    "prechecks": ("check", "severity", "message"),
+}
+"""Tables with findings of an item, and the columns shown in its details."""
+
+_GENERATED_ID: Final = re.compile(r"[0-9a-f]{16}(#\d+)?")
+
+
+def card_html(card: Card, thumbnail: Thumbnail, *, show_blurred: bool) -> str:
+    """Return a card: picture, name, top tags, palette, NSFW severity, status."""
+    tags = ", ".join(f"{esc(name)} {_percent(score)}".strip() for name, score in card.tags)
+    status = status_mark(card.status) + (f" · {esc(card.reason.replace('_', ' '))}" if card.reason else "")
+    explanation = esc(card.error or card.reason or card.status)
+    return (
+        f"{_picture(card, thumbnail, show_blurred=show_blurred)}"
+        f'<div class="lm-name" title="{esc(card.url)}">{esc(card.name)}</div>'
+        f'<div class="lm-tags">{tags or "no tags"}</div>{palette_strip(card.colors)}{gauge(card.severity)}'
+        f'<div class="lm-foot" title="{explanation}">{status}</div>'
+    )
+
+
+def detail_html(
+    card: Card,
+    thumbnail: Thumbnail,
+    entries: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    interval_s: int,
+    show_blurred: bool,
+) -> str:
+    """Return all findings for an item.
+
+    Args:
+        card: The item.
+        thumbnail: Its picture.
+        entries: Table name to the item's rows in that table.
+        interval_s: Seconds between captured frames of a video; gives the time of each frame.
+        show_blurred: Whether to show a likely unsafe picture.
+    """
+    rows = [("status", card.status), ("kind", card.kind), ("address", card.url)]
+    if not _GENERATED_ID.fullmatch(card.item_id):
+        rows.insert(0, ("id", card.item_id))
+    if card.duration_s is not None:
+        rows.append(("length", format_duration(card.duration_s)))
+    parts = [
+        f"<h3>{esc(card.name)}</h3>",
+        _picture(card, thumbnail, show_blurred=show_blurred),
+        message(card.error, "error" if card.status in {"failed", "in_doubt"} else "") if card.error else "",
+        table("", ("property", "value"), rows),
+        *(_entries(name, entries.get(name, ()), interval_s) for name in DETAIL_COLUMNS),
+    ]
+    if not any(entries.values()):
+        parts.append('<p class="lm-note">The tables hold no entries of this item.</p>')
+    return "".join(parts)
+
+
+def position_html(filters: Filters, items: int, total: int) -> str:
+    """Return which items of how many are shown.
+
+    Args:
+        filters: The filters.
+        items: Number of items that match them.
+        total: Number of all items.
+    """
+    if not total:
+        return message("The tables are empty.", hint="Run first; `lightmeter rebuild` writes them again.")
+    if not items:
+        return message("No item is left by these filters.", hint="Widen them, or clear them.")
+    first = filters.page * PAGE_ROWS + 1
+    last = min(items, first + PAGE_ROWS - 1)
+    selection = "" if items == total else f" left by the filters, of {total:,}"
+    if filters.similar is not None:
+        selection = f" most like {esc(filters.similar.name)}, the nearest first"
+    page = f"page {filters.page + 1} of {pages(items)}"
+    return f'<div role="status">{first:,} to {last:,} of {items:,} items{selection} · {page}</div>'
+
+
+def _picture(card: Card, thumbnail: Thumbnail, *, show_blurred: bool) -> str:
+    hidden = card.blurred and not show_blurred
+    length = "" if card.duration_s is None else f" · {format_duration(card.duration_s)}"
+    badge = f"video{length}" if card.kind == "video" else ""
+    if hidden:
+        badge = "blurred: NSFW"
+    jpeg = thumbnail.blurred_jpeg if hidden else thumbnail.jpeg
+    alt = f"{card.name}, blurred" if hidden else card.alt
+    return thumbnail_html(jpeg, alt, reason=thumbnail.reason or "loading …", badge=badge, blurred=hidden)
+
+
+def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
+    """Return the rows of one table as a collapsible block; colors have palettes above a closed block."""
+    if not rows:
+        return ""
+    columns = [column for column in DETAIL_COLUMNS[name] if any(row[column] is not None for row in rows)]
+    has_frames = any(row["frame"] is not None for row in rows)
+    head = ("frame", *columns) if has_frames else columns
+    body = [
+        (*((_frame_label(row["frame"], interval_s),) if has_frames else ()), *(row[column] for column in columns))
+        for row in rows[:MAX_ENTRIES]
+    ]
+    more = f'<p class="lm-note">The first {MAX_ENTRIES} entries.</p>' if len(rows) > MAX_ENTRIES else ""
+    palettes = _palettes(rows, interval_s) if name == "colors" else ""
+    open_attribute = "" if name == "colors" else " open"
+    return f"{palettes}<details{open_attribute}><summary>{esc(name)}</summary>{table('', head, body)}{more}</details>"
+
+
+def _palettes(rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
+    """Return a palette strip for each frame with colors."""
+    by_frame: dict[int | None, list[tuple[str, float]]] = {}
+    for row in rows:
+        share = row["pixel_fraction"] if row["pixel_fraction"] is not None else row["score"]
+        by_frame.setdefault(row["frame"], []).append((str(row["hex"]), share or 0.0))
+    return "".join(
+        f'<div class="lm-detail-row"><span>{_frame_label(frame, interval_s)}</span>'
+        f"{palette_strip(sorted(colors, key=lambda color: -color[1]))}</div>"
+        for frame, colors in by_frame.items()
+    )
+
+
+def _frame_label(frame: int | None, interval_s: int) -> str:
+    """Return a frame number and its time, without line breaks."""
+    return (
+        "whole"
+        if frame is None
+        else f"{frame}\N{NO-BREAK SPACE}at\N{NO-BREAK SPACE}{frame * interval_s}\N{NO-BREAK SPACE}s"
+    )
+
+
+def _percent(score: float | None) -> str:
+    return "" if score is None else f"{score:.0%}"

@@ -1,0 +1,239 @@
+"""Queries of the gallery: filters become parameterized SQL, result rows become cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, Final
+
+from lightmeter.html_report.model import REVIEW_FROM, short_name
+from lightmeter.widgets.color_distance import DISTANCES_SQL, oklab
+
+__all__ = [
+    "ITEM_COLORS",
+    "ITEM_TAGS",
+    "PAGE_ROWS",
+    "STATUS_COUNTS",
+    "TAG_COUNTS",
+    "Card",
+    "Filters",
+    "SimilarItems",
+    "SqlQuery",
+    "TagChoice",
+    "cards",
+    "count_query",
+    "page_query",
+    "pages",
+    "with_details",
+]
+
+PAGE_ROWS: Final = 24
+TAGS_PER_CARD: Final = 4
+COLORS_PER_CARD: Final = 6
+
+STATUS_COUNTS: Final = "SELECT status, count(*) AS items FROM assets GROUP BY status ORDER BY items DESC, status"
+
+TAG_COUNTS: Final = """
+SELECT name, count(DISTINCT item_id) AS items FROM tags WHERE name IS NOT NULL
+GROUP BY name ORDER BY items DESC, name LIMIT 500
+"""
+
+ITEM_TAGS: Final = """
+SELECT item_id, name, max(score) AS score FROM tags
+WHERE name IS NOT NULL AND item_id IN (SELECT unnest(?)) GROUP BY item_id, name ORDER BY score DESC NULLS LAST, name
+"""
+
+ITEM_COLORS: Final = """
+SELECT item_id, hex, avg(coalesce(pixel_fraction, score, 0)) AS share FROM colors
+WHERE hex IS NOT NULL AND item_id IN (SELECT unnest(?)) GROUP BY item_id, hex ORDER BY share DESC, hex
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlQuery:
+    """SQL text with its parameters."""
+
+    text: str
+    params: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TagChoice:
+    """The tags to choose from: tag to number of items, most frequent first."""
+
+    counts: Mapping[str, int]
+
+    @property
+    def labels(self) -> list[str]:
+        """Entries of the list, such as `cat (12)`."""
+        return [f"{name} ({items})" for name, items in self.counts.items()]
+
+    def parse(self, text: str) -> tuple[str, bool]:
+        """Return the tag in a text field, and whether it is a whole tag rather than a part of tags to find."""
+        tag_by_label = dict(zip(self.labels, self.counts, strict=True))
+        tag = tag_by_label.get(text, text.strip())
+        return tag, text in tag_by_label or tag in self.counts
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarItems:
+    """The ids of the items most similar to one item, most similar first, and the name of that item."""
+
+    name: str
+    item_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Filters of the gallery, and the page to show.
+
+    Attributes:
+        tag: Show items with this tag; empty for all.
+        is_whole_tag: Whether `tag` must match exactly; else tags that contain it match, ignoring case.
+        color: Show items with a color near this `#rrggbb`, nearest first; None for all.
+        color_distance: Maximum Oklab distance from that color.
+        severity: Minimum and maximum NSFW severity; (0, 1) includes items without a rating.
+        status: Show items with this status; None for all.
+        similar: Show items similar to another one; None for all.
+        page: Page number, from 0.
+    """
+
+    tag: str = ""
+    is_whole_tag: bool = False
+    color: str | None = None
+    color_distance: float = 0.1
+    severity: tuple[float, float] = (0.0, 1.0)
+    status: str | None = None
+    similar: SimilarItems | None = None
+    page: int = 0
+
+    def on_page(self, page: int, items: int) -> Filters:
+        """Return the same filters with another page number, limited to the pages of so many items."""
+        return replace(self, page=max(0, min(page, pages(items) - 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """An item of the gallery.
+
+    Attributes:
+        name: The file name.
+        severity: Highest NSFW severity, 0 to 1, or None.
+        tags: Tags with the highest scores: pairs of name and score.
+        colors: Largest colors: pairs of `#rrggbb` and share, 0 to 1.
+    """
+
+    item_id: str
+    name: str
+    url: str
+    kind: str | None
+    status: str
+    reason: str | None
+    error: str | None
+    severity: float | None
+    duration_s: float | None
+    tags: tuple[tuple[str, float | None], ...] = ()
+    colors: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def blurred(self) -> bool:
+        """Whether the picture is likely unsafe and therefore blurred."""
+        return self.severity is not None and self.severity >= REVIEW_FROM
+
+    @property
+    def alt(self) -> str:
+        """Alternative text of the picture: name and tags."""
+        tags = ", ".join(name for name, _ in self.tags)
+        return f"{self.name}: {tags}" if tags else self.name
+
+
+def pages(items: int) -> int:
+    """Return the number of pages for so many items, at least 1."""
+    return max(1, ceil(items / PAGE_ROWS))
+
+
+def count_query(filters: Filters) -> SqlQuery:
+    """Return the query for the number of matching items: one row with the column `items`."""
+    clauses, params = _from_and_where(filters)
+    return SqlQuery(f"SELECT count(*) AS items {clauses}", params)
+
+
+def page_query(filters: Filters) -> SqlQuery:
+    """Return the query for the items of a page: most similar first, nearest color first, else in manifest order."""
+    clauses, params = _from_and_where(filters)
+    order = ", ".join(
+        [*(["similarity_rank"] if filters.similar else []), *(["distance"] if filters.color else []), "position"]
+    )
+    columns = "item_id, url, kind, status, reason, error, duration_s, severity"
+    text = f"SELECT {columns} {clauses} ORDER BY {order} LIMIT ? OFFSET ?"
+    return SqlQuery(text, (*params, PAGE_ROWS, filters.page * PAGE_ROWS))
+
+
+_SIMILAR: Final = """
+JOIN (SELECT item_id, similarity_rank
+      FROM (SELECT unnest(items) AS item_id, generate_subscripts(items, 1) AS similarity_rank
+            FROM (SELECT ?::VARCHAR[] AS items))) USING (item_id)
+"""
+
+
+def _from_and_where(filters: Filters) -> tuple[str, tuple[Any, ...]]:
+    """Return the FROM and WHERE clauses with their parameters in order."""
+    joins = [
+        "(SELECT item_id, url, kind, status, reason, error, duration_s, row_number() OVER () AS position FROM assets)",
+        "LEFT JOIN (SELECT item_id, max(severity) AS severity FROM nsfw GROUP BY item_id) USING (item_id)",
+    ]
+    params: list[Any] = []
+    if filters.color:
+        nearest = f"SELECT item_id, min(distance) AS distance FROM ({DISTANCES_SQL}) GROUP BY item_id"  # noqa: S608 (constant names)
+        joins.append(f"JOIN ({nearest}) USING (item_id)")
+        params += oklab(filters.color)
+    if filters.similar:
+        joins.append(_SIMILAR)
+        params.append(list(filters.similar.item_ids))
+    conditions = list(_conditions(filters))
+    where = " AND ".join(text for text, _ in conditions) or "true"
+    return f"FROM {' '.join(joins)} WHERE {where}", (*params, *(value for _, values in conditions for value in values))
+
+
+def _conditions(filters: Filters) -> Iterable[tuple[str, tuple[Any, ...]]]:
+    if filters.color:
+        yield "distance <= ?", (filters.color_distance,)
+    if filters.tag:
+        test = "name = ?" if filters.is_whole_tag else "contains(lower(name), lower(?))"
+        yield f"item_id IN (SELECT item_id FROM tags WHERE {test})", (filters.tag,)  # noqa: S608 (constant names)
+    if filters.severity != (0.0, 1.0):
+        yield "severity BETWEEN ? AND ?", filters.severity
+    if filters.status:
+        yield "status = ?", (filters.status,)
+
+
+def cards(rows: Iterable[Mapping[str, Any]]) -> list[Card]:
+    """Return cards for the result rows of `page_query`."""
+    return [Card(name=short_name(row["url"]), **row) for row in rows]
+
+
+def with_details(
+    shown: Sequence[Card], tags: Iterable[Mapping[str, Any]], colors: Iterable[Mapping[str, Any]]
+) -> list[Card]:
+    """Return the cards with their first tags and colors.
+
+    Args:
+        shown: The cards of a page.
+        tags: Result rows of `ITEM_TAGS`.
+        colors: Result rows of `ITEM_COLORS`.
+    """
+    tags_by_item: dict[str, list[tuple[str, float | None]]] = {}
+    for row in tags:
+        tags_by_item.setdefault(row["item_id"], []).append((row["name"], row["score"]))
+    colors_by_item: dict[str, list[tuple[str, float]]] = {}
+    for row in colors:
+        colors_by_item.setdefault(row["item_id"], []).append((row["hex"], row["share"]))
+    return [
+        replace(
+            card,
+            tags=tuple(tags_by_item.get(card.item_id, [])[:TAGS_PER_CARD]),
+            colors=tuple(colors_by_item.get(card.item_id, [])[:COLORS_PER_CARD]),
+        )
+        for card in shown
+    ]

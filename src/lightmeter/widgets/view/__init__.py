@@ -1,1 +1,0 @@
-"""What the widgets show, as plain values: no ipywidgets, no clock, no file, no await; tested without a browser."""
