@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import chain, compress
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.facts.assets import listed_assets

@@ -84,7 +84,7 @@ _NOT_EARLIER: Final = "(s.submission_id > :after OR s.submission_id IN (SELECT v
 _SETTLED_IN_RANGE: Final = (
     f"s.state = 'settled' AND {_NOT_EARLIER} AND s.submission_id <= :through "
     "AND s.submission_id NOT IN (SELECT value FROM json_each(:open))"
-)  # noqa: S608 (our own words, here and below)
+)
 _IN_LAST_SHARD: Final = f"(s.state <> 'settled' OR {_NOT_EARLIER})"
 
 _NEWEST_STATE: Final = "coalesce((SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run"

@@ -17,7 +17,6 @@ import numpy as np
 import orjson
 import pytest
 from botocore.loaders import create_loader
-from tests.facts.fact_rows import fact_tables
 from PIL import Image
 from pydantic import SecretStr
 
@@ -25,6 +24,7 @@ from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
+from tests.facts.fact_rows import fact_tables
 
 WIDTH, HEIGHT = 200, 100
 KEY, SECRET = "key-0123456789abcdef", "secret-0123456789abcdef"
