@@ -286,8 +286,7 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
         prices = _prices(db, session)
         lost = count_submissions_in(db, State.UNCERTAIN)
     standing = RunState(counts, paid, held, began, session.header.options.budget, lost=lost)
-    step_s = session.clock.restart_step_s
-    if step_s is not None and abs(step_s) >= STEP_S:
+    if (step_s := session.clock.restart_step_s) is not None and abs(step_s) >= STEP_S:
         standing.note(
             f"The machine's clock was set by {step_s:+.0f} s since the run was last begun: times that "
             "were written down before are not relied on."
