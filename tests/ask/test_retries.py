@@ -215,7 +215,7 @@ def test_the_journal_itself_refuses_a_second_retry(tmp_path):
         journal.submit(add_retries([RetryRow(0, AnswerRetry("wrong"))])).result()
         journal.submit(hold_and_send([0], 1, None, 0.0, retry=True)).result()
         journal.submit(add_retries([RetryRow(0, AnswerRetry("wrong"))])).result()
-        with pytest.raises(InvalidTransition, match="paid for once"):
+        with pytest.raises(InvalidTransition, match="at most one"):
             journal.submit(hold_and_send([0], 1, None, 0.0, retry=True)).result()
         with open_read_only(tmp_path) as db:
             assert list(db.execute("SELECT held FROM money")) == [(1,)]

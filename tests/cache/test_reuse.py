@@ -1,4 +1,4 @@
-"""Paid once, also across runs: what was answered is not asked for again, and what may have changed is."""
+"""Reuse of answers across runs: what is reused, what is paid again, and damaged or shared caches."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ URLS = [f"http://pictures.example/{number}.jpg" for number in range(4)]
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path, monkeypatch, cache) -> Path:
-    """A folder of kept answers."""
+def answers_dir(tmp_path, monkeypatch, cache) -> Path:
+    """Return a folder for cached answers, and set it in the environment."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
@@ -38,7 +38,7 @@ def kept(tmp_path, monkeypatch, cache) -> Path:
 
 @pytest.fixture
 async def service():
-    """A service that answers everything at once, its books, and its address."""
+    """Run a service that answers every request, and yield it."""
     hostile = Hostile(lambda *_: "answer")
     async with listening(hostile) as base_url:
         hostile.base_url = base_url
@@ -46,8 +46,8 @@ async def service():
 
 
 @pytest.fixture
-def again(service, tmp_path):
-    """Plan and run some URLs in a new folder; returns (plan, run, POSTs that it took)."""
+def plan_and_run(service, tmp_path):
+    """Return a function that plans and runs URLs in a new folder; it returns (plan, run, number of POSTs)."""
 
     async def run(urls=URLS, **options):
         asked = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": service.base_url}
@@ -60,11 +60,11 @@ def again(service, tmp_path):
     return run
 
 
-async def test_what_an_earlier_run_paid_for_is_not_paid_again(again):
-    """A second run of the same assets sends nothing, costs nothing, says so, and has the same facts."""
-    _, first, posts = await again()
+async def test_cached_answers_are_not_paid_again(plan_and_run):
+    """A second run of the same assets sends nothing, costs nothing, and has the same results."""
+    _, first, posts = await plan_and_run()
     assert (posts, first.summary().paid) == (4, 4)
-    plan, second, posts = await again([*URLS, URLS[0] + "#part"])
+    plan, second, posts = await plan_and_run([*URLS, URLS[0] + "#part"])
     assert (plan.credits.high, plan.saved.high) == (0, 4)
     assert (posts, second.summary().paid, second.summary().counts["ok"]) == (0, 0, 4)
     assets = second.assets
@@ -73,10 +73,10 @@ async def test_what_an_earlier_run_paid_for_is_not_paid_again(again):
     assert second.tags["name"].tolist() == [*first.tags["name"].tolist(), "thing"]
 
 
-async def test_only_what_is_new_is_paid_for(again):
-    """A longer manifest costs what is new in it."""
-    await again(URLS[:3])
-    plan, run, posts = await again(URLS)
+async def test_only_new_assets_are_paid_for(plan_and_run):
+    """A longer manifest costs only its new rows."""
+    await plan_and_run(URLS[:3])
+    plan, run, posts = await plan_and_run(URLS)
     assert (plan.counts["ok"], plan.counts["pending"], plan.credits.high) == (3, 1, 1)
     assert (posts, run.summary().paid) == (1, 1)
 
@@ -89,80 +89,83 @@ async def test_only_what_is_new_is_paid_for(again):
     ],
     ids=str,
 )
-async def test_another_question_is_paid_for(again, change):
-    """What was asked otherwise, or is wanted anew, is no answer."""
-    await again(URLS[:1])
-    assert (await again(URLS[:1], **change))[2] == 1
+async def test_another_question_is_paid_for(plan_and_run, change):
+    """Different options of the question, or `reuse` off, use no cached answer."""
+    await plan_and_run(URLS[:1])
+    assert (await plan_and_run(URLS[:1], **change))[2] == 1
 
 
 @pytest.mark.parametrize("change", [{"budget": 9}, {"batch_size": 3}, {"backends": ["clarifai", "clarifai"]}], ids=str)
-async def test_budget_and_pace_are_no_part_of_the_question(again, change):
-    """How much and how fast does not change an answer."""
-    await again(URLS[:1])
-    assert (await again(URLS[:1], **change))[2] == 0
+async def test_budget_batch_size_and_repeated_back_ends_keep_the_question(plan_and_run, change):
+    """Options that do not change an answer use the cached one."""
+    await plan_and_run(URLS[:1])
+    assert (await plan_and_run(URLS[:1], **change))[2] == 0
 
 
-async def test_another_service_is_asked_itself(again):
-    """The same question to another service is another question."""
-    await again(URLS[:1])
+async def test_answers_of_another_service_are_not_reused(plan_and_run):
+    """The same question to another service is sent to it."""
+    await plan_and_run(URLS[:1])
     other = Hostile(lambda *_: "answer")
     async with listening(other) as base_url:
-        await again(URLS[:1], base_url=base_url)
+        await plan_and_run(URLS[:1], base_url=base_url)
     assert other.posts == 1
 
 
-async def test_unnamed_back_ends_are_never_reused(again):
-    """Where the account chooses, nobody knows what was asked then."""
-    await again(URLS[:1], backends=[])
-    assert (await again(URLS[:1], backends=[]))[2] == 1
+async def test_unnamed_back_ends_are_never_reused(plan_and_run):
+    """Without named back ends the account chooses them, so answers are not reused."""
+    await plan_and_run(URLS[:1], backends=[])
+    assert (await plan_and_run(URLS[:1], backends=[]))[2] == 1
 
 
-async def test_old_answers_are_paid_for_anew(again, monkeypatch, kept):
-    """After the days that the settings allow an answer is no longer used, nor kept."""
-    await again(URLS[:1])
+async def test_old_answers_are_paid_again(plan_and_run, monkeypatch, answers_dir):
+    """Answers older than the setting are neither used nor kept."""
+    await plan_and_run(URLS[:1])
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DAYS", "1e-9")
-    assert (await again(URLS[:1]))[2] == 1
-    with AnswerCache.open(kept) as answers:
+    assert (await plan_and_run(URLS[:1]))[2] == 1
+    with AnswerCache.open(answers_dir) as answers:
         assert answers.remove_older(0) == 0
         assert answers.remove_older(2**40) == 1
 
 
-async def test_answers_with_errors_are_not_kept(again, service):
-    """Where a back end failed, another try may do better."""
-    whole = service.answer
-    service.answer = lambda *given: {**(told := whole(*given)), "all": {**told["all"], "errors": ["tags: timeout"]}}
-    await again(URLS[:1])
-    assert (await again(URLS[:1]))[2] == 1
+async def test_answers_with_errors_are_not_cached(plan_and_run, service):
+    """An answer with an error of a back end is requested again by the next run."""
+    complete = service.answer
+    service.answer = lambda *args: {
+        **(answer := complete(*args)),
+        "all": {**answer["all"], "errors": ["tags: timeout"]},
+    }
+    await plan_and_run(URLS[:1])
+    assert (await plan_and_run(URLS[:1]))[2] == 1
 
 
-async def test_a_run_that_was_killed_fills_the_rest_later(again, monkeypatch, kept):
-    """What a run did not come to keep is kept by its next start, and nothing twice."""
+async def test_resume_caches_what_is_missing(plan_and_run, monkeypatch, answers_dir):
+    """Answers that a run did not cache are cached once by its next start."""
     monkeypatch.delenv("LIGHTMETER_ANSWERS_DIR")
-    _, run, _ = await again()
-    monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(kept))
+    _, run, _ = await plan_and_run()
+    monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(answers_dir))
     await lm.resume(run.folder)
     await lm.resume(run.folder)
-    with AnswerCache.open(kept) as answers:
+    with AnswerCache.open(answers_dir) as answers:
         assert answers.remove_older(2**40) == 4
 
 
-async def test_a_plan_asked_otherwise_looks_again(again):
-    """with_options prices what was kept for one question anew for another, and back."""
-    await again()
-    plan, _, _ = await again()
+async def test_with_options_searches_the_cache_again(plan_and_run):
+    """`with_options` finds the cached answers of the new question, and of the first when it returns to it."""
+    await plan_and_run()
+    plan, _, _ = await plan_and_run()
     other = plan.with_options(features=["nsfw"])
     assert (other.counts["ok"], other.counts["pending"], other.credits.high) == (0, 4, 4)
     assert other.with_options(features=["tags"]).counts == plan.counts
 
 
-async def test_a_plan_file_uses_what_it_counted_on_or_is_refused(again, tmp_path, monkeypatch, kept):
-    """Answers that a saved plan counts on are used however old they are by then; without them it would cost more."""
-    await again()
-    plan, _, _ = await again()
+async def test_a_plan_file_uses_its_cached_answers_or_is_refused(plan_and_run, tmp_path, monkeypatch, answers_dir):
+    """A plan file uses its cached answers at any age; if one is missing, loading raises `PlanChanged`."""
+    await plan_and_run()
+    plan, _, _ = await plan_and_run()
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DAYS", "1e-9")
     assert lm.load_plan(path).counts == plan.counts
-    with AnswerCache.open(kept) as answers:
+    with AnswerCache.open(answers_dir) as answers:
         answers.remove_older(2**40)
     with pytest.raises(PlanChanged, match="no longer kept"):
         lm.load_plan(path)
@@ -173,7 +176,7 @@ async def test_a_plan_file_uses_what_it_counted_on_or_is_refused(again, tmp_path
 
 @asynccontextmanager
 async def gallery(pictures: dict[str, bytes]):
-    """Pictures over HTTP that may change, with the server's mark for each."""
+    """Serve pictures that may change over HTTP, each with an entity tag."""
 
     async def show(request: web.Request) -> web.Response:
         content = pictures[request.path]
@@ -186,19 +189,19 @@ async def gallery(pictures: dict[str, bytes]):
         yield base_url
 
 
-async def test_a_picture_that_changed_is_paid_for(again):
-    """Another picture under the same URL is another asset, as far as the pre-check can see it."""
+async def test_a_picture_that_changed_is_paid_for(plan_and_run):
+    """If a pre-check sees another picture under a URL, the row is paid for."""
     pictures = {"/a.jpg": tiny_jpeg(1), "/b.jpg": tiny_jpeg(2)}
     async with gallery(pictures) as base:
         urls = [base + path for path in pictures]
-        await again(urls, precheck=True)
+        await plan_and_run(urls, precheck=True)
         pictures["/b.jpg"] = tiny_jpeg(3)
-        plan, _, posts = await again(urls, precheck=True)
+        plan, _, posts = await plan_and_run(urls, precheck=True)
     assert (plan.counts["ok"], posts) == (1, 1)
 
 
-async def test_local_files_are_known_by_their_content(tmp_path):
-    """A file under another name is the same asset, another content under the same name is not."""
+async def test_local_files_are_found_by_their_content(tmp_path):
+    """A renamed file uses the cached answer; another content under the same name, or an unread file, does not."""
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     first = await lm.run(await lm.plan([{"path": str(tmp_path / "a.jpg")}], features="colors"), tmp_path / "one")
     assert first.summary().paid == 1
@@ -207,45 +210,47 @@ async def test_local_files_are_known_by_their_content(tmp_path):
     rows = [{"path": str(tmp_path / name)} for name in ("a.jpg", "b.jpg")]
     plan = await lm.plan(rows, features="colors")
     assert (plan.counts["pending"], plan.counts["ok"]) == (1, 1)
-    unseen = await lm.plan(rows, features="colors", precheck=False)
-    assert unseen.counts["pending"] == 2
+    unread = await lm.plan(rows, features="colors", precheck=False)
+    assert unread.counts["pending"] == 2
 
 
-async def test_a_folder_that_cannot_be_used_is_said_before_spending(again, kept):
-    """What is no folder of answers is an error of the plan, and names the setting."""
-    kept.write_text("in the way")
+async def test_an_unusable_folder_fails_the_plan(plan_and_run, answers_dir):
+    """If the cache's folder cannot be used, planning raises `SettingsError`, whose hint names the setting."""
+    answers_dir.write_text("a file")
     with pytest.raises(SettingsError, match="cannot be used") as caught:
-        await again()
+        await plan_and_run()
     assert "LIGHTMETER_ANSWERS_DIR" in caught.value.hint
 
 
-def damaged(path: Path, *, pages: bool) -> None:
-    """Break the file of kept answers: all of it, or what is behind its first page."""
+def damage(path: Path, *, pages: bool) -> None:
+    """Damage the cache file: completely, or all pages but the first."""
     content = path.read_bytes()
     path.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096) if pages else b"garbage" * 1000)
 
 
 @pytest.mark.parametrize("pages", [True, False])
-async def test_a_broken_file_of_answers_is_named_and_costs_no_run(again, monkeypatch, kept, pages):
-    """A plan that would use broken answers says which file to delete; a run that would keep some ends well."""
-    await again(URLS[:2])
-    damaged(kept / FILE_NAME, pages=pages)
+async def test_a_damaged_cache_fails_a_plan_and_no_run(plan_and_run, monkeypatch, answers_dir, pages):
+    """A plan that reads a damaged cache names the file to delete; a run that writes to it succeeds."""
+    await plan_and_run(URLS[:2])
+    damage(answers_dir / FILE_NAME, pages=pages)
     with pytest.raises(SettingsError, match=FILE_NAME) as caught:
-        await again(URLS[:2])
-    assert f"Delete {kept / FILE_NAME}" in caught.value.hint
+        await plan_and_run(URLS[:2])
+    assert f"Delete {answers_dir / FILE_NAME}" in caught.value.hint
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", "")
-    plan = await lm.plan([URLS[3]], features=["tags"], backends=["clarifai"], precheck=False, base_url=again.base_url)
-    monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(kept))
-    done = await lm.run(plan, kept.parent / "after")
+    plan = await lm.plan(
+        [URLS[3]], features=["tags"], backends=["clarifai"], precheck=False, base_url=plan_and_run.base_url
+    )
+    monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(answers_dir))
+    done = await lm.run(plan, answers_dir.parent / "after")
     assert done.summary().counts["ok"] == 1
 
 
-async def test_an_answer_that_is_not_what_was_kept_is_paid_for(again, kept):
-    """Bytes that changed under a kept answer are noticed, and the asset is asked for anew."""
-    await again(URLS[:1])
-    with apsw.Connection(str(kept / FILE_NAME)) as connection:
+async def test_a_damaged_answer_is_paid_again(plan_and_run, answers_dir):
+    """An answer whose bytes have another hash is ignored, and its asset is requested again."""
+    await plan_and_run(URLS[:1])
+    with apsw.Connection(str(answers_dir / FILE_NAME)) as connection:
         connection.execute("UPDATE answers SET raw = ?", (b"garbage",))
-    assert (await again(URLS[:1]))[2] == 1
+    assert (await plan_and_run(URLS[:1]))[2] == 1
 
 
 WRITER = """
@@ -266,50 +271,50 @@ for n in range(40):
 """
 
 
-def test_many_processes_keep_and_find_together(kept):
-    """Processes that keep the same answers at once lose none and store each once."""
-    command = [sys.executable, "-c", WRITER, str(kept)]
+def test_many_processes_use_one_cache_at_once(answers_dir):
+    """Processes that store the same answers at once lose none and store each once."""
+    command = [sys.executable, "-c", WRITER, str(answers_dir)]
     writers = [subprocess.Popen([*command, str(me)], stderr=subprocess.PIPE, text=True) for me in range(4)]
     assert [(writer.communicate()[1], writer.returncode) for writer in writers] == [("", 0)] * 4
-    with AnswerCache.open(kept) as answers:
+    with AnswerCache.open(answers_dir) as answers:
         found = [answers.find("q", AssetFingerprint(f"http://x/{n}"), since=0.0) for n in range(40)]
         assert all(one is not None for one in found)
         assert answers.last_scanned("run 3") == 39
         assert answers.remove_older(2**40) == 40
 
 
-BEGINNER = """
+OPENER = """
 import multiprocessing
 import sys
 from pathlib import Path
 from lightmeter.cache.answer_cache import AnswerCache
 
-def begin(folder, together):
+def open_all(folder, barrier):
     try:
         for n in range(300):
-            together.wait(60)
+            barrier.wait(60)
             with AnswerCache.open(folder / str(n)):
                 pass
     except BaseException:
-        together.abort()
+        barrier.abort()
         raise
 
 if __name__ == "__main__":
     forking = multiprocessing.get_context("fork")
-    together = forking.Barrier(8)
-    beginners = [forking.Process(target=begin, args=(Path(sys.argv[1]), together)) for _ in range(8)]
-    for one in beginners:
+    barrier = forking.Barrier(8)
+    openers = [forking.Process(target=open_all, args=(Path(sys.argv[1]), barrier)) for _ in range(8)]
+    for one in openers:
         one.start()
-    for one in beginners:
+    for one in openers:
         one.join()
-    sys.exit(max(abs(one.exitcode) for one in beginners))
+    sys.exit(max(abs(one.exitcode) for one in openers))
 """
 
 
-def test_many_processes_begin_the_same_file_at_once(kept):
-    """Whoever opens a folder that holds nothing yet, in the same moment as others, is not turned away."""
-    begun = subprocess.run([sys.executable, "-c", BEGINNER, str(kept)], capture_output=True, text=True, check=False)
-    assert (begun.stderr, begun.returncode) == ("", 0)
+def test_many_processes_create_one_cache_at_once(answers_dir):
+    """Processes that open an empty folder at the same moment all succeed."""
+    done = subprocess.run([sys.executable, "-c", OPENER, str(answers_dir)], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
 
 
 MARKS = st.none() | st.integers(1, 2)
@@ -323,8 +328,8 @@ ASSETS = st.builds(
 
 
 @given(then=ASSETS, now=ASSETS)
-def test_the_same_asset_is_what_nothing_contradicts(then, now):
-    """Same is symmetric; known contents decide alone; without them it takes the same URL and no mark that differs."""
+def test_is_same_asset_compares_known_properties(then, now):
+    """Known hashes decide alone; otherwise the URLs must be equal and no known property may differ; it is symmetric."""
     assert is_same_asset(then, now) == is_same_asset(now, then)
     if then.content_sha256 and now.content_sha256:
         assert is_same_asset(then, now) == (then.content_sha256 == now.content_sha256)
@@ -335,17 +340,17 @@ def test_the_same_asset_is_what_nothing_contradicts(then, now):
 
 
 @settings(deadline=None, max_examples=60)  # files
-@given(kept_=st.lists(ASSETS, max_size=6), seen=ASSETS)
-def test_what_is_found_is_the_same_asset(tmp_path_factory, kept_, seen):
-    """The store finds an answer exactly if one of those kept last under their marks is the same asset."""
+@given(cached=st.lists(ASSETS, max_size=6), seen=ASSETS)
+def test_find_returns_an_entry_of_the_same_asset(tmp_path_factory, cached, seen):
+    """`find` returns an answer exactly if one of the stored entries is the same asset."""
     folder = tmp_path_factory.mktemp("answers")
-    last = {(one.identity, one.content_sha256): one for one in kept_ if one.identity or one.content_sha256}
+    last = {(one.identity, one.content_sha256): one for one in cached if one.identity or one.content_sha256}
     with AnswerCache.open(folder) as answers:
-        for at, one in enumerate(kept_):
+        for at, one in enumerate(cached):
             if one.identity or one.content_sha256:
                 raw = str(at).encode()
                 answer = CachedAnswer(sha256(raw).hexdigest(), None, float(at), compress(raw))
                 answers.store("q", [(answer, [CachedAsset(one, at, None)])], "run", at)
         found = answers.find("q", seen, since=0.0)
     assert (found is not None) == any(is_same_asset(one, seen) for one in last.values())
-    assert found is None or is_same_asset(kept_[found.asset], seen)
+    assert found is None or is_same_asset(cached[found.asset], seen)

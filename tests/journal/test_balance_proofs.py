@@ -1,4 +1,4 @@
-"""What is asked of the journal about the balance."""
+"""Queries for balance proofs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from lightmeter.journal.store import Journal, open_read_only
 
 @settings(max_examples=20, deadline=None)  # each makes a journal
 @given(st.lists(st.sampled_from([Event.THROTTLE, Event.UNREACHED, None]), max_size=6))
-def test_the_short_question_has_the_answer_of_the_long_one(tmp_path_factory, ends):
-    """From wherever one asks, a request was throttled since exactly if one of those seen since was."""
+def test_throttled_since_agrees_with_the_list_of_submissions(tmp_path_factory, ends):
+    """For each transition, `throttled_since` is true exactly if a submission sent after it was throttled."""
     folder = tmp_path_factory.mktemp("journal")
     with Journal(folder) as journal:
         journal.submit(add_rows([PlannedRow(0, "0", "http://x/0", None, None, "image", "{}", own_id=False)])).result()
         for event in ends:
             number = journal.submit(hold_and_send([0], 1, None, 1.0)).result()
             if event is not None:
-                journal.submit(revert_to_planned(number, event, "as it is", 2.0)).result()
+                journal.submit(revert_to_planned(number, event, "a reason", 2.0)).result()
     with open_read_only(folder) as db:
         last = last_transition_id(db)
         for after in range(last + 1):
-            long = any(one.throttled for one in submissions_sent_between(db, after, last))
-            assert throttled_since(db, after) == long
+            expected = any(one.throttled for one in submissions_sent_between(db, after, last))
+            assert throttled_since(db, after) == expected

@@ -1,4 +1,4 @@
-"""A key's budget holds over all runs and processes of a machine, also when some of them are killed."""
+"""The ledger of a key: its budget holds over all runs and processes of a machine, also after kills."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def spend(path, name: str, cap: int, stay: str = "go") -> subprocess.Popen[str]:
 
 
 def test_many_processes_together_stay_within_the_budget(tmp_path):
-    """Whatever they hold and pay at the same time, the sum of it all never passes the cap, and nearly reaches it."""
+    """Processes that hold and pay at the same time never exceed the cap together, and use almost all of it."""
     processes = [spend(tmp_path / "keys.sqlite", f"run{number}", 60) for number in range(4)]
     ends = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     ledger = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "reader", tmp_path)
@@ -65,8 +65,8 @@ def test_many_processes_together_stay_within_the_budget(tmp_path):
     ledger.close()
 
 
-def test_what_a_killed_run_held_is_found_in_its_journal(tmp_path):
-    """Its ledger says more than it can have spent; whoever needs the room looks into the journal it left."""
+def test_a_killed_run_is_corrected_from_its_journal(tmp_path):
+    """The ledger counts too much for a killed run; the next run that needs the credits corrects it from the journal."""
     folder = tmp_path / "run48"
     with Journal(folder) as journal:
         journal.submit(put_meta({"run_id": "run48"})).result()
@@ -87,8 +87,8 @@ def test_what_a_killed_run_held_is_found_in_its_journal(tmp_path):
     mine.close()
 
 
-def test_a_run_whose_folder_is_gone_keeps_what_it_said(tmp_path):
-    """Nobody can say what became of it: its credits stay counted."""
+def test_a_run_without_its_folder_stays_counted(tmp_path):
+    """When the folder of an ended run is missing, its credits stay counted."""
     gone = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "gone", tmp_path / "gone")
     gone.record(MARCH, RunTotals(5, 20), 60)
     gone.close()
@@ -98,8 +98,8 @@ def test_a_run_whose_folder_is_gone_keeps_what_it_said(tmp_path):
     mine.close()
 
 
-def test_a_new_period_starts_with_what_is_still_held(tmp_path):
-    """What a run paid before the period began is not counted in it; what it holds may still be charged, and is."""
+def test_a_new_period_counts_only_holds_and_later_charges(tmp_path):
+    """A new period does not count what a run paid before, but counts its holds, which may still be charged."""
     ledger = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run", tmp_path)
     assert ledger.record(MARCH, RunTotals(0, 50), 60)
     assert ledger.record(MARCH, RunTotals(50, 4), 60)
@@ -108,8 +108,8 @@ def test_a_new_period_starts_with_what_is_still_held(tmp_path):
     ledger.close()
 
 
-def test_other_keys_have_budgets_of_their_own(tmp_path):
-    """The budget is that of one key, and its name does not give the key away."""
+def test_each_key_has_its_own_budget(tmp_path):
+    """Accounts of two keys are separate, and their names do not reveal the keys."""
     names = {ledger_account(key) for key in ("k1", "k2")}
     assert len(names) == 2
     assert not any("k1" in name for name in names)
@@ -122,31 +122,31 @@ def test_other_keys_have_budgets_of_their_own(tmp_path):
 
 
 def ended_in(folder: Path, run_id: str, paid: int) -> None:
-    """The journal of a run that has paid so much and holds nothing."""
+    """Create the journal of a run that has paid a sum and holds nothing."""
     with Journal(folder) as journal:
         journal.submit(put_meta({"run_id": run_id})).result()
         journal.submit(lambda db: db.execute("UPDATE money SET paid = ?", (paid,))).result()
 
 
-@pytest.mark.parametrize("aside", [True, False], ids=["set aside", "gone"])
-def test_a_run_is_never_taken_for_the_next_one_in_its_folder(tmp_path, aside):
-    """The journal in its folder may be another run's: its own one is looked for where runs are set aside."""
+@pytest.mark.parametrize("archived", [True, False], ids=["archived", "missing"])
+def test_the_journal_of_another_run_in_the_folder_is_ignored(tmp_path, archived):
+    """If the folder holds another run's journal, the run's own is read from the archive, if it is there."""
     folder = tmp_path / "out"
     ended_in(folder, "second", 2)
-    if aside:
+    if archived:
         ended_in(folder / "runs" / "first", "first", 30)
     first = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "first", folder)
     first.record(MARCH, RunTotals(0, 35))
     first.record(MARCH, RunTotals(30, 5))
     first.close()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path / "mine")
-    assert mine.record(MARCH, RunTotals(0, 10 if aside else 5), 40)
-    assert not mine.record(MARCH, RunTotals(0, 11 if aside else 6), 40)
+    assert mine.record(MARCH, RunTotals(0, 10 if archived else 5), 40)
+    assert not mine.record(MARCH, RunTotals(0, 11 if archived else 6), 40)
     mine.close()
 
 
-def test_a_journal_that_is_older_than_it_was_gives_nothing_back(tmp_path):
-    """Of a run that the ledger has seen pay more than its journal says, what the ledger says stays counted."""
+def test_an_older_journal_frees_no_credits(tmp_path):
+    """If the ledger recorded more paid credits than the journal contains, the ledger's totals stay."""
     ended_in(tmp_path / "restored", "restored", 3)
     restored = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "restored", tmp_path / "restored")
     restored.record(MARCH, RunTotals(0, 0))
@@ -159,8 +159,8 @@ def test_a_journal_that_is_older_than_it_was_gives_nothing_back(tmp_path):
     mine.close()
 
 
-def test_a_ledger_that_cannot_be_used_is_a_clear_error(tmp_path):
-    """Without it the budget cannot be kept: nothing is sent."""
+def test_a_damaged_ledger_is_an_error(tmp_path):
+    """A file that is no database raises `JournalError`, whose hint says that nothing was sent."""
     (tmp_path / "keys.sqlite").write_bytes(b"no database at all, but long enough to look like one" * 100)
     with pytest.raises(JournalError, match="cannot be used") as caught:
         KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run", tmp_path)
@@ -174,8 +174,8 @@ STEPS = st.lists(
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # each step is a commit
 @given(STEPS)
-def test_held_and_paid_and_free_are_what_was_granted(steps):
-    """No credit is made up and none is lost, in whatever order three runs hold and settle."""
+def test_held_paid_and_free_credits_sum_to_the_cap(steps):
+    """In whatever order three runs hold and settle, a hold succeeds exactly if the sum stays within the cap."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "keys.sqlite"
         ledgers = [KeyLedger(path, ACCOUNT, f"run{number}", Path(folder) / str(number)) for number in range(3)]

@@ -1,4 +1,4 @@
-"""A state machine over the journal: whatever happens in whatever order, the money adds up."""
+"""A state machine over the journal: the credits add up after any sequence of events."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def planned(seq: int, **more: object) -> PlannedRow:
     return PlannedRow(seq, **{**values, "own_id": True, "frames_low": 1, "frames_high": 1, **more})
 
 
-class Money(RuleBasedStateMachine):
-    """Holds, answers, losses and refusals in any order."""
+class Credits(RuleBasedStateMachine):
+    """Send, answer, lose, refuse and resolve requests in any order."""
 
     sent = Bundle("sent")
     acked = Bundle("acked")
@@ -55,8 +55,8 @@ class Money(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kept = tempfile.TemporaryDirectory()
-        self.folder = Path(self._kept.name)
+        self._temporary = tempfile.TemporaryDirectory()
+        self.folder = Path(self._temporary.name)
         self.journal = Journal(self.folder)
         self.write(add_rows([planned(seq) for seq in range(ROWS)]))
         self.paid = 0
@@ -64,7 +64,7 @@ class Money(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.journal.close()
-        self._kept.cleanup()
+        self._temporary.cleanup()
 
     def write(self, change):
         return self.journal.submit(change).result()
@@ -112,8 +112,8 @@ class Money(RuleBasedStateMachine):
         if one:
             paid = int(one[1] * share)
             error = None if good else "no asset"
-            placed = tuple(RowResult(seq, 0 if good else None, None, error) for seq in self.rows_of(one[0]))
-            self.write(settle(one[0], AnswerOutcome(paid, 5, "r1", placed), 3.0))
+            results = tuple(RowResult(seq, 0 if good else None, None, error) for seq in self.rows_of(one[0]))
+            self.write(settle(one[0], AnswerOutcome(paid, 5, "r1", results), 3.0))
             self.paid += paid
             del self.holds[one[0]]
 
@@ -153,7 +153,7 @@ class Money(RuleBasedStateMachine):
         self.write(apply_resolutions(opening, closing, {}, [SubmissionResolution(one[0], event, "why", paid)]))
 
     def undecided(self, one) -> bool:
-        """Whether it still is: `pay_again` may have written it off meanwhile."""
+        """Return whether its charge is still unknown: `pay_again` may have written it off."""
         if one is None:
             return False
         with open_read_only(self.folder) as db:
@@ -199,7 +199,7 @@ class Money(RuleBasedStateMachine):
 
     @rule(allowance=st.integers(0, 12))
     def pay_again(self, allowance):
-        """What is sent again costs no more than was allowed, and what was held before still is."""
+        """Sending rows again costs no more than the allowance, and the totals of credits do not change."""
         with open_read_only(self.folder) as db:
             before = credit_totals(db)
             waiting = len(list(pending_rows(db, 0, ROWS)))
@@ -210,8 +210,8 @@ class Money(RuleBasedStateMachine):
             assert len(list(pending_rows(db, 0, ROWS))) == waiting + rows
 
     @invariant()
-    def the_money_adds_up(self):
-        """Held + paid + free = granted: every credit of the budget is in one place, and none is made up."""
+    def the_credits_add_up(self):
+        """Paid and held credits equal the sums over all requests, and stay within the budget."""
         with open_read_only(self.folder) as db:
             paid, held = credit_totals(db)
             states = list(db.execute("SELECT state, hold FROM submissions"))
@@ -220,21 +220,21 @@ class Money(RuleBasedStateMachine):
         assert BUDGET - paid - held >= 0
 
     @invariant()
-    def every_row_is_in_one_count(self):
-        """No row is lost and none is counted twice."""
+    def every_row_is_counted_once(self):
+        """The numbers of rows by status sum to the number of rows."""
         with open_read_only(self.folder) as db:
             assert sum(count_by_status(db).values()) == ROWS
 
 
-TestMoney = Money.TestCase
-# Each step commits to a disk, which may be busy: slow is no failure.
-TestMoney.settings = settings(
+TestCredits = Credits.TestCase
+# Each step commits to a disk, which may be slow: that is no failure.
+TestCredits.settings = settings(
     max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
-async def test_duplicates_are_found_by_address_and_by_content(tmp_path):
-    """An identical asset is paid for once: the same canonical URL, or the same bytes."""
+async def test_duplicates_are_found_by_url_and_by_content(tmp_path):
+    """Rows with the same canonical URL or the same bytes are duplicates of the first."""
     rows = [
         planned(0, content_sha256="aa"),
         planned(1, identity="http://example.org/0.jpg"),
@@ -244,8 +244,8 @@ async def test_duplicates_are_found_by_address_and_by_content(tmp_path):
     with Journal(tmp_path) as journal:
         await journal.write(add_rows(rows))
     with open_read_only(tmp_path) as db:
-        stands = list(db.execute("SELECT item_id, status, duplicate_of FROM items ORDER BY seq"))
-    assert stands == [
+        rows_found = list(db.execute("SELECT item_id, status, duplicate_of FROM items ORDER BY seq"))
+    assert rows_found == [
         ("i0", "pending", None),
         ("i1", "duplicate", "i0"),
         ("i2", "duplicate", "i0"),
@@ -253,8 +253,8 @@ async def test_duplicates_are_found_by_address_and_by_content(tmp_path):
     ]
 
 
-async def test_a_repeated_id_is_a_row_with_a_reason(tmp_path):
-    """Two rows cannot share an id: the later one is skipped and says why, and its own id is made unique."""
+async def test_a_row_with_a_repeated_id_is_skipped(tmp_path):
+    """Of two rows with one id the later is skipped with a reason, and gets a unique id."""
     with Journal(tmp_path) as journal:
         await journal.write(add_rows([planned(0), planned(1, item_id="i0")]))
     with open_read_only(tmp_path) as db:
@@ -264,8 +264,8 @@ async def test_a_repeated_id_is_a_row_with_a_reason(tmp_path):
         ]
 
 
-async def test_a_skipped_row_is_nobodys_original(tmp_path):
-    """A row that is not sent cannot stand in for another."""
+async def test_a_skipped_row_has_no_duplicates(tmp_path):
+    """A row with the identity of a skipped row is not its duplicate."""
     with Journal(tmp_path) as journal:
         await journal.write(
             add_rows([planned(0, status="skipped", reason="x"), planned(1, identity=planned(0).identity)])

@@ -1,4 +1,4 @@
-"""One change that keeps an answer and settles it leaves the journal as the two changes do one after the other."""
+"""`receive_and_settle` leaves the same journal as `record_answer` followed by `settle`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal, open_read_only
 
 ROWS = 3
-placed = st.tuples(st.none() | st.integers(0, 9), st.none() | st.text(max_size=5), st.none() | st.text(min_size=1))
+result = st.tuples(st.none() | st.integers(0, 9), st.none() | st.text(max_size=5), st.none() | st.text(min_size=1))
 
 
-def some_rows(number):
-    """Rows that wait."""
+def pending_rows(number):
+    """Make pending rows."""
     return [
         PlannedRow(seq, str(seq), f"http://x/{seq}", None, None, "image", "{}", own_id=False) for seq in range(number)
     ]
 
 
-def handed_in(journal, changes):
-    """The changes, all of which wait before the writer looks; their futures, done."""
+def submit_at_once(journal, changes):
+    """Submit changes so that all are queued before the writer takes any; return their completed futures."""
     wait = threading.Event()
     first = journal.submit(lambda _: wait.wait(10))
     futures = [journal.submit(change) for change in changes]
@@ -40,17 +40,17 @@ def handed_in(journal, changes):
     return futures
 
 
-def written(journal, changes, *, at_once):
-    """What the changes return, each written alone or all that wait together."""
+def write_all(journal, changes, *, at_once):
+    """Return the results of changes, written one by one or in one batch."""
     if at_once:
-        return [future.result() for future in handed_in(journal, changes)]
+        return [future.result() for future in submit_at_once(journal, changes)]
     return [journal.submit(change).result() for change in changes]
 
 
 def journal_with_a_request(folder, *, acked):
-    """A journal whose rows are all in one request that was sent, and acknowledged if wanted."""
+    """Make a journal with one request of all rows that was sent, and acknowledged if `acked`."""
     journal = Journal(folder)
-    journal.submit(add_rows(some_rows(ROWS))).result()
+    journal.submit(add_rows(pending_rows(ROWS))).result()
     number = journal.submit(hold_and_send(range(ROWS), 5, 5, 1.0)).result()
     if acked:
         journal.submit(acknowledge(number, "r", 2.0)).result()
@@ -58,20 +58,26 @@ def journal_with_a_request(folder, *, acked):
 
 
 def contents(folder):
-    """All that the journal says, with answers as they came."""
+    """Return all rows of the journal's tables, with decompressed answers."""
     with open_read_only(folder) as db:
         tables = ("items", "submissions", "transitions", "money")
-        said = {table: list(db.execute(f"SELECT * FROM {table} ORDER BY 1, rowid")) for table in tables}  # noqa: S608 (our own words)
-        return said | {"answers": [(key, decompress(raw)) for key, raw in db.execute("SELECT * FROM answers")]}
+        found = {table: list(db.execute(f"SELECT * FROM {table} ORDER BY 1, rowid")) for table in tables}  # noqa: S608 (constants)
+        return found | {"answers": [(key, decompress(raw)) for key, raw in db.execute("SELECT * FROM answers")]}
 
 
 @settings(max_examples=25, deadline=None)  # each makes two journals
-@given(st.booleans(), st.binary(max_size=30), st.integers(0, 5), st.tuples(placed, placed, placed), st.booleans())
-def test_both_ways_leave_the_same_journal(tmp_path_factory, acked, raw, paid, found, said):
-    """Bytes, money, rows and every step in its order: nothing tells which way was taken."""
+@given(
+    st.booleans(),
+    st.binary(max_size=30),
+    st.integers(0, 5),
+    st.tuples(result, result, result),
+    st.booleans(),
+)
+def test_both_ways_leave_the_same_journal(tmp_path_factory, acked, raw, paid, results, charge_reported):
+    """One change writes the same bytes, credits, rows and transitions as two."""
     received = ReceivedAnswer(raw, 200, 3.0, polls=2 * acked)
-    rows = tuple(RowResult(seq, *one) for seq, one in enumerate(found))
-    outcome = AnswerOutcome(paid, 90, "r", rows, charge_reported=said)
+    rows = tuple(RowResult(seq, *one) for seq, one in enumerate(results))
+    outcome = AnswerOutcome(paid, 90, "r", rows, charge_reported=charge_reported)
     event = Event.COLLECT if acked else Event.ANSWER
     folders = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("one")
     journal, number = journal_with_a_request(folders[0], acked=acked)
@@ -92,14 +98,14 @@ def test_both_ways_leave_the_same_journal(tmp_path_factory, acked, raw, paid, fo
         max_size=8,
     )
 )
-def test_together_is_as_one_by_one(tmp_path_factory, requests):
-    """Answers that wait for the writer at the same time leave the journal as if each had come alone."""
+def test_a_batch_is_written_like_single_changes(tmp_path_factory, requests):
+    """Answers in one batch leave the journal as if each was written alone."""
     folders = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("together")
     for folder in folders:
         with Journal(folder) as journal:
-            journal.submit(add_rows(some_rows(len(requests)))).result()
+            journal.submit(add_rows(pending_rows(len(requests)))).result()
             holds = [hold_and_send([seq], 2, 2 * len(requests), 1.0) for seq in range(len(requests))]
-            numbers = written(journal, holds, at_once=folder == folders[1])
+            numbers = write_all(journal, holds, at_once=folder == folders[1])
             assert numbers == list(range(1, len(requests) + 1))
             for number, (acked, *_) in zip(numbers, requests, strict=True):
                 if acked:
@@ -114,22 +120,22 @@ def test_together_is_as_one_by_one(tmp_path_factory, requests):
                 )
                 for number, (acked, raw, paid, name) in zip(numbers, requests, strict=True)
             ]
-            written(journal, answers, at_once=folder == folders[1])
+            write_all(journal, answers, at_once=folder == folders[1])
     alone, together = map(contents, folders)
     assert sorted(alone.pop("transitions"), key=str) == sorted(together.pop("transitions"), key=str)
     assert alone == together
 
 
-def test_one_that_cannot_be_settled_spoils_no_other(tmp_path):
-    """An answer that came twice is refused; those that were to be written with it are written."""
+def test_an_invalid_change_does_not_affect_others_of_its_batch(tmp_path):
+    """A second answer to a request is refused; the others of its batch are written."""
     with Journal(tmp_path) as journal:
-        journal.submit(add_rows(some_rows(3))).result()
-        numbers = written(journal, [hold_and_send([seq], 1, 3, 1.0) for seq in range(3)], at_once=True)
+        journal.submit(add_rows(pending_rows(3))).result()
+        numbers = write_all(journal, [hold_and_send([seq], 1, 3, 1.0) for seq in range(3)], at_once=True)
         change = [
             receive_and_settle(number, ReceivedAnswer(b"{}", 200, 3.0), Event.ANSWER, AnswerOutcome(1, 0, None, ()))
             for number in (*numbers, numbers[0], 99)
         ]
-        done = list(handed_in(journal, change))
+        done = list(submit_at_once(journal, change))
         assert [future.exception() is None for future in done] == [True, True, True, False, False]
         assert isinstance(done[3].exception(), InvalidTransition)
         with open_read_only(tmp_path) as db:
@@ -137,11 +143,11 @@ def test_one_that_cannot_be_settled_spoils_no_other(tmp_path):
             assert list(db.execute("SELECT count(*) FROM transitions")) == [(12,)]
 
 
-def test_a_budget_for_some_of_them_lets_these_through(tmp_path):
-    """Prices that a budget does not hold all at once are held one after the other, as far as it reaches."""
+def test_a_budget_for_some_of_a_batch_admits_those(tmp_path):
+    """If the budget cannot hold a whole batch, its changes are held one by one while the budget lasts."""
     with Journal(tmp_path) as journal:
-        journal.submit(add_rows(some_rows(3))).result()
-        done = list(handed_in(journal, [hold_and_send([seq], 2, 5, 1.0) for seq in range(3)]))
+        journal.submit(add_rows(pending_rows(3))).result()
+        done = list(submit_at_once(journal, [hold_and_send([seq], 2, 5, 1.0) for seq in range(3)]))
         assert [future.exception() for future in done[:2]] == [None, None]
         with pytest.raises(BudgetReached, match="4 held, of 5"):
             done[2].result()
@@ -150,8 +156,8 @@ def test_a_budget_for_some_of_them_lets_these_through(tmp_path):
             assert list(db.execute("SELECT seq FROM items WHERE submission_id IS NULL")) == [(2,)]
 
 
-def test_what_is_settled_is_not_settled_again(tmp_path):
-    """Money moves once: a second answer to the same request is refused, and changes nothing."""
+def test_a_request_is_settled_once(tmp_path):
+    """A second answer to a settled request is refused and changes nothing."""
     received, outcome = ReceivedAnswer(b"{}", 200, 3.0), AnswerOutcome(5, 0, None, (RowResult(0, 0),))
     journal, number = journal_with_a_request(tmp_path, acked=False)
     with journal:

@@ -1,4 +1,4 @@
-"""The life of a submission is a literal table, and money is held exactly while it may be charged."""
+"""The life cycle of a submission: a literal table, with a hold in every state that may be charged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lightmeter.journal.state import HOLDING, IN_DOUBT, TRANSITIONS, Event, Stat
 
 @pytest.mark.parametrize(("state", "event"), [pair for pair in product(State, Event) if pair not in TRANSITIONS])
 def test_a_pair_that_is_not_in_the_table_raises(state, event):
-    """No step is ever guessed."""
+    """A pair of state and event without a transition raises `InvalidTransition`."""
     with pytest.raises(InvalidTransition):
         step(state, event)
 
 
 def test_every_state_can_be_reached_from_planned():
-    """The table has no room without a door."""
+    """Every state is reachable from `planned`."""
     reached = {State.PLANNED}
     while True:
         further = {after for (before, _), after in TRANSITIONS.items() if before in reached} | reached
@@ -28,18 +28,18 @@ def test_every_state_can_be_reached_from_planned():
     assert reached == set(State)
 
 
-def test_what_goes_no_further_was_paid_refused_or_given_up():
-    """An end has been paid for or was refused, and holds nothing; or it was written off, and what it may cost stays."""
+def test_final_states_hold_nothing_except_written_off():
+    """Final states are charged or voided and hold nothing; only `written_off` keeps its hold."""
     ends = set(State) - {before for (before, _), after in TRANSITIONS.items() if after is not before}
     assert ends == {State.SETTLED, State.VOIDED, State.PROVEN_PAID_LOST, State.WRITTEN_OFF}
     assert ends & HOLDING == {State.WRITTEN_OFF}
     assert IN_DOUBT <= HOLDING
 
 
-def test_a_hold_ends_only_with_a_reason():
-    """Money that may have been charged is let go by a charge, a refusal or a proof, and by nothing else."""
-    lets_go = {event for (before, event), after in TRANSITIONS.items() if before in HOLDING and after not in HOLDING}
-    assert lets_go == {
+def test_a_hold_ends_only_by_charge_refusal_or_proof():
+    """Only a charge, a refusal, an unprocessed request or a proof ends a hold."""
+    releasing = {event for (before, event), after in TRANSITIONS.items() if before in HOLDING and after not in HOLDING}
+    assert releasing == {
         Event.SETTLE,
         Event.REFUSE,
         Event.UNREACHED,
@@ -50,7 +50,7 @@ def test_a_hold_ends_only_with_a_reason():
 
 
 def test_nothing_is_sent_without_a_hold():
-    """The only ways to `sent` lead from states that hold the price."""
+    """Only states with a hold lead to `sent`."""
     befores = {before for (before, _), after in TRANSITIONS.items() if after is State.SENT}
     assert befores == {State.HELD, State.UNCERTAIN}
     assert befores <= HOLDING

@@ -1,4 +1,4 @@
-"""One file, one writer, group commits; a bad change hurts nobody else; what is written survives."""
+"""The journal file: one writer with group commits, locking, versions, damage and full disks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from lightmeter.journal.store import Journal, open_read_only
 
 
 async def test_what_write_returned_is_on_disk(tmp_path):
-    """A change is durable when its write returns, and another connection sees it."""
+    """After `write` returns, another connection sees the change."""
     with Journal(tmp_path) as journal:
         await journal.write(put_meta({"a": "1"}))
         with open_read_only(tmp_path) as db:
             assert get_meta(db) == {"a": "1"}
 
 
-async def test_what_was_written_is_kept_when_the_journal_is_closed_at_once(tmp_path):
-    """A change that was not yet handed to the writer is handed to it by closing."""
+async def test_closing_writes_queued_changes(tmp_path):
+    """A change that the writer has not taken yet is written by `close`."""
     with Journal(tmp_path) as journal:
         writing = asyncio.create_task(journal.write(put_meta({"a": "1"})))
         await asyncio.sleep(0)
@@ -37,8 +37,8 @@ async def test_what_was_written_is_kept_when_the_journal_is_closed_at_once(tmp_p
         assert get_meta(db) == {"a": "1"}
 
 
-async def test_a_change_that_fails_takes_no_other_with_it(tmp_path):
-    """Changes of one commit are apart: each has a savepoint of its own."""
+async def test_a_failing_change_does_not_undo_others(tmp_path):
+    """Each change of a commit has its own savepoint."""
 
     def bad(db):
         db.execute("INSERT INTO meta VALUES ('half', 'written')")
@@ -59,7 +59,7 @@ async def test_a_change_that_fails_takes_no_other_with_it(tmp_path):
 
 
 def test_a_second_writer_is_refused(tmp_path):
-    """One process runs a folder at a time, and the message says what to do."""
+    """One process writes to a folder at a time; the error's hint names a command."""
     with Journal(tmp_path), pytest.raises(JournalLocked, match="Another process") as caught:
         Journal(tmp_path)
     assert "status" in caught.value.hint
@@ -67,7 +67,7 @@ def test_a_second_writer_is_refused(tmp_path):
 
 
 def test_a_killed_writer_leaves_no_lock_and_all_it_committed(tmp_path):
-    """Kill -9 frees the folder and loses nothing that was written."""
+    """After kill -9 the folder is unlocked and every reported write is there."""
     script = textwrap.dedent("""
         import sys, time
         from pathlib import Path
@@ -79,33 +79,33 @@ def test_a_killed_writer_leaves_no_lock_and_all_it_committed(tmp_path):
             print(number, flush=True)
     """)
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    said = -1
+    reported = -1
     for line in process.stdout:
-        said = int(line)
-        if said >= 20:
+        reported = int(line)
+        if reported >= 20:
             break
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
     with Journal(tmp_path), open_read_only(tmp_path) as db:
-        assert int(get_meta(db)["number"]) >= said
+        assert int(get_meta(db)["number"]) >= reported
 
 
-def test_a_folder_without_a_run_says_so(tmp_path):
-    """Reading where nothing is names the command that starts a run, and creates nothing."""
+def test_a_folder_without_a_journal_is_an_error(tmp_path):
+    """The error's hint names the command that starts a run, and nothing is created."""
     with pytest.raises(JournalError, match="holds no run") as caught, open_read_only(tmp_path):
         pass
     assert "lightmeter run" in caught.value.hint
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_foreign_file_is_no_journal(tmp_path):
-    """Somebody else's database is neither read nor written."""
-    import apsw  # noqa: PLC0415 (a stranger's tool here)
+def test_a_foreign_database_is_refused(tmp_path):
+    """Another application's database is neither read nor written."""
+    import apsw  # noqa: PLC0415 (only these tests open a database directly)
 
-    stranger = apsw.Connection(str(journal_path(tmp_path)))
-    stranger.execute("CREATE TABLE theirs (x)")
-    stranger.close()
+    foreign = apsw.Connection(str(journal_path(tmp_path)))
+    foreign.execute("CREATE TABLE foreign_table (x)")
+    foreign.close()
     with pytest.raises(JournalError, match="not a journal"):
         Journal(tmp_path)
     with pytest.raises(JournalError, match="not a journal"), open_read_only(tmp_path):
@@ -113,7 +113,7 @@ def test_a_foreign_file_is_no_journal(tmp_path):
 
 
 def test_a_newer_journal_is_refused(tmp_path):
-    """A journal of a later version is left alone."""
+    """A journal of a later version raises `JournalVersion`."""
     Journal(tmp_path).close()
     import apsw  # noqa: PLC0415 (as above)
 
@@ -124,8 +124,8 @@ def test_a_newer_journal_is_refused(tmp_path):
         Journal(tmp_path)
 
 
-def test_an_older_journal_is_brought_up_to_date(tmp_path):
-    """What an older version wrote is kept and gets the tables of today, by a reader too."""
+def test_an_older_journal_is_migrated(tmp_path):
+    """A reader migrates a journal of version 1, which keeps its data."""
     import apsw  # noqa: PLC0415 (as above)
 
     with Journal(tmp_path) as journal:
@@ -143,8 +143,8 @@ def test_an_older_journal_is_brought_up_to_date(tmp_path):
     Journal(tmp_path).close()
 
 
-def test_a_page_that_is_broken_in_the_middle_is_an_error_of_ours(tmp_path):
-    """Reading a damaged journal says which file it is, wherever in it the damage shows."""
+def test_a_damaged_page_is_a_journal_error(tmp_path):
+    """A read error of a damaged page raises `JournalError`, wherever it occurs."""
     with Journal(tmp_path) as journal:
         journal.submit(put_meta({f"key{number}": "x" * 500 for number in range(200)})).result()
     path = journal_path(tmp_path)
@@ -156,8 +156,8 @@ def test_a_page_that_is_broken_in_the_middle_is_an_error_of_ours(tmp_path):
         get_meta(db)
 
 
-def test_a_copy_is_whole(tmp_path):
-    """A copied journal holds what the first one held, and opens for writing."""
+def test_a_copy_is_complete(tmp_path):
+    """A copied journal has the same content and can be written."""
     with Journal(tmp_path / "a") as journal:
         journal.submit(put_meta({"a": "1"})).result()
     copy_journal(journal_path(tmp_path / "a"), journal_path(tmp_path / "b"))
@@ -166,28 +166,28 @@ def test_a_copy_is_whole(tmp_path):
 
 
 def test_a_copy_can_be_written_while_it_is_read(tmp_path):
-    """Whoever looks at a run that just begins, however long, does not keep it from beginning."""
+    """A reader of a copied journal does not block its writer."""
     with Journal(tmp_path / "a"):
         copy_journal(journal_path(tmp_path / "a"), journal_path(tmp_path / "b"))
     with open_read_only(tmp_path / "b") as db:
-        looking = db.execute("SELECT * FROM sqlite_schema")
-        assert next(looking)  # and goes on
+        cursor = db.execute("SELECT * FROM sqlite_schema")
+        assert next(cursor)  # and stays open
         with Journal(tmp_path / "b") as journal:
             journal.submit(put_meta({"a": "1"})).result()
-        assert next(looking)
+        assert next(cursor)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_read_only_folder_is_a_clear_error(tmp_path):
-    """Where nothing can be written down, nothing may be sent."""
+def test_a_read_only_folder_is_an_error(tmp_path):
+    """A journal in a folder that cannot be written raises `JournalError`."""
     tmp_path.chmod(0o500)
     with pytest.raises(JournalError, match="cannot be written"):
         Journal(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_journal_can_be_read_where_nothing_can_be_written(tmp_path):
-    """On a read-only medium a finished run can still be looked at."""
+def test_a_journal_can_be_read_in_a_read_only_folder(tmp_path):
+    """A closed journal can be read on a read-only medium."""
     with Journal(tmp_path) as journal:
         journal.submit(put_meta({"a": "1"})).result()
     tmp_path.chmod(0o500)
@@ -195,8 +195,8 @@ def test_a_journal_can_be_read_where_nothing_can_be_written(tmp_path):
         assert get_meta(db) == {"a": "1"}
 
 
-def test_a_full_disk_fails_the_write_and_says_so(tmp_path):
-    """A write that finds no room fails for its caller, and the journal keeps what it had."""
+def test_a_full_disk_fails_the_write(tmp_path):
+    """A write without space raises `JournalError`, and earlier writes stay."""
     with Journal(tmp_path) as journal:
         journal.submit(put_meta({"kept": "1"})).result()
         journal.submit(
@@ -209,11 +209,11 @@ def test_a_full_disk_fails_the_write_and_says_so(tmp_path):
             assert get_meta(db) == {"kept": "1"}
 
 
-async def test_who_is_cancelled_while_waiting_does_not_take_the_change_back(tmp_path):
-    """A change that was handed in reaches the disk, whatever becomes of the one who waits for it."""
+async def test_cancelling_the_caller_does_not_undo_the_change(tmp_path):
+    """A queued change is written even if its caller is cancelled."""
     with Journal(tmp_path) as journal:
         waiting = asyncio.create_task(journal.write(put_meta({"a": "1"})))
-        await asyncio.sleep(0)  # it has handed the change in
+        await asyncio.sleep(0)  # the change is queued
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -222,14 +222,14 @@ async def test_who_is_cancelled_while_waiting_does_not_take_the_change_back(tmp_
             assert get_meta(db) == {"a": "1", "b": "2"}
 
 
-def test_a_loop_that_has_ended_does_not_stop_the_writer(tmp_path):
-    """Nobody waits in a closed loop; the others are told all the same."""
+def test_a_closed_event_loop_does_not_stop_the_writer(tmp_path):
+    """Changes of a closed loop are written, and later callers get their results."""
     with Journal(tmp_path) as journal:
         loop = asyncio.new_event_loop()
-        handed_in = loop.create_task(journal.write(put_meta({"a": "1"})))
+        writing = loop.create_task(journal.write(put_meta({"a": "1"})))
         loop.run_until_complete(asyncio.sleep(0))
-        handed_in.cancel()
-        loop.run_until_complete(asyncio.gather(handed_in, return_exceptions=True))
+        writing.cancel()
+        loop.run_until_complete(asyncio.gather(writing, return_exceptions=True))
         loop.close()
         journal.submit(put_meta({"b": "2"})).result()
         with open_read_only(tmp_path) as db:

@@ -351,7 +351,7 @@ def test_a_mark_is_never_ahead_of_its_journal(tmp_path):
     """What is written outside was committed before, so that no crash alone makes a run look older than it is."""
     from lightmeter.journal.commands import hold_and_send, put_meta  # noqa: PLC0415 (only here)
     from lightmeter.journal.store import Journal  # noqa: PLC0415 (likewise)
-    from lightmeter.journal.watermark import JournalPosition, Watermark, position_of  # noqa: PLC0415 (likewise)
+    from lightmeter.journal.watermark import JournalPosition, Watermark, read_position  # noqa: PLC0415 (likewise)
 
     path = watermark_path(tmp_path / "state", "run")
     seen: list[tuple[JournalPosition, JournalPosition]] = []
@@ -365,7 +365,7 @@ def test_a_mark_is_never_ahead_of_its_journal(tmp_path):
             other = Watermark(path)
             other.close()
             with open_read_only(tmp_path / "out") as journal_now:
-                seen.append((other.known.position, position_of(journal_now)))
+                seen.append((other.known.position, read_position(journal_now)))
 
         journal.after_commit = follow
         for number in range(5):

@@ -1,4 +1,4 @@
-"""`lightmeter keys`: accounts are opened, paid in and shut without stopping the service, on both databases."""
+"""`lightmeter keys` changes accounts while the service runs, on both databases."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lightmeter.errors import UsageError
 
 
 def keys(database, *words):
-    """Run the verb; what it printed."""
+    """Run `lightmeter keys`; return its result."""
     return CliRunner().invoke(command, [*words, "--database", database], catch_exceptions=False, standalone_mode=False)
 
 
 def accounts(database):
-    """What `keys list --json` prints."""
+    """Return the accounts that `keys list --json` prints."""
     return json.loads(keys(database, "list", "--json").stdout)["accounts"]
 
 
-def test_add_prints_a_fresh_key_once(database):
-    """One line of standard output, another each time; the account is opened once, and list never shows a key."""
+def test_add_prints_a_new_key(database):
+    """Each `add` prints another key; the account is created once; `list` never shows a key."""
     printed = [keys(database, "add", "alice", "--credits", "500").stdout.splitlines() for _ in range(2)]
     assert [len(lines) for lines in printed] == [1, 1]
     assert printed[0] != printed[1]
@@ -43,15 +43,15 @@ def test_grants_add_up(database, books):
 
 
 @pytest.mark.parametrize("words", [("grant", "nobody", "5"), ("revoke", "nobody")], ids=" ".join)
-def test_an_unknown_account_is_named(database, words):
-    """A slip of the keyboard opens no account."""
+def test_an_unknown_account_is_an_error(database, words):
+    """The error names the account, and none is created."""
     with pytest.raises(UsageError, match="no account 'nobody'"):
         keys(database, *words)
     assert accounts(database) == []
 
 
-async def test_a_running_service_knows_at_once(starting, calling, database, encoded):
-    """A key works from the moment it is printed until it is revoked; the credits stay for the next key."""
+async def test_a_running_service_sees_changes_at_once(starting, calling, database, encoded):
+    """A key works as soon as it is printed and until it is revoked; the credits stay for the next key."""
     service = await starting(database=database)
     caller = await calling(service)
     key = (await asyncio.to_thread(keys, database, "add", "carol", "--credits", "3")).stdout.strip()

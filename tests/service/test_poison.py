@@ -1,4 +1,4 @@
-"""Deaths beside others make suspects, deaths alone make culprits, and the odds are as they are written down."""
+"""Crash counts: when a request becomes a suspect, when it fails, and the probability of an error."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lightmeter.service.store.poison import GIVEN_UP_AFTER, SUSPECT_AFTER, Crash
 
 
 @given(st.lists(st.booleans(), max_size=40))
-def test_each_death_is_counted_once(alone):
-    """Where it happened decides what it counts for."""
+def test_each_crash_is_counted_once(alone):
+    """A crash counts as alone or beside others, as the attempt ran."""
     record = CrashRecord()
     for each in alone:
         record = CrashRecord(record.deaths, record.deaths_alone, each).after_crash()
@@ -24,8 +24,8 @@ def test_each_death_is_counted_once(alone):
     assert record.is_given_up == (alone.count(True) >= GIVEN_UP_AFTER)
 
 
-def test_nobody_is_given_up_for_the_company_it_kept():
-    """However often its process dies beside others, a request is tried alone first."""
+def test_crashes_beside_others_never_fail_a_request():
+    """Any number of crashes beside other requests only makes a suspect."""
     record = CrashRecord()
     for _ in range(1000):
         record = record.after_crash()
@@ -33,23 +33,23 @@ def test_nobody_is_given_up_for_the_company_it_kept():
     assert not record.is_given_up
 
 
-def test_a_culprit_is_found():
-    """What ends each process ends itself after a known number of them."""
+def test_a_poison_request_fails_after_a_fixed_number_of_crashes():
+    """A request that crashes every process fails after the sum of both limits."""
     record, deaths = CrashRecord(), 0
     while not record.is_given_up:
         record, deaths = CrashRecord(record.deaths, record.deaths_alone, record.is_suspect).after_crash(), deaths + 1
     assert deaths == SUSPECT_AFTER + GIVEN_UP_AFTER
 
 
-def test_the_odds_in_the_docstring_are_computed():
-    """Each row: seconds alone, chance of one death, chance of being given up; checked by throwing dice as well."""
-    between_s = [3600, 60, 0.5]
+def test_the_probabilities_in_the_docstring_are_right():
+    """Each row of the table agrees with the formula, and the formula with a simulation."""
+    kill_interval_s = [3600, 60, 0.5]
     rows = re.findall(r" {2,}([\d.]+) s +([\d.]+) +([\d.e-]+)\n", poison.__doc__)
-    assert len(rows) == len(between_s)
-    for (alone_s, death, given_up), mean_s in zip(rows, between_s, strict=True):
+    assert len(rows) == len(kill_interval_s)
+    for (alone_s, crash, failed), mean_s in zip(rows, kill_interval_s, strict=True):
         chance = 1 - math.exp(-float(alone_s) / mean_s)
-        assert math.isclose(chance, float(death), rel_tol=0.05)
-        assert math.isclose(chance**GIVEN_UP_AFTER, float(given_up), rel_tol=0.05)
-    dice = random.Random(1)  # noqa: S311 (dice)
-    after_crash = sum(all(dice.expovariate(1 / 0.5) < 0.5 for _ in range(GIVEN_UP_AFTER)) for _ in range(20_000))
-    assert math.isclose(after_crash / 20_000, (1 - math.exp(-1)) ** GIVEN_UP_AFTER, rel_tol=0.1)
+        assert math.isclose(chance, float(crash), rel_tol=0.05)
+        assert math.isclose(chance**GIVEN_UP_AFTER, float(failed), rel_tol=0.05)
+    generator = random.Random(1)  # noqa: S311 (a simulation)
+    failures = sum(all(generator.expovariate(1 / 0.5) < 0.5 for _ in range(GIVEN_UP_AFTER)) for _ in range(20_000))
+    assert math.isclose(failures / 20_000, (1 - math.exp(-1)) ** GIVEN_UP_AFTER, rel_tol=0.1)

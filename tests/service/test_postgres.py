@@ -1,4 +1,4 @@
-"""A service on PostgreSQL answers as one on SQLite does, and shares its work with others."""
+"""Services on PostgreSQL answer like one on SQLite, and share their work."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 pytestmark = pytest.mark.postgres
 
 
-async def test_it_answers(starting, calling, postgres, site, encoded, books):
-    """A picture at once, a batch by polling; each charged once, and the books agree."""
+async def test_a_service_on_postgresql_answers(starting, calling, postgres, site, encoded, books):
+    """A picture at once and a batch by polling are each charged once, and the ledger is consistent."""
     service = await starting(database=postgres)
     caller = await calling(service, credits=10)
     assert (await caller.ask(file=encoded(1))).body["credits"] == 9
@@ -20,7 +20,7 @@ async def test_it_answers(starting, calling, postgres, site, encoded, books):
 
 
 async def test_several_services_share_the_work(starting, calling, postgres, encoded, books):
-    """Admitted by one, polled at another; all of it is done, and charged once."""
+    """Requests that one service admits are polled at another; each is processed and charged once."""
     first, second = [await starting(database=postgres) for _ in range(2)]
     caller = await calling(first, credits=1000)
     answers = [await caller.ask(file=[encoded(n), encoded(n + 1)]) for n in range(20)]
@@ -31,8 +31,8 @@ async def test_several_services_share_the_work(starting, calling, postgres, enco
     assert all(book.is_consistent and book.held == 0 for book in await books(postgres))
 
 
-async def test_one_key_at_two_services(starting, calling, postgres, site):
-    """The same Idempotency-Key at two services at once: one does it, both give its answer."""
+async def test_one_idempotency_key_at_two_services(starting, calling, postgres, site):
+    """Concurrent requests with one key at two services: one is processed, and all get its answer."""
     services = [await starting(database=postgres) for _ in range(2)]
     callers = [await calling(services[0], credits=5)]
     callers.append(type(callers[0])(callers[0].session, services[1].base_url, callers[0].headers))

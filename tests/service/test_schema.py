@@ -1,4 +1,4 @@
-"""A database of an earlier version opens with all it holds; one of a later version is left alone."""
+"""Migrations: an older database keeps its data, and a newer one is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILLED = {
             ('{FINISHED}', 1, 'completed', 1, '{ECHO}', 10, 9, 91, x'{DONE.hex()}', NULL, 1, 2.0, {NOW}, 'mine'),
             ('{WAITING}', 1, 'running', 1, '{ECHO}', 3, NULL, NULL, NULL, NULL, 2, 3.0, NULL, NULL);
         INSERT INTO uploads VALUES ('{WAITING}', 0, x'0102');
-    """,  # noqa: S608 (our own words)
+    """,  # noqa: S608 (constants)
     2: f"""
         INSERT INTO accounts VALUES (1, 'old', 88, 3), (2, 'empty', 0, 0);
         INSERT INTO keys VALUES (x'{KEY_HASH.hex()}', 1);
@@ -43,13 +43,13 @@ FILLED = {
              {NOW}, 'mine'),
             ('{WAITING}', 1, 'running', 1, '{ECHO}', x'01', 3, NULL, NULL, NULL, NULL, 2, NULL, NULL, 3.0, NULL, NULL);
         INSERT INTO uploads VALUES ('{WAITING}', 0, x'0102');
-    """,  # noqa: S608 (our own words)
+    """,  # noqa: S608 (constants)
 }
-"""What a service of each version left: a result, and a request that it was doing for the second time when it died."""
+"""Data of each version: a finished request, and one whose second attempt was interrupted by a crash."""
 
 
-def made(path, version):
-    """A database as that version made it, filled."""
+def create_database(path, version):
+    """Create a filled database of an older version; return its address."""
     db = apsw.Connection(str(path))
     db.execute((OLD / f"v{version}.sql").read_text(encoding="utf-8"))
     db.execute(FILLED[version])
@@ -58,8 +58,8 @@ def made(path, version):
     return f"sqlite:///{path}"
 
 
-def shape(db):
-    """Columns, types and constraints of each table, and the indices; the order of columns does not matter."""
+def describe(db):
+    """Return the columns of each table, in any order, and the names of the indices."""
     tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
     indices = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'index' ORDER BY name")]
     columns = {
@@ -73,37 +73,37 @@ def shape(db):
 
 @pytest.mark.parametrize("version", sorted(MIGRATIONS))
 async def test_an_older_database_keeps_its_data(tmp_path, version):
-    """Accounts, keys, results, what waits and its uploads; the books are sound; the tables are those of today."""
-    store = Store(made(tmp_path / "old.db", version), exclusive=True)
+    """Accounts, keys, requests and uploads stay; the ledger is consistent; the schema is current."""
+    store = Store(create_database(tmp_path / "old.db", version), exclusive=True)
     (empty, old) = await store.read(balances)
-    done, waits = await store.read(lambda db: db.execute("SELECT * FROM requests ORDER BY request_id"))
+    finished, waiting = await store.read(lambda db: db.execute("SELECT * FROM requests ORDER BY request_id"))
     assert (old.name, old.free, old.held, old.is_consistent) == ("old", 88, 3, True)
     assert (empty.name, empty.free, empty.is_consistent) == ("empty", 0, True)
-    assert done[:5] == (FINISHED, 1, "completed", 1, ECHO)
-    assert DONE in done
-    assert waits[:4] == (WAITING, 1, "running", 1)
-    look = "SELECT hold, attempts, deaths, deaths_alone, alone FROM requests WHERE request_id = ?"
-    assert await store.read(lambda db: db.execute(look, (WAITING,))) == [(3, 2, 1, 0, 0)]
+    assert finished[:5] == (FINISHED, 1, "completed", 1, ECHO)
+    assert DONE in finished
+    assert waiting[:4] == (WAITING, 1, "running", 1)
+    query = "SELECT hold, attempts, deaths, deaths_alone, alone FROM requests WHERE request_id = ?"
+    assert await store.read(lambda db: db.execute(query, (WAITING,))) == [(3, 2, 1, 0, 0)]
     assert await store.read(lambda db: db.execute("SELECT key_hash, account_id FROM keys")) == [(KEY_HASH, 1)]
     assert await store.read(lambda db: db.execute("SELECT * FROM uploads")) == [(WAITING, 0, b"\1\2")]
     store.close()
-    with_new = apsw.Connection(":memory:")
-    with_new.execute(SCHEMA)
+    current = apsw.Connection(":memory:")
+    current.execute(SCHEMA)
     opened = apsw.Connection(str(tmp_path / "old.db"))
-    assert shape(opened) == shape(with_new)
+    assert describe(opened) == describe(current)
     assert opened.pragma("user_version") == VERSION
     opened.close()
 
 
 @pytest.mark.parametrize("version", sorted(MIGRATIONS))
-async def test_a_service_goes_on_with_an_older_database(tmp_path, starting, calling, books, version):
-    """An old key opens its account, an old result is read, what was left undone is done, and the books agree."""
-    service = await starting(database=made(tmp_path / "old.db", version))
+async def test_a_service_continues_on_an_older_database(tmp_path, starting, calling, books, version):
+    """An old key and an old result work, an unfinished request is completed, and the ledger is consistent."""
+    service = await starting(database=create_database(tmp_path / "old.db", version))
     caller = await calling(service)
     caller.headers = {"X-API-Key": "Token old-key"}
     assert (await caller.poll(FINISHED)).body["all"]["errors"] == ["old"]
     for _ in range(400):
-        if (await caller.balance()) == 91:  # nobody listens at its address, so its hold comes back
+        if (await caller.balance()) == 91:  # its URL is unreachable, so its hold is released
             break
         await asyncio.sleep(0.02)
     assert (await caller.poll(WAITING)).body["status"] == "completed"
@@ -113,30 +113,30 @@ async def test_a_service_goes_on_with_an_older_database(tmp_path, starting, call
 
 
 @pytest.mark.parametrize("version", [1])
-async def test_an_idempotency_key_of_the_first_version_still_names_its_request(tmp_path, starting, calling, version):
-    """It kept no digest of contents: the same words are the same request."""
-    service = await starting(database=made(tmp_path / "old.db", version))
+async def test_an_idempotency_key_of_version_1_still_works(tmp_path, starting, calling, version):
+    """Version 1 stored no digest of contents, so an equal request without contents is the same."""
+    service = await starting(database=create_database(tmp_path / "old.db", version))
     caller = await calling(service)
     caller.headers = {"X-API-Key": "Token old-key"}
     again = await caller.ask({"Idempotency-Key": "mine"}, url="http://127.0.0.1:9/a.png", feature="colors")
     assert (again.status, again.body["request_id"]) == (200, FINISHED)
 
 
-def test_a_newer_database_is_left_alone(tmp_path):
-    """The message names both versions and a way out; nothing is changed."""
+def test_a_newer_database_is_refused(tmp_path):
+    """The error names both versions, and the file does not change."""
     path = tmp_path / "new.db"
     db = apsw.Connection(str(path))
-    db.execute("CREATE TABLE theirs (x)")
+    db.execute("CREATE TABLE foreign_table (x)")
     db.pragma("user_version", VERSION + 1)
     with pytest.raises(SettingsError, match=rf"newer lightmeter: it has version {VERSION + 1}, known is {VERSION}"):
         Store(f"sqlite:///{path}")
-    assert [name for (name,) in db.execute("SELECT name FROM sqlite_schema")] == ["theirs"]
+    assert [name for (name,) in db.execute("SELECT name FROM sqlite_schema")] == ["foreign_table"]
     db.close()
 
 
 @pytest.mark.postgres
-async def test_an_older_postgresql_database_is_brought_up(postgres):
-    """Columns of today are taken away and the version set back: opening it makes them again, and keeps the rows."""
+async def test_an_older_postgresql_database_is_migrated(postgres):
+    """A database whose newer columns were removed gets them again, and keeps its rows."""
     psycopg = pytest.importorskip("psycopg")
     Store(postgres).close()
     added = re.findall(r"requests ADD COLUMN (\w+)", MIGRATIONS[2])
@@ -148,7 +148,7 @@ async def test_an_older_postgresql_database_is_brought_up(postgres):
         db.execute("UPDATE version SET version = 2")
         store = Store(postgres)
         assert await store.read(lambda db: db.execute("SELECT name FROM accounts")) == [("old",)]
-        assert await store.read(lambda db: db.execute(f"SELECT {', '.join(added)} FROM requests")) == []  # noqa: S608 (our own words)
+        assert await store.read(lambda db: db.execute(f"SELECT {', '.join(added)} FROM requests")) == []  # noqa: S608 (constants)
         store.close()
         assert db.execute("SELECT version FROM version").fetchone() == (VERSION,)
         db.execute("UPDATE version SET version = 99")

@@ -1,4 +1,4 @@
-"""Changes that are handed in together are written together, and one that fails takes nothing of the others with it."""
+"""The store: group commits, failing changes, order, closing and full disks, on both databases."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ from lightmeter.service.store.store import Store
 
 @pytest.fixture
 def store(database):
-    """An open store on each kind of database."""
+    """Yield an open store on each kind of database."""
     store = Store(database, exclusive=True)
     yield store
     store.close()
 
 
-def opened(name, *, breaks=None):
-    """Opens an account, and perhaps raises afterwards."""
+def add_account(name, *, error=None):
+    """Return a change that adds an account, and then perhaps raises."""
 
     def change(db):
         db.execute("INSERT INTO accounts (name, credits) VALUES (?, 0)", (name,))
-        if breaks is not None:
-            raise breaks
+        if error is not None:
+            raise error
         return name
 
     return change
 
 
 def names(db):
-    """Accounts there are."""
+    """Return the names of all accounts."""
     return [name for (name,) in db.execute("SELECT name FROM accounts ORDER BY name")]
 
 
-async def test_each_of_many_is_answered_with_its_own(store):
-    """Values and errors go to whoever asked; what failed has left nothing."""
-    changes = [opened(f"{number:03}", breaks=KeyError(number) if number % 3 == 0 else None) for number in range(200)]
+async def test_each_caller_gets_its_own_result(store):
+    """Each caller gets its own value or error, and a failed change leaves nothing."""
+    changes = [
+        add_account(f"{number:03}", error=KeyError(number) if number % 3 == 0 else None) for number in range(200)
+    ]
     outcomes = await asyncio.gather(*(store.write(change) for change in changes), return_exceptions=True)
     for number, outcome in enumerate(outcomes):
         if number % 3 == 0:
@@ -52,17 +54,17 @@ async def test_each_of_many_is_answered_with_its_own(store):
     assert await store.read(names) == [f"{number:03}" for number in range(200) if number % 3]
 
 
-async def test_an_error_of_the_database_is_its_own_kind(store):
-    """Two accounts of one name: the second cannot be; the others that were handed in with it are there."""
-    handed_in = [store.write(opened(name)) for name in ("a", "a", "b")]
-    outcomes = await asyncio.gather(*handed_in, return_exceptions=True)
+async def test_a_database_error_is_a_store_error(store):
+    """A second account with one name raises `StoreError`; changes that were queued with it are written."""
+    pending = [store.write(add_account(name)) for name in ("a", "a", "b")]
+    outcomes = await asyncio.gather(*pending, return_exceptions=True)
     assert sorted(isinstance(outcome, StoreError) for outcome in outcomes) == [False, False, True]
     assert await store.read(names) == ["a", "b"]
 
 
-async def test_who_stops_waiting_takes_nothing_back(store):
-    """It is written all the same."""
-    task = asyncio.create_task(store.write(opened("mine")))
+async def test_cancelling_the_caller_does_not_undo_the_change(store):
+    """A queued change is written even if its caller is cancelled."""
+    task = asyncio.create_task(store.write(add_account("mine")))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -73,13 +75,13 @@ async def test_who_stops_waiting_takes_nothing_back(store):
     assert found == ["mine"]
 
 
-async def test_closing_finishes_what_was_handed_in(database):
-    """Nothing that was taken is forgotten, and nothing more is taken."""
+async def test_closing_writes_queued_changes(database):
+    """`close` writes every queued change, and later calls raise."""
     store = Store(database)
-    handed_in = [asyncio.create_task(store.write(opened(f"{number:03}"))) for number in range(150)]
+    pending = [asyncio.create_task(store.write(add_account(f"{number:03}"))) for number in range(150)]
     await asyncio.sleep(0)
     await asyncio.to_thread(store.close)
-    assert len(await asyncio.gather(*handed_in)) == 150
+    assert len(await asyncio.gather(*pending)) == 150
     with pytest.raises(RuntimeError):
         await store.read(names)
     again = Store(database)
@@ -87,8 +89,8 @@ async def test_closing_finishes_what_was_handed_in(database):
     again.close()
 
 
-async def test_a_transaction_that_is_lost_is_lost_for_all_in_it(tmp_path):
-    """The full disk, as a limit of pages: nobody is told that it was written who has lost it."""
+async def test_on_a_full_disk_only_written_changes_succeed(tmp_path):
+    """With a limit of pages as the full disk, exactly the callers of written changes get a result."""
     store = Store(f"sqlite:///{tmp_path / 'small.db'}")
 
     def fill(db):
@@ -96,31 +98,31 @@ async def test_a_transaction_that_is_lost_is_lost_for_all_in_it(tmp_path):
 
     await store.read(fill)
     outcomes = await asyncio.gather(
-        *(store.write(opened(f"{number:04}" + "x" * 2000)) for number in range(300)), return_exceptions=True
+        *(store.write(add_account(f"{number:04}" + "x" * 2000)) for number in range(300)), return_exceptions=True
     )
-    told = sorted(outcome for outcome in outcomes if isinstance(outcome, str))
+    written = sorted(outcome for outcome in outcomes if isinstance(outcome, str))
     assert {type(outcome) for outcome in outcomes} == {str, StoreError}
-    assert await store.read(names) == told
+    assert await store.read(names) == written
     store.close()
 
 
-@settings(deadline=None)  # files, on a disk that others use
+@settings(deadline=None)  # files on a shared disk
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
 def test_reads_see_what_was_written_before_them(steps):
-    """In the order in which they were handed in, whichever of them share a transaction and whichever fail."""
+    """A read sees all changes that were queued before it, also if some fail."""
 
     async def run(path):
         store = Store(f"sqlite:///{path}")
-        handed_in, expected, there = [], [], []
+        pending, expected, names_so_far = [], [], []
         for number, (is_read, fails) in enumerate(steps):
             if is_read:
-                handed_in.append(store.read(names))
-                expected.append(list(there))
+                pending.append(store.read(names))
+                expected.append(list(names_so_far))
             else:
-                handed_in.append(store.write(opened(f"{number:03}", breaks=LookupError() if fails else None)))
+                pending.append(store.write(add_account(f"{number:03}", error=LookupError() if fails else None)))
                 expected.append(None)
-                there += [] if fails else [f"{number:03}"]
-        outcomes = await asyncio.gather(*handed_in, return_exceptions=True)
+                names_so_far += [] if fails else [f"{number:03}"]
+        outcomes = await asyncio.gather(*pending, return_exceptions=True)
         store.close()
         assert [out for out in outcomes if isinstance(out, list)] == [one for one in expected if one is not None]
 
@@ -128,8 +130,8 @@ def test_reads_see_what_was_written_before_them(steps):
         asyncio.run(run(f"{folder}/x.db"))
 
 
-def test_a_file_that_is_none_is_refused(tmp_path):
-    """The message names the file."""
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    """The error names the file."""
     (tmp_path / "no.db").write_bytes(b"this is no database" * 100)
     with pytest.raises(SettingsError, match=r"no\.db cannot be used"):
         Store(f"sqlite:///{tmp_path / 'no.db'}")

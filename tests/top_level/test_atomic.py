@@ -1,4 +1,4 @@
-"""A file is born whole or not at all."""
+"""Files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
-    """When the writer breaks, nothing has happened."""
+def test_a_failed_write_leaves_only_the_old_file(tmp_path):
+    """If the block raises, the target does not change and the temporary file is removed."""
     target = tmp_path / "file.txt"
     write_bytes(target, b"old")
 
@@ -37,20 +37,20 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_globbing_reader_never_meets_the_temporary_file(tmp_path):
-    """The neighbour's name does not end in the suffix that readers look for."""
+def test_no_glob_on_the_suffix_finds_the_temporary_file(tmp_path):
+    """The temporary name does not end in the target's suffix."""
     with atomic_replace(tmp_path / "part-0.parquet") as temporary:
         temporary.write_bytes(b"x")
         assert list(tmp_path.glob("*.parquet")) == []
 
 
 def test_a_killed_writer_leaves_the_old_file(tmp_path):
-    """Kill -9 in the middle of a write changes nothing."""
+    """Kill -9 during a write does not change the target."""
     target = tmp_path / "file.txt"
     write_text(target, "old")
     code = (
-        "import os, sys; from pathlib import Path; from lightmeter.atomic import replacing\n"
-        "with replacing(Path(sys.argv[1])) as t:\n    t.write_text('half'); os.kill(os.getpid(), 9)"
+        "import os, sys; from pathlib import Path; from lightmeter.atomic import atomic_replace\n"
+        "with atomic_replace(Path(sys.argv[1])) as t:\n    t.write_text('half'); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(target)], check=False).returncode == -9
     assert target.read_text() == "old"

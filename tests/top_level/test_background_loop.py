@@ -1,4 +1,4 @@
-"""One portal from plain code to the async core, whoever calls it."""
+"""Coroutines run from synchronous code, wherever it is called."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ async def double(number: int) -> int:
     return 2 * number
 
 
-def test_a_script_gets_a_result():
-    """Plain code calls, and has the value."""
+def test_sync_returns_the_result():
+    """`sync` returns the value of a coroutine."""
     assert lm.sync(double(21)) == 42
 
 
-async def test_it_works_inside_a_running_loop():
-    """A notebook's own loop is no obstacle."""
+async def test_sync_works_inside_a_running_loop():
+    """`sync` can be called where an event loop is running, as in a notebook."""
     assert lm.sync(double(4)) == 8
 
 
-def test_it_works_in_many_threads():
-    """Threads share one loop and do not mix up their results."""
+def test_sync_works_in_many_threads():
+    """Threads share one loop, and each gets its own result."""
     found: dict[int, int] = {}
     threads = [threading.Thread(target=lambda n=n: found.update({n: lm.sync(double(n))})) for n in range(8)]
     for thread in threads:
@@ -38,7 +38,7 @@ def test_it_works_in_many_threads():
 
 
 def test_errors_reach_the_caller():
-    """What the coroutine raises is raised where it was called."""
+    """An exception of the coroutine is raised by `sync`."""
 
     async def breaks() -> None:
         raise lm.LightmeterError("no")
@@ -47,9 +47,9 @@ def test_errors_reach_the_caller():
         lm.sync(breaks())
 
 
-async def test_a_portal_of_one_s_own_is_awaited_and_closed():
-    """Work in another loop is awaited without blocking this one."""
-    portal = BackgroundLoop("test")
-    assert await asyncio.gather(portal.call(double(1)), portal.call(double(2))) == [2, 4]
-    portal.close()
-    assert portal.loop.is_closed()
+async def test_a_separate_background_loop_is_awaited_and_closed():
+    """`call` awaits work in a background loop from another loop."""
+    background = BackgroundLoop("test")
+    assert await asyncio.gather(background.call(double(1)), background.call(double(2))) == [2, 4]
+    background.close()
+    assert background.loop.is_closed()

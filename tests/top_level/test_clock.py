@@ -1,4 +1,4 @@
-"""A run measures time by a clock that nobody sets; earlier processes are believed if both clocks agree."""
+"""`RunClock` does not step; times of earlier processes count only as far as both clocks agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ steps = st.sampled_from([-86_400.0, -HOUR_S, -5.0, 5.0, HOUR_S, 25 * HOUR_S])
 
 @dataclass
 class Machine:
-    """A machine whose time passes, and whose wall clock is set."""
+    """A machine with simulated time, whose wall clock can be set."""
 
     true_s: float = 1_700_000_000.0
     booted_s: float = 1_700_000_000.0 - 1000.0
@@ -40,7 +40,7 @@ class Machine:
 
 @given(steps, st.floats(0, 500), st.floats(0, 500))
 def test_a_step_within_a_process_changes_no_age(step_s, before_s, after_s):
-    """However the wall clock is set, as much time has passed as has passed, and the step is seen."""
+    """However the wall clock is set, ages are exact and the step is measured."""
     machine = Machine()
     clock = RunClock(machine)
     sent_at = clock.now()
@@ -52,32 +52,30 @@ def test_a_step_within_a_process_changes_no_age(step_s, before_s, after_s):
 
 
 @given(steps | st.just(0.0), st.floats(0, 400), st.floats(0, 400), st.booleans(), st.floats(0, 300))
-def test_an_earlier_moment_is_never_believed_to_be_older_than_it_is(
-    step_s, in_first_s, restart_step_s, reboots, here_s
-):
-    """Whatever happened to the clock between two processes, a request may still be charged as long as it truly may."""
+def test_the_age_of_an_earlier_time_is_never_overestimated(step_s, in_first_s, between_s, reboots, in_second_s):
+    """Whatever happens to the wall clock between two processes, `min_age_s` is at most the true age."""
     machine = Machine()
     first = RunClock(machine)
     machine.true_s += in_first_s
-    sent_at, truly_sent = first.now(), machine.true_s
-    machine.true_s += restart_step_s / 2
+    sent_at, true_sent_s = first.now(), machine.true_s
+    machine.true_s += between_s / 2
     machine.step_s = step_s
     if reboots:
         machine.boot, machine.booted_s = "second", machine.true_s
-    machine.true_s += restart_step_s / 2
-    began_s = machine.true_s
+    machine.true_s += between_s / 2
+    second_start_s = machine.true_s
     second = RunClock(machine, first.anchor)
-    machine.true_s += here_s
+    machine.true_s += in_second_s
     age_s = second.min_age_s(sent_at, earlier=True)
-    assert here_s - 1e-3 <= age_s <= machine.true_s - truly_sent + 1e-3
+    assert in_second_s - 1e-3 <= age_s <= machine.true_s - true_sent_s + 1e-3
     if not reboots and not step_s:
-        assert abs(age_s - (machine.true_s - truly_sent)) < 1e-3, "two clocks that agree are believed"
-    assert age_s <= max(here_s, machine.true_s - truly_sent) + 1e-3
-    assert began_s <= machine.true_s
+        assert abs(age_s - (machine.true_s - true_sent_s)) < 1e-3, "clocks that agree give the exact age"
+    assert age_s <= max(in_second_s, machine.true_s - true_sent_s) + 1e-3
+    assert second_start_s <= machine.true_s
 
 
-def test_the_machines_clock_knows_since_when_it_runs():
-    """Uptime grows and a start of the machine has one name."""
+def test_the_system_clock_reports_uptime_and_boot_id():
+    """Uptime does not decrease, and the boot id does not change."""
     machine = SystemClock()
     assert 0 < machine.uptime() <= machine.uptime()
     assert machine.boot_id() == machine.boot_id()

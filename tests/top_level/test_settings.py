@@ -1,4 +1,4 @@
-"""Settings come from variables or a file, never from arguments, and secrets do not show."""
+"""Settings come from environment variables or a file, and do not reveal the key."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def file(tmp_path, monkeypatch):
     return path
 
 
-def test_nothing_set_is_fine(file):
-    """Without settings there is no key and no service, and the embedded one is used."""
+def test_settings_have_defaults(file):
+    """Without settings there is no key and no service address."""
     settings = read_settings()
     assert settings.api_key is None
     assert settings.base_url is None
 
 
-def test_a_variable_wins_over_the_file(file, monkeypatch):
-    """The file holds what is usual, a variable what is wanted now."""
+def test_a_variable_overrides_the_file(file, monkeypatch):
+    """A variable overrides its entry in the file; other entries stay."""
     file.write_text('api_key = "from-file"\nbase_url = "http://file"\n')
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "http://variable")
     settings = read_settings()
@@ -36,7 +36,7 @@ def test_a_variable_wins_over_the_file(file, monkeypatch):
 @pytest.mark.parametrize("name", Settings.model_fields)
 @pytest.mark.parametrize("empty", ["", "  "])
 def test_an_empty_setting_is_not_set(file, monkeypatch, name, empty):
-    """An empty variable is no value: what the file says holds, and else the default."""
+    """An empty variable or entry counts as not set."""
     monkeypatch.delenv(f"LIGHTMETER_{name.upper()}", raising=False)
     default = getattr(read_settings(), name)
     monkeypatch.setenv(f"LIGHTMETER_{name.upper()}", empty)
@@ -46,29 +46,29 @@ def test_an_empty_setting_is_not_set(file, monkeypatch, name, empty):
     assert getattr(read_settings(), name) == default
 
 
-def test_an_empty_variable_leaves_the_file_its_word(file, monkeypatch):
-    """A variable that is set to nothing does not take away what the file sets."""
+def test_an_empty_variable_does_not_override_the_file(file, monkeypatch):
+    """An empty variable leaves the file's entry in effect."""
     file.write_text('base_url = "http://file"\n')
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "")
     assert read_settings().base_url == "http://file"
 
 
-def test_an_empty_path_of_settings_is_not_set(monkeypatch):
-    """LIGHTMETER_SETTINGS set to nothing means the usual place."""
+def test_an_empty_settings_path_is_not_set(monkeypatch):
+    """An empty LIGHTMETER_SETTINGS means the default path."""
     monkeypatch.delenv("LIGHTMETER_SETTINGS", raising=False)
-    usual = settings_file()
+    default_path = settings_file()
     monkeypatch.setenv("LIGHTMETER_SETTINGS", " ")
-    assert settings_file() == usual
+    assert settings_file() == default_path
 
 
-def test_the_key_does_not_show(file, monkeypatch):
-    """Settings can be printed and logged."""
+def test_the_key_is_not_shown(file, monkeypatch):
+    """The representation of settings does not contain the key."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "very-secret")
     assert "very-secret" not in repr(read_settings())
 
 
-def test_a_broken_file_is_named(file):
-    """What is no TOML is an error that names the file."""
+def test_an_invalid_file_is_named(file):
+    """A file that is not TOML raises an error with its name."""
     file.write_text("api_key = ")
     with pytest.raises(SettingsError, match=r"settings\.toml"):
         read_settings()

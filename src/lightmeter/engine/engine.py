@@ -337,9 +337,9 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
     names = NameReliabilityTracker(initial_name_reliability(session))
     with open_read_only(session.out) as db:
         run_state, prices = _initial_state(db, session, started_at_s, names), _initial_prices(db, session)
-    if session.clock.restart_step_s is not None and abs(session.clock.restart_step_s) >= STEP_S:
+    if (step_s := session.clock.restart_step_s) is not None and abs(step_s) >= STEP_S:
         run_state.add_note(
-            f"The machine's clock was set by {session.clock.restart_step_s:+.0f} s since the run was last begun: times that "
+            f"The machine's clock was set by {step_s:+.0f} s since the run was last begun: times that "
             "were written down before are not relied on."
         )
     engine = Engine(session, run_state, prices, rows, pay_again)

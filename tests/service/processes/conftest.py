@@ -1,4 +1,4 @@
-"""Services and workers as processes of their own, which can be killed and begun again."""
+"""Services and workers in processes that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Process:
         self.running: subprocess.Popen | None = None
 
     def begin(self) -> None:
-        """Start, and wait until it is ready."""
+        """Start the process and wait until it is ready."""
         options = ["--database", self.database, "--backends", self.backends, "--allow-private"]
         options += ["--lease", self.lease_s]
         if self.verb == "serve":
@@ -42,14 +42,14 @@ class Process:
         self.base_url = line.split()[-1]
 
     def has_died(self) -> bool:
-        """Whether it has ended by itself; what is left of it is cleared away."""
+        """Return whether it has ended by itself; then close its pipe."""
         if self.running.poll() is None:
             return False
         self.running.stdout.close()
         return True
 
     def end(self, how: signal.Signals) -> int:
-        """Send a signal, wait, return the exit code."""
+        """Send a signal, wait, and return the exit code."""
         self.running.send_signal(how)
         code = self.running.wait(timeout=30)
         self.running.stdout.close()
@@ -58,7 +58,7 @@ class Process:
 
 @pytest.fixture
 def processes(tmp_path):
-    """Makes processes; what still runs in the end is killed."""
+    """Return a function that creates processes; kill those that still run after the test."""
     made = []
 
     def make(database, verb="serve"):
@@ -73,5 +73,5 @@ def processes(tmp_path):
 
 @pytest.fixture
 def process(processes, tmp_path):
-    """A service on a file."""
+    """A service on an SQLite file."""
     return processes(f"sqlite:///{tmp_path / 'served.db'}")

@@ -10,26 +10,26 @@ from pathlib import Path
 LIGHTMETER = Path(sys.executable).with_name("lightmeter")
 
 
-def ended(verb, *options):
-    """A command that is to fail: its exit code and what it says."""
+def run_failing(verb, *options):
+    """Run a command that is expected to fail; return its exit code and its standard error."""
     command = [LIGHTMETER, verb, "--backends", "palette", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return done.returncode, done.stderr
 
 
 def test_a_second_service_on_a_file_is_refused(process):
-    """It says so and names the way out; after kill -9 of the first the file is free."""
+    """The error names the alternative; after kill -9 of the first service the file is free."""
     process.begin()
-    code, says = ended("serve", "--port", "0", "--database", process.database)
+    code, message = run_failing("serve", "--port", "0", "--database", process.database)
     assert code == 2
-    assert "Another service works on the database" in says
-    assert "postgresql://" in says
+    assert "Another service works on the database" in message
+    assert "postgresql://" in message
     process.end(signal.SIGKILL)
     process.begin()
     assert process.end(signal.SIGTERM) == 0
 
 
 def test_a_worker_needs_a_database_that_can_be_shared(tmp_path):
-    """A worker on a file is refused, and told why."""
-    code, says = ended("worker", "--database", f"sqlite:///{tmp_path / 'x.db'}")
-    assert (code, "can be shared" in says) == (2, True)
+    """A worker on an SQLite file is refused with a reason."""
+    code, message = run_failing("worker", "--database", f"sqlite:///{tmp_path / 'x.db'}")
+    assert (code, "can be shared" in message) == (2, True)

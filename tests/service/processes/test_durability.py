@@ -1,4 +1,4 @@
-"""What was acknowledged is finished by the next start, what was not is not charged; both happen once."""
+"""After a crash acknowledged requests are finished, others are not charged, and each once."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import apsw
 from lightmeter.clock import SystemClock
 
 
-async def arrives(site) -> None:
+async def wait_for_fetch(site) -> None:
     """Wait until a `/held/` URL is being fetched."""
     assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
 
 
-async def cut_off(asked: asyncio.Task) -> None:
-    """The caller sees its connection break."""
+async def expect_disconnect(request: asyncio.Task) -> None:
+    """Wait until the caller's connection breaks."""
     with contextlib.suppress(aiohttp.ClientError):
-        await asked
+        await request
         raise AssertionError("it was answered")
 
 
 async def test_an_acknowledged_request_survives_kill_9(process, calling, site, encoded):
-    """After a restart its id answers, uploads included, and it is charged once."""
+    """After a restart the request completes, including its uploads, and is charged once."""
     process.begin()
     caller = await calling(process, credits=10)
     urls = [site.url("held/1.png"), site.url("picture/2.png")]
     answered = await caller.ask(url=urls, file=[encoded(3)], file_name=["c.png"])
-    await arrives(site)
+    await wait_for_fetch(site)
     assert await caller.balance() == 7
     process.end(signal.SIGKILL)
 
@@ -49,7 +49,7 @@ async def test_an_acknowledged_request_survives_kill_9(process, calling, site, e
 
 
 async def test_a_video_found_by_its_content_survives_kill_9(process, calling, site):
-    """A synchronous request that became an acknowledged one."""
+    """A single URL that turned out to be a video is acknowledged, and completes after kill -9."""
     process.begin()
     caller = await calling(process, credits=10)
     answered = await caller.ask(url=site.url("video/untold"))
@@ -60,20 +60,20 @@ async def test_a_video_found_by_its_content_survives_kill_9(process, calling, si
     assert (len(done["all"]["assets"][0]["frames"]), done["credits_paid"], await caller.balance()) == (3, 3, 7)
 
 
-async def test_a_synchronous_request_cut_off_is_not_charged(process, calling, site):
-    """Nobody got its answer, so nobody pays: the hold is given back, and its id is unknown."""
+async def test_an_interrupted_synchronous_request_is_not_charged(process, calling, site):
+    """A request that was not answered is deleted after a restart, and its hold is released."""
     process.begin()
     caller = await calling(process, credits=10)
-    asked = asyncio.create_task(caller.ask(url=site.url("held/1.png")))
-    await arrives(site)
+    request = asyncio.create_task(caller.ask(url=site.url("held/1.png")))
+    await wait_for_fetch(site)
     process.end(signal.SIGKILL)
-    await cut_off(asked)
+    await expect_disconnect(request)
     process.begin()
     caller.base_url = process.base_url
     assert await caller.balance() == 10
 
 
-async def test_a_key_outlives_a_restart(process, calling, encoded):
+async def test_an_idempotency_key_survives_kill_9(process, calling, encoded):
     """The same Idempotency-Key before and after kill -9: one answer, one charge."""
     process.begin()
     caller = await calling(process, credits=10)
@@ -86,15 +86,15 @@ async def test_a_key_outlives_a_restart(process, calling, encoded):
     assert await caller.balance() == 9
 
 
-async def test_a_key_of_a_request_cut_off_is_free_again(process, calling, site):
-    """What was undone can be asked again under its key, and is charged then."""
+async def test_the_key_of_an_interrupted_request_can_be_used_again(process, calling, site):
+    """After a restart a new request under the key is processed and charged."""
     process.begin()
     caller = await calling(process, credits=10)
     name = {"Idempotency-Key": "order"}
-    asked = asyncio.create_task(caller.ask(name, url=site.url("held/1.png")))
-    await arrives(site)
+    request = asyncio.create_task(caller.ask(name, url=site.url("held/1.png")))
+    await wait_for_fetch(site)
     process.end(signal.SIGKILL)
-    await cut_off(asked)
+    await expect_disconnect(request)
     site.gate.set()
     process.begin()
     caller.base_url = process.base_url
@@ -103,32 +103,32 @@ async def test_a_key_of_a_request_cut_off_is_free_again(process, calling, site):
 
 
 async def test_sigterm_lets_running_requests_finish(process, calling, site):
-    """The caller that waits is answered, then the process ends with 0."""
+    """On SIGTERM the waiting caller is answered, then the process ends with 0."""
     process.begin()
     caller = await calling(process, credits=10)
-    asked = asyncio.create_task(caller.ask(url=site.url("held/1.png")))
-    await arrives(site)
+    request = asyncio.create_task(caller.ask(url=site.url("held/1.png")))
+    await wait_for_fetch(site)
     ended = asyncio.create_task(asyncio.to_thread(process.end, signal.SIGTERM))
     site.gate.set()
-    answered = await asked
+    answered = await request
     assert (answered.status, answered.body["status"], answered.body["credits"]) == (200, "completed", 9)
     assert await ended == 0
 
 
-async def test_an_embedded_service_drains_too(starting, calling, portal, site):
-    """Closing it in the middle of a request answers that request."""
+async def test_an_embedded_service_finishes_running_requests(starting, calling, portal, site):
+    """Closing an embedded service answers the running request first."""
     service = await starting()
     caller = await calling(service, credits=10)
-    asked = asyncio.create_task(caller.ask(url=site.url("held/1.png")))
-    await arrives(site)
+    request = asyncio.create_task(caller.ask(url=site.url("held/1.png")))
+    await wait_for_fetch(site)
     closing = asyncio.create_task(portal.call(service.close()))
     site.gate.set()
-    assert (await asked).body["status"] == "completed"
+    assert (await request).body["status"] == "completed"
     await closing
 
 
-def rows(service, query: str) -> list[tuple]:
-    """What the file of a service holds."""
+def query_rows(service, query: str) -> list[tuple]:
+    """Return rows of a service's SQLite file."""
     db = apsw.Connection(service.database.removeprefix("sqlite:///"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return list(db.execute(query))
@@ -136,24 +136,24 @@ def rows(service, query: str) -> list[tuple]:
         db.close()
 
 
-async def test_uploads_do_not_stay(starting, calling, encoded):
-    """When a request is done its files are gone from the database."""
+async def test_uploads_are_deleted(starting, calling, encoded):
+    """When a request has finished, its uploads are deleted from the database."""
     service = await starting()
     caller = await calling(service, credits=10)
     await caller.finished(await caller.ask(file=[encoded(1), encoded(2)]))
     await caller.ask(file=encoded(3))
-    assert rows(service, "SELECT count(*) FROM uploads") == [(0,)]
+    assert query_rows(service, "SELECT count(*) FROM uploads") == [(0,)]
 
 
 class LaterClock(SystemClock):
-    """The machine's clock, two days on."""
+    """The machine's clock, two days ahead."""
 
     def now(self) -> float:
         return super().now() + 2 * 24 * 3600
 
 
-async def test_expired_results_are_forgotten_and_their_charges_kept(starting, calling, portal, encoded):
-    """The database does not grow for ever; the ledger is for ever."""
+async def test_expired_results_are_deleted_and_the_ledger_stays(starting, calling, portal, encoded):
+    """Expired requests are deleted, and their ledger entries stay."""
     first = await starting()
     caller = await calling(first, credits=10)
     await caller.ask({"Idempotency-Key": "old"}, file=encoded())
@@ -161,11 +161,11 @@ async def test_expired_results_are_forgotten_and_their_charges_kept(starting, ca
     second = await starting(clock=LaterClock(), database=first.database)
     caller.base_url = second.base_url
     for _ in range(200):
-        if not (left := rows(second, "SELECT request_id FROM requests")):
+        if not (left := query_rows(second, "SELECT request_id FROM requests")):
             break
         await asyncio.sleep(0.02)
     assert left == []
-    assert rows(second, "SELECT debit, credit, amount FROM ledger") == [
+    assert query_rows(second, "SELECT debit, credit, amount FROM ledger") == [
         ("grants", "free", 10),
         ("free", "held", 1),
         ("held", "revenue", 1),

@@ -1,4 +1,4 @@
-"""kill -9 at random instants under load: nothing acknowledged is lost, nothing is charged twice, the books agree."""
+"""Kill -9 at random times under load: no acknowledged request is lost, and none is charged twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lightmeter.service.store.store import Store
 log = logging.getLogger(__name__)
 
 KILLS = int(os.environ.get("LIGHTMETER_KILLS", "20")) // 2
-"""On each database."""
+"""Kills on each database."""
 
 CREDITS = 1_000_000
 POLLS = 1200
@@ -28,7 +28,7 @@ POLLS = 1200
 
 @dataclass
 class Load:
-    """Callers who go on whatever happens, and what they were told."""
+    """Callers that continue after errors, and the answers they got."""
 
     acknowledged: list[str] = field(default_factory=list)
     answered: dict[str, int] = field(default_factory=dict)
@@ -37,33 +37,33 @@ class Load:
 
 
 async def send(load, session, address, headers, pictures):
-    """One request: of one picture or of several."""
+    """Send one request with one or several pictures, and record its answer."""
     body = {"file": pictures if len(pictures) > 1 else pictures[0]}
     try:
         async with session.post(f"{address}/api/fetch", json=body, headers=headers) as answer:
-            told = await answer.json()
+            body = await answer.json()
     except (aiohttp.ClientError, ConnectionError):
         load.refused["cut off"] += 1
         await asyncio.sleep(0.05)
         return
-    if told.get("status") == "queued":
-        load.acknowledged.append(told["request_id"])
-    elif told.get("status") == "completed":
-        load.answered[told["request_id"]] = told["credits_paid"]
+    if body.get("status") == "queued":
+        load.acknowledged.append(body["request_id"])
+    elif body.get("status") == "completed":
+        load.answered[body["request_id"]] = body["credits_paid"]
     else:
         load.refused[answer.status] += 1
 
 
 async def keep_sending(load, rng, session, services, headers, encoded):
-    """Requests one after another until it is over."""
+    """Send requests in sequence until the test is over."""
     while not load.over.is_set():
         pictures = [encoded(rng.randrange(1000)) for _ in range(rng.choice([1, 1, 3, 12]))]
         await send(load, session, rng.choice(services).base_url, headers, pictures)
         await asyncio.sleep(0.02)
 
 
-async def kill_again_and_again(processes, rng, kills):
-    """At a random instant a random process is killed, and soon begun again."""
+async def kill_repeatedly(processes, rng, kills):
+    """Kill a random process at random times, and restart it."""
     for _ in range(kills):
         await asyncio.sleep(rng.uniform(0.05, 0.8))
         victim = rng.choice(processes)
@@ -71,20 +71,20 @@ async def kill_again_and_again(processes, rng, kills):
         await asyncio.to_thread(victim.begin)
 
 
-async def outcome(session, address, headers, request_id):
-    """How an acknowledged request ended."""
+async def wait_for_result(session, address, headers, request_id):
+    """Poll an acknowledged request until it has finished; return its answer."""
     for _ in range(POLLS):
         async with session.get(f"{address}/api/response/{request_id}", headers=headers) as answer:
-            told = await answer.json()
-        assert answer.status == 200, told
-        if told["status"] != "processing":
-            return told
+            body = await answer.json()
+        assert answer.status == 200, body
+        if body["status"] != "processing":
+            return body
         await asyncio.sleep(0.05)
     pytest.fail(f"{request_id} never ended")
 
 
-async def charged(database):
-    """What each request has paid, by its own row and by the ledger; and the deaths it met, in company and alone."""
+async def read_charges(database):
+    """Return the charges by request, by the ledger, and the numbers of requests by crashes beside others and alone."""
     store = Store(database)
     try:
         requests = await store.read(
@@ -98,41 +98,41 @@ async def charged(database):
     return {name: paid for name, paid, *_ in requests}, dict(rows), deaths
 
 
-def fleet(processes, database):
-    """One process on a file; two services and a worker on PostgreSQL."""
+def create_processes(processes, database):
+    """Create one process on a file; two services and a worker on PostgreSQL."""
     verbs = ["serve"] if database.startswith("sqlite") else ["serve", "serve", "worker"]
     return [processes(database, verb) for verb in verbs]
 
 
 async def test_kill_9_loses_nothing_and_charges_nothing_twice(processes, database, session, encoded, books):
-    """Every acknowledged id completes; the revenue is the sum of what the results say; the ledger sums to the grant."""
-    running = fleet(processes, database)
+    """Every acknowledged request completes, and the ledger's revenue equals the charges in the answers."""
+    running = create_processes(processes, database)
     await asyncio.gather(*(asyncio.to_thread(process.begin) for process in running))
     headers = {"X-API-Key": f"Token {await open_account(database, 'payer', CREDITS)}"}
     services = [process for process in running if process.verb == "serve"]
-    load, rng = Load(), random.Random(20)  # noqa: S311 (instants, not secrets)
+    load, rng = Load(), random.Random(20)  # noqa: S311 (times, not secrets)
     sending = [keep_sending(load, rng, session, services, headers, encoded) for _ in range(4)]
     callers = [asyncio.create_task(each) for each in sending]
-    await kill_again_and_again(running, rng, KILLS)
+    await kill_repeatedly(running, rng, KILLS)
     load.over.set()
     await asyncio.gather(*callers)
     address = services[0].base_url
-    ended = {name: await outcome(session, address, headers, name) for name in load.acknowledged}
+    ended = {name: await wait_for_result(session, address, headers, name) for name in load.acknowledged}
     assert load.acknowledged, load.refused
-    assert [body for body in ended.values() if body["status"] != "completed"] == []  # nobody is taken for a culprit
-    # What was answered at once is in the store with the same charge; what broke on the way there was undone.
+    assert [body for body in ended.values() if body["status"] != "completed"] == []
+    # A synchronous answer is stored with the same charge; an interrupted synchronous request was deleted.
     for name, paid in load.answered.items():
-        assert (await outcome(session, address, headers, name))["credits_paid"] == paid
+        assert (await wait_for_result(session, address, headers, name))["credits_paid"] == paid
     for _ in range(POLLS):
         (book,) = await books(database)
         if book.held == 0:
             break
         await asyncio.sleep(0.05)
     assert (book.is_consistent, book.held, book.ledger[LedgerAccount.GRANTS]) == (True, 0, -CREDITS)
-    settled, charges, (beside, alone) = await charged(database)
+    settled, charges, (beside, alone) = await read_charges(database)
     log.info("completed %d, at once %d, others %s", len(ended), len(load.answered), dict(load.refused))
-    log.info("requests by deaths beside others %s, alone %s", beside, alone)
+    log.info("requests by crashes beside others %s, alone %s", beside, alone)
     assert charges == {name: paid for name, paid in settled.items() if paid}
     assert book.ledger[LedgerAccount.REVENUE] == sum(settled.values())
-    told = {name: body.get("credits_paid", 0) for name, body in ended.items()} | load.answered
-    assert {name: settled[name] for name in told} == told
+    answered = {name: body.get("credits_paid", 0) for name, body in ended.items()} | load.answered
+    assert {name: settled[name] for name in answered} == answered

@@ -1,4 +1,4 @@
-"""A request that ends each process that does it is found out; its neighbours are done, whatever it does to them."""
+"""A request that crashes every process fails, and all other requests complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PIL import Image
 from lightmeter.service.store.poison import GIVEN_UP_AFTER, SUSPECT_AFTER
 from lightmeter.service.store.store import Store
 
-NEIGHBOURS = 6
+OTHER_REQUESTS = 6
 BACKEND = """
 import os, signal
 from lightmeter.models.response import Entries
@@ -34,12 +34,12 @@ class Deadly:
                 os.kill(os.getpid(), signal.SIGKILL)
         return [Entries() for _ in pictures]
 """
-"""Ends its process when it sees something red."""
+"""A back end that kills its process when it gets a red picture."""
 
 
 @pytest.fixture
-def deadly(tmp_path, processes):
-    """Makes processes with a back end of that kind, which another package brings, and begins them."""
+def poisoned_service(tmp_path, processes):
+    """Return a function that starts a service with that back end, installed as another package."""
     folder = tmp_path / "packages"
     facts = folder / "deadly-1.dist-info"
     facts.mkdir(parents=True)
@@ -58,30 +58,30 @@ def deadly(tmp_path, processes):
 
 
 def picture(red: int) -> str:
-    """One colour, as base64."""
+    """Return a picture of one color as base64."""
     file = BytesIO()
     Image.fromarray(np.full((24, 32, 3), (red, 0, 0), np.uint8)).save(file, "PNG")
     return base64.b64encode(file.getvalue()).decode()
 
 
 async def keep_alive(process, until):
-    """Begin it again whenever it has died; returns how often that was."""
-    deaths = 0
+    """Restart the process whenever it has crashed; return the number of crashes."""
+    crashes = 0
     while not until.is_set():
         if process.has_died():
-            deaths += 1
+            crashes += 1
             await asyncio.to_thread(process.begin)
         await asyncio.sleep(0.01)
-    return deaths
+    return crashes
 
 
-async def ended(process, caller, request_id):
-    """How a request ended, over any number of deaths."""
+async def wait_for_result(process, caller, request_id):
+    """Return the answer of a request, polled over any number of crashes."""
     for _ in range(3000):
         caller.base_url = process.base_url
         try:
             polled = await caller.poll(request_id)
-        except (OSError, AssertionError):  # it is dead, or dies
+        except (OSError, AssertionError):  # it has crashed, or is crashing
             await asyncio.sleep(0.02)
             continue
         if polled.body["status"] != "processing":
@@ -90,40 +90,40 @@ async def ended(process, caller, request_id):
     pytest.fail("it never ended")
 
 
-async def test_a_poison_fails_and_its_neighbours_complete(deadly, database, calling, books):
-    """It is given up with its cause after a known number of deaths; all others are done, and the books agree."""
-    process = deadly(database)
+async def test_a_poison_request_fails_and_others_complete(poisoned_service, database, calling, books):
+    """It fails after a fixed number of crashes with a reason; all others complete, and the ledger is consistent."""
+    process = poisoned_service(database)
     caller = await calling(process, credits=100)
     over = asyncio.Event()
-    process.running.send_signal(signal.SIGSTOP)  # so that all are there when it begins
+    process.running.send_signal(signal.SIGSTOP)  # so that all requests are there when it continues
     asking = [
         asyncio.create_task(caller.ask(file=[picture(250 if number == 2 else number), picture(99)]))
-        for number in range(NEIGHBOURS + 1)
+        for number in range(OTHER_REQUESTS + 1)
     ]
     await asyncio.sleep(0.2)
     process.running.send_signal(signal.SIGCONT)
     answers = await asyncio.gather(*asking, return_exceptions=True)
     acknowledged = [answer.body["request_id"] for answer in answers if not isinstance(answer, BaseException)]
     keeping = asyncio.create_task(keep_alive(process, over))
-    bodies = [await ended(process, caller, name) for name in acknowledged]
+    bodies = [await wait_for_result(process, caller, name) for name in acknowledged]
     over.set()
-    deaths = await keeping
+    crashes = await keeping
     failed = [body for body in bodies if body["status"] == "failed"]
     assert len(failed) == 1, bodies
     assert re.match(rf"Request failed: the service ended {GIVEN_UP_AFTER} times while", failed[0]["error"])
-    assert deaths == SUSPECT_AFTER + GIVEN_UP_AFTER
+    assert crashes == SUSPECT_AFTER + GIVEN_UP_AFTER
     completed = [body for body in bodies if body["status"] == "completed"]
     assert len(completed) == len(acknowledged) - 1
     (book,) = await books(database)
     paid = [body["credits_paid"] for body in completed]
-    # Whose answer was lost with the process, after it was written down: done and charged, and nobody knows its name.
+    # A request whose acknowledgment was lost in a crash completes and is charged, but its id is unknown here.
     lost = len(answers) - len(acknowledged)
     assert (book.is_consistent, book.held) == (True, 0)
     assert book.ledger["revenue"] - sum(paid) in {number * paid[0] for number in range(lost + 1)}
 
 
-async def test_bystanders_of_many_deaths_are_done(processes, database, calling, site, encoded):
-    """In work at several deaths beside others, and killed from outside once while alone: done, and charged once."""
+async def test_suspects_that_cause_no_crash_complete(processes, database, calling, site, encoded):
+    """Requests that ran at several crashes, and one that was killed once while alone, complete and are charged once."""
     process = processes(database)
     process.lease_s = "1"
     process.begin()
@@ -136,9 +136,9 @@ async def test_bystanders_of_many_deaths_are_done(processes, database, calling, 
         process.end(signal.SIGKILL)
         process.begin()
     assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
-    assert not await asyncio.to_thread(site.arrived.acquire, timeout=0.3)  # one alone; the others wait for it to end
+    assert not await asyncio.to_thread(site.arrived.acquire, timeout=0.3)  # one runs alone; the others wait
     caller.base_url = process.base_url
-    asked = asyncio.create_task(caller.ask(file=encoded(5)))  # and so does a caller, for a while
+    asked = asyncio.create_task(caller.ask(file=encoded(5)))  # another caller waits too
     await asyncio.sleep(0.1)
     assert not asked.done()
     process.end(signal.SIGKILL)
@@ -154,37 +154,37 @@ async def test_bystanders_of_many_deaths_are_done(processes, database, calling, 
     store.close()
 
 
-async def test_a_caller_is_told_to_come_again_while_a_suspect_is_alone(process, calling, site, encoded):
-    """It waits a little, and then it is 503 with Retry-After; nothing is held for it."""
+async def test_other_requests_get_503_while_a_suspect_runs_alone(process, calling, site, encoded):
+    """Another request waits briefly, then gets 503 with Retry-After, and nothing is held for it."""
     process.begin()
     caller = await calling(process, credits=10)
-    answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/9.png")])  # one arrival an attempt
+    answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/9.png")])  # one fetch per attempt
     for _ in range(SUSPECT_AFTER):
         assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
         process.end(signal.SIGKILL)
         process.begin()
     caller.base_url = process.base_url
     assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
-    told = await caller.ask(file=encoded(1))
-    assert (told.status, int(told.headers["Retry-After"]) >= 1, await caller.balance()) == (503, True, 8)
+    refused = await caller.ask(file=encoded(1))
+    assert (refused.status, int(refused.headers["Retry-After"]) >= 1, await caller.balance()) == (503, True, 8)
     site.gate.set()
     assert (await caller.finished(answered))["credits_paid"] == 2
     assert (await caller.ask(file=encoded(1))).status == 200
 
 
-async def test_a_drain_is_no_death(starting, calling, portal, site):
-    """When a service is stopped in good order, what it could not finish is put back, and not suspected."""
+async def test_a_regular_stop_is_no_crash(starting, calling, portal, site):
+    """A request that a stopping service cannot finish is queued again and not suspected."""
     service = await starting(drain_s=0.2)
     caller = await calling(service, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("held/2.png")])
     assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
     await portal.call(service.close())
     store = Store(service.database)
-    look = "SELECT state, attempts, deaths, deaths_alone FROM requests"
-    assert await store.read(lambda db: db.execute(look)) == [("queued", 1, 0, 0)]
+    query = "SELECT state, attempts, deaths, deaths_alone FROM requests"
+    assert await store.read(lambda db: db.execute(query)) == [("queued", 1, 0, 0)]
     site.gate.set()
     second = await starting(database=service.database)
     caller.base_url = second.base_url
     assert (await caller.finished(answered))["credits_paid"] == 2
-    assert await store.read(lambda db: db.execute(look)) == [("completed", 2, 0, 0)]
+    assert await store.read(lambda db: db.execute(query)) == [("completed", 2, 0, 0)]
     store.close()

@@ -1,4 +1,4 @@
-"""Processes that share a PostgreSQL database: what one leaves, another does; who was presumed dead charges nothing."""
+"""Processes that share a PostgreSQL database continue each other's work, and charge it once."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lightmeter.service.store.store import Store
 pytestmark = pytest.mark.postgres
 
 
-async def arrives(site) -> None:
+async def wait_for_fetch(site) -> None:
     """Wait until a `/held/` URL is being fetched."""
     assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
 
 
 async def test_a_worker_presumed_dead_cannot_settle(processes, postgres, calling, site, books):
-    """Stopped beyond its lease, it wakes to find its work taken over: one result, one charge."""
+    """A process that was stopped beyond its lease finds its request taken over: one result, one charge."""
     first, second = processes(postgres), processes(postgres)
     first.begin()
     caller = await calling(first, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
-    await arrives(site)
+    await wait_for_fetch(site)
     first.running.send_signal(signal.SIGSTOP)
     second.begin()
-    await arrives(site)
+    await wait_for_fetch(site)
     first.running.send_signal(signal.SIGCONT)
     site.gate.set()
     assert (await caller.finished(answered))["credits_paid"] == 2
@@ -43,14 +43,14 @@ async def test_a_worker_presumed_dead_cannot_settle(processes, postgres, calling
     assert (state, attempts >= 2) == ("completed", True)
 
 
-async def test_a_caller_whose_process_died_pays_nothing(processes, postgres, calling, site):
-    """The hold of a picture that was to be answered at once comes back when the lease of its process has run out."""
+async def test_a_request_of_a_killed_process_is_not_charged(processes, postgres, calling, site):
+    """The hold of a synchronous request is released when the lease of its killed process has ended."""
     first, second = processes(postgres), processes(postgres)
     first.begin()
     second.begin()
     caller = await calling(first, credits=10)
     asked = asyncio.create_task(caller.ask({"Idempotency-Key": "mine"}, url=site.url("held/1.png")))
-    await arrives(site)
+    await wait_for_fetch(site)
     first.end(signal.SIGKILL)
     with contextlib.suppress(aiohttp.ClientError):
         await asked
@@ -65,16 +65,16 @@ async def test_a_caller_whose_process_died_pays_nothing(processes, postgres, cal
     assert (again.body["status"], again.body["credits"]) == ("completed", 9)
 
 
-async def test_a_worker_does_what_a_service_left(processes, postgres, calling, site, encoded):
-    """The service is gone; a worker without HTTP does the batch; the next service answers for it. SIGTERM drains."""
+async def test_a_worker_finishes_the_request_of_a_killed_service(processes, postgres, calling, site, encoded):
+    """A worker completes the batch, the next service returns the answer, and SIGTERM lets the worker finish."""
     service, worker = processes(postgres), processes(postgres, "worker")
     service.begin()
     caller = await calling(service, credits=10)
     answered = await caller.ask(url=site.url("held/1.png"), file=encoded(2))
-    await arrives(site)
+    await wait_for_fetch(site)
     service.end(signal.SIGKILL)
     worker.begin()
-    await arrives(site)
+    await wait_for_fetch(site)
     ended = asyncio.create_task(asyncio.to_thread(worker.end, signal.SIGTERM))
     site.gate.set()
     assert await ended == 0
@@ -84,16 +84,16 @@ async def test_a_worker_does_what_a_service_left(processes, postgres, calling, s
     assert (done.body["status"], done.body["credits_paid"], done.body["credits"]) == ("completed", 2, 8)
 
 
-async def test_a_worker_cut_off_gives_its_work_back(processes, postgres, calling, site):
-    """SIGTERM waits only so long for a host that does not answer: another process takes over at once."""
+async def test_a_stopping_service_requeues_an_unfinished_request(processes, postgres, calling, site):
+    """SIGTERM waits a limited time for a slow host; then another process takes the request over."""
     service, worker = processes(postgres), processes(postgres, "worker")
     service.begin()
     caller = await calling(service, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
-    await arrives(site)
+    await wait_for_fetch(site)
     worker.begin()
     assert await asyncio.to_thread(service.end, signal.SIGTERM) == 0
-    await arrives(site)
+    await wait_for_fetch(site)
     site.gate.set()
     service.begin()
     caller.base_url = service.base_url
