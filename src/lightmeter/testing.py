@@ -175,7 +175,7 @@ def odd_service(
         >>> with odd_service({"prices": 2}, key="mine", credits=10) as base_url:  # doctest: +SKIP
         ...     client = lm.Client(base_url, "mine")
     """
-    from lightmeter.service.app import ServiceConfig, start  # noqa: PLC0415 (whoever wants media alone loads no service)
+    from lightmeter.service.app import ServiceConfig, start_service  # noqa: PLC0415 (whoever wants media alone loads no service)
     from lightmeter.service.faults.config import Faults  # noqa: PLC0415 (likewise)
 
     portal = BackgroundLoop("lightmeter-odd-service")
@@ -188,7 +188,7 @@ def odd_service(
                 allow_private=True,
                 faults=Faults.parse(faults or {}),
             )
-            running = portal.run(start(config))
+            running = portal.run(start_service(config))
             try:
                 yield running.base_url
             finally:

@@ -27,7 +27,7 @@ from lightmeter.models.vocabulary import (
 from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
 from lightmeter.service.http.fault_injection import IGNORE_IDEMPOTENCY_KEY, FaultInjector
-from lightmeter.service.http.handlers import Handlers, Reply, refusal
+from lightmeter.service.http.handlers import Handlers, Reply, error_reply
 from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.http.request_ids import random_hex
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
@@ -158,7 +158,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
             answer.headers["Allow"] = error.headers["Allow"]
         return answer
     except Exception as error:
-        refused = refusal(error)
+        refused = error_reply(error)
         if refused is not None:
             return _json(refused)
         log.exception("%s %s broke", request.method, request.path)
