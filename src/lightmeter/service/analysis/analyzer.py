@@ -407,7 +407,7 @@ class Analyzer:
             return _AssetResult(None, (), 0, errors)
         for backend in entries:
             features = self._backends[backend].features & frozenset(request.feature)
-            self._metrics.looked_at(backend, features, findings.count)
+            self._metrics.analyzed(backend, features, findings.count)
         frames = [merge_entries([each[index] for each in entries.values()]) for index in range(findings.count)]
         asset = as_json(name, findings.metadata, frames, request.tag_score, running.job.requested_features)
         return _AssetResult(asset, tuple(entries), findings.count, errors)

@@ -213,7 +213,7 @@ class FaultInjector:
             random = self._random_of_request(odd, request_id)
             if random.random() < odd.chance:
                 self._count(odd)
-                return encode_malformed(body, odd.kind or random.choice(ODD_VALUES))
+                return encode_malformed(body, random.choice(ODD_VALUES) if odd.kind is None else odd.kind)
         return orjson.dumps(body)
 
 
