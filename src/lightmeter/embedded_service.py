@@ -86,7 +86,7 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
             )
         yield Endpoint(base_url, settings.api_key, embedded=False)
         return
-    from lightmeter.service.app import ServiceConfig, open_account, start  # noqa: PLC0415 (models and decoders load only when this service is wanted)
+    from lightmeter.service.app import ServiceConfig, open_account, start_service  # noqa: PLC0415 (models and decoders load only when this service is wanted)
 
     folder = out / "embedded"
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
     portal = BackgroundLoop("lightmeter-embedded-service")
     try:
         key = await portal.call(open_account(database, ACCOUNT, EMBEDDED_CREDITS))
-        running = await portal.call(start(config))
+        running = await portal.call(start_service(config))
         try:
             yield Endpoint(running.base_url, SecretStr(key), embedded=True)
         finally:

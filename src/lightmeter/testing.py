@@ -1,7 +1,7 @@
-"""Stand-ins for tests, yours and ours: tiny real media, made in a moment, the same bytes each time, and odd services.
+"""Test helpers for users and for this project: small reproducible media files, faulty services, and provider stubs.
 
-Nothing here pretends: the pictures and videos are valid files that every decoder reads (but for the time stamps of
-`stamped_video`), `odd_service` is the real service with faults on purpose, and `openai_stub` is a real HTTP server.
+The pictures and videos are valid files that every decoder reads (except for the time stamps of `stamped_video`),
+`odd_service` is the real service with injected faults, and `openai_stub` is a real HTTP server.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _AVI_KEY_FRAME: Final = 0x10
 
 
 def tiny_picture(seed: int = 0, *, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
-    """A picture, height x width x 3, of large colour fields; another `seed` gives another picture."""
+    """Return a picture (height x width x 3) of large color fields; another `seed` gives another picture."""
     fields = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
     rows = np.arange(height) * 3 // height
     columns = np.arange(width) * 4 // width
@@ -54,17 +54,17 @@ def tiny_picture(seed: int = 0, *, width: int = 64, height: int = 48) -> NDArray
 
 
 def blank_picture(level: int = 0, *, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
-    """A picture, height x width x 3, of one grey: black by default."""
+    """Return a picture (height x width x 3) of one gray `level`, by default black."""
     return np.full((height, width, 3), level, dtype=np.uint8)
 
 
 def tiny_jpeg(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
-    """`tiny_picture` as JPEG, under 2 KB at the default size."""
+    """Return `tiny_picture` as JPEG, under 2 KB at the default size."""
     return encode_jpeg(tiny_picture(seed, width=width, height=height), quality=80)
 
 
 def tiny_png(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
-    """`tiny_picture` as PNG, exact to the pixel."""
+    """Return `tiny_picture` as PNG, with exactly its pixels."""
     picture = tiny_picture(seed, width=width, height=height)
     lines = b"".join(b"\0" + line.tobytes() for line in picture)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
@@ -78,9 +78,9 @@ def tiny_video(path: Path, *, frames: int | Sequence[NDArray[np.uint8]] = 20, fp
     """Write a motion-JPEG AVI and return its path.
 
     Args:
-        path: Where to; give it the suffix `.avi`.
-        frames: The frames, height x width x 3 and all of one size, or how many tiny pictures to make.
-        fps: Frames a second, as absurd as 1 / 2**32.
+        path: File to write, with the suffix `.avi`.
+        frames: Frames (height x width x 3) of equal size, or the number of tiny pictures to use.
+        fps: Frames a second, also extreme ones such as 1 / 2**32.
     """
     pictures = [tiny_picture(seed) for seed in range(frames)] if isinstance(frames, int) else list(frames)
     height, width = pictures[0].shape[:2]
@@ -96,7 +96,7 @@ def tiny_video(path: Path, *, frames: int | Sequence[NDArray[np.uint8]] = 20, fp
 
 
 def _avi_header(width: int, height: int, frames: int, fps: int | Fraction) -> bytes:
-    """The `hdrl` list of Microsoft's AVI RIFF reference: AVIMAINHEADER, AVISTREAMHEADER, BITMAPINFOHEADER."""
+    """Return the `hdrl` list of Microsoft's AVI RIFF reference: AVIMAINHEADER, AVISTREAMHEADER, BITMAPINFOHEADER."""
     raw, (rate, scale) = width * height * 3, Fraction(fps).as_integer_ratio()
     frame_us = min(1_000_000 * scale // rate, 2**32 - 1)
     main = (frame_us, raw * rate // scale, 0, _AVI_HAS_INDEX, frames, 0, 1, raw, width, height, 0, 0, 0, 0)
@@ -119,12 +119,12 @@ def _list(name: bytes, body: bytes) -> bytes:
 
 
 def stamped_video(path: Path, times_ms: Sequence[int], *, fps: int = 10) -> Path:
-    """Write a motion-JPEG Matroska file whose frames carry the given time stamps, however absurd; return its path.
+    """Write a motion-JPEG Matroska file with the given time stamps, also impossible ones, and return its path.
 
     Args:
-        path: Where to; give it the suffix `.mkv`.
-        times_ms: When each frame starts, in milliseconds, 0 to 2**63 - 1.
-        fps: Frames a second that the track header claims, whatever the time stamps say.
+        path: File to write, with the suffix `.mkv`.
+        times_ms: Start of each frame in milliseconds, 0 to 2**63 - 1.
+        fps: Frames a second in the track header, independent of the time stamps.
     """
     encoded = [encode_jpeg(tiny_picture(seed)) for seed in range(len(times_ms))]
     height, width = tiny_picture().shape[:2]
@@ -144,7 +144,7 @@ def stamped_video(path: Path, times_ms: Sequence[int], *, fps: int = 10) -> Path
 
 
 def _element(identifier: str, value: int | bytes) -> bytes:
-    """An EBML element (RFC 8794): identifier, size in eight bytes, unsigned integer or bytes."""
+    """Return an EBML element (RFC 8794): identifier, size in eight bytes, unsigned integer or bytes."""
     body = value.to_bytes(8, "big") if isinstance(value, int) else value
     return bytes.fromhex(identifier) + (len(body) | 1 << 56).to_bytes(8, "big") + body
 
@@ -154,19 +154,19 @@ def odd_service(
     faults: Mapping[str, object] | None = None,
     *,
     key: str = "rehearsal",
-    credits: int = 1000,  # noqa: A002 (the word of the contract)
+    credits: int = 1000,  # noqa: A002 (the term of the contract)
     backends: Sequence[str] = ("palette",),
 ) -> Iterator[str]:
-    """The real service on a free port of loopback, in a thread of its own, with faults on purpose; its base URL.
+    """Run the real service with injected faults on a free loopback port, in a thread; yield its base URL.
 
-    It keeps its books in a temporary folder, and may fetch from private addresses. `lightmeter serve --help` lists the
-    faults; with none it is an orderly service.
+    Its database is in a temporary folder, and it may fetch from private addresses. `lightmeter serve --help` describes
+    the faults; without any it is a normal service.
 
     Args:
         faults: Faults by name, such as `{"fail-charged": 1, "shuffle": {"names": "redirect"}}`.
-        key: The key that it lets in.
-        credits: Balance of that key's account.
-        backends: Names of back ends; `palette` alone needs no model.
+        key: API key of its only account.
+        credits: Balance of that account.
+        backends: Names of back ends; only `palette` needs no model.
 
     Raises:
         SettingsError: a fault or a back end is unknown, or a setting is not valid.
@@ -175,10 +175,10 @@ def odd_service(
         >>> with odd_service({"prices": 2}, key="mine", credits=10) as base_url:  # doctest: +SKIP
         ...     client = lm.Client(base_url, "mine")
     """
-    from lightmeter.service.app import ServiceConfig, start  # noqa: PLC0415 (whoever wants media alone loads no service)
+    from lightmeter.service.app import ServiceConfig, start_service  # noqa: PLC0415 (tests that need only media load no service)
     from lightmeter.service.faults.config import Faults  # noqa: PLC0415 (likewise)
 
-    portal = BackgroundLoop("lightmeter-odd-service")
+    background_loop = BackgroundLoop("lightmeter-odd-service")
     try:
         with TemporaryDirectory(prefix="lightmeter-odd-service-") as folder:
             config = ServiceConfig(
@@ -188,25 +188,25 @@ def odd_service(
                 allow_private=True,
                 faults=Faults.parse(faults or {}),
             )
-            running = portal.run(start(config))
+            running = background_loop.run(start_service(config))
             try:
                 yield running.base_url
             finally:
-                portal.run(running.close())
+                background_loop.run(running.close())
     finally:
-        portal.close()
+        background_loop.close()
 
 
 @dataclass(frozen=True, slots=True)
 class StubRequest:
-    """One request that a stub received.
+    """A request that a stub has received.
 
     Attributes:
         method: Such as `POST`.
-        path: With the query string.
-        headers: By lowercase name.
-        content: The body as it came.
-        body: The body decoded from JSON; None where it is none.
+        path: Path with the query string.
+        headers: Headers by lowercase name.
+        content: The body as it was sent.
+        body: The body decoded from JSON; None if it is not JSON.
     """
 
     method: str
@@ -218,15 +218,15 @@ class StubRequest:
 
 @dataclass(frozen=True, slots=True)
 class StubAnswer:
-    """What a stub answers.
+    """An answer of a stub.
 
     Attributes:
-        body: Sent as JSON; text and bytes as they are.
+        body: Sent as JSON; text and bytes are sent unchanged.
         status: HTTP status.
         headers: Further headers.
         delay_s: Seconds before the answer.
-        drip_s: Seconds after each byte of the body; 0: it is sent at once.
-        is_reset: Whether the connection is closed instead.
+        drip_s: Delay in seconds after each byte of the body; 0: the body is sent at once.
+        is_reset: Whether the connection is closed instead of answered.
     """
 
     body: object = b""
@@ -238,7 +238,7 @@ class StubAnswer:
 
     @property
     def content(self) -> bytes:
-        """The body as it is sent."""
+        """The body as bytes."""
         if isinstance(self.body, str):
             return self.body.encode()
         return self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
@@ -246,12 +246,12 @@ class StubAnswer:
 
 @dataclass(slots=True)
 class OpenAIStub:
-    """A stub that runs.
+    """A running stub of an OpenAI-compatible provider.
 
     Attributes:
-        origin: Its address, without a path.
-        answer: Makes each answer; can be replaced at any time. A text is the description of a `chat_completion`.
-        requests: What it has received, in order.
+        origin: Its URL without a path.
+        answer: Returns the answer to a request, where a string becomes a `chat_completion`; can be replaced at any time.
+        requests: The requests so far, in order.
     """
 
     origin: str
@@ -260,11 +260,11 @@ class OpenAIStub:
 
     @property
     def base_url(self) -> str:
-        """What `OPENAI_BASE_URL` is set to."""
+        """The value for `OPENAI_BASE_URL`."""
         return f"{self.origin}/v1"
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request."""
+        """Answer a request."""
         content = await request.read()
         try:
             body = orjson.loads(content)
@@ -273,8 +273,8 @@ class OpenAIStub:
         headers = {name.lower(): value for name, value in request.headers.items()}
         received = StubRequest(request.method, request.path_qs, headers, content, body)
         self.requests.append(received)
-        made = self.answer(received)
-        answer = StubAnswer(chat_completion(made)) if isinstance(made, str) else made
+        reply = self.answer(received)
+        answer = StubAnswer(chat_completion(reply)) if isinstance(reply, str) else reply
         await asyncio.sleep(answer.delay_s)
         if answer.is_reset and request.transport is not None:
             request.transport.abort()
@@ -284,19 +284,19 @@ class OpenAIStub:
         )
         response.content_length = len(answer.content)
         await response.prepare(request)
-        pieces = [bytes([byte]) for byte in answer.content] if answer.drip_s else [answer.content]
-        for piece in pieces:
-            await response.write(piece)
+        chunks = [bytes([byte]) for byte in answer.content] if answer.drip_s else [answer.content]
+        for chunk in chunks:
+            await response.write(chunk)
             await asyncio.sleep(answer.drip_s)
         return response
 
 
 def chat_completion(text: str | None, **message: object) -> dict[str, Any]:
-    """The body of an OpenAI chat completion with one choice.
+    """Return the body of an OpenAI chat completion with one choice.
 
     Args:
         text: Content of the message.
-        message: Further fields of it, such as `refusal`.
+        message: Further fields of the message, such as `refusal`.
     """
     return {
         "id": "chatcmpl-stub",
@@ -317,18 +317,18 @@ def chat_completion(text: str | None, **message: object) -> dict[str, Any]:
 
 @contextmanager
 def openai_stub(answer: Callable[[StubRequest], StubAnswer | str] | None = None) -> Iterator[OpenAIStub]:
-    """An HTTP server on loopback, in a thread of its own, that answers like an OpenAI-compatible provider.
+    """Run an HTTP server on loopback, in a thread, that answers like an OpenAI-compatible provider.
 
-    It answers every path and method alike, and checks nothing: `requests` shows what was sent.
+    It answers every path and method in the same way, and checks nothing: `requests` has what was sent.
 
     Args:
-        answer: Makes each answer, in the server's thread; by default the description "A picture.".
+        answer: Returns the answer to a request, in the thread of the server; by default the text "A picture.".
 
     Example:
         >>> with openai_stub(lambda request: "A cat on a mat.") as stub:  # doctest: +SKIP
         ...     client = openai.OpenAI(base_url=stub.base_url, api_key="any")
     """
-    portal = BackgroundLoop("lightmeter-openai-stub")
+    background_loop = BackgroundLoop("lightmeter-openai-stub")
     stub = OpenAIStub("", answer or (lambda _: "A picture."))
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_route("*", "/{path:.*}", stub.respond)
@@ -339,9 +339,9 @@ def openai_stub(answer: Callable[[StubRequest], StubAnswer | str] | None = None)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
 
     try:
-        portal.run(serve())
+        background_loop.run(serve())
         stub.origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
         yield stub
     finally:
-        portal.run(runner.cleanup())
-        portal.close()
+        background_loop.run(runner.cleanup())
+        background_loop.close()

@@ -24,7 +24,7 @@ from lightmeter.client import Client, ResponseVerdict
 from lightmeter.clock import SystemClock
 from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.models.request import AnalyzeRequest
-from lightmeter.service.app import ServiceConfig, open_account, start
+from lightmeter.service.app import ServiceConfig, open_account, start_service
 from lightmeter.testing import tiny_png
 
 from .conftest import StepClock, http, read_request, saying
@@ -133,7 +133,7 @@ async def stage(request, serving, tmp_path) -> AsyncIterator[Stage]:
     keys = {account: await open_account(database, account, held) for account, held in ACCOUNTS.items()}
     config = ServiceConfig(database=database, backends=("palette",), allow_private=True)
     async with serving(saying(*[picture] * 9)) as media:
-        service = await start(config)
+        service = await start_service(config)
         try:
             names = {service.base_url: SERVICE, media.base_url: MEDIA}
             with cassette(name, names):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lightmeter.background_loop import BackgroundLoop
-from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.app import ServiceConfig, start_service
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def service(tmp_path_factory, cache):
     database = f"sqlite:///{tmp_path_factory.mktemp('service') / 'service.db'}"
     accounts = {"rich": 1000, "poor": 2, "poor2": 2, "empty": 0}
     config = ServiceConfig(database=database, accounts=accounts, allow_private=True, backends=("palette",))
-    running = portal.run(start(config))
+    running = portal.run(start_service(config))
     yield running.base_url
     portal.run(running.close())
     portal.close()

@@ -12,7 +12,7 @@ from PIL import Image, ImageEnhance
 import lightmeter as lm
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.export.export_tables import export_tables
-from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.app import ServiceConfig, start_service
 from lightmeter.tables import Dataset
 from lightmeter.tables.delta import write_delta
 
@@ -32,7 +32,7 @@ def base_url(chroma, tmp_path):
     portal = BackgroundLoop("lightmeter-test-similar")
     database = f"sqlite:///{tmp_path / 'service.db'}"
     config = ServiceConfig(database, ("chroma",), {"key": 1000}, allow_private=True, rates=chroma)
-    running = portal.run(start(config))
+    running = portal.run(start_service(config))
     yield running.base_url
     portal.run(running.close())
     portal.close()

@@ -9,7 +9,7 @@ from aiohttp import web
 
 import lightmeter as lm
 from lightmeter.pricing.rates import Rounding
-from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.app import ServiceConfig, start_service
 from lightmeter.service.faults.config import Faults
 from lightmeter.service.store.credits import balances
 from lightmeter.service.store.store import Store
@@ -63,7 +63,7 @@ async def service(folder, rounding: Rounding, faults: dict[str, object]):
         rounding=rounding,
         faults=Faults.parse(faults),
     )
-    running = await start(config)
+    running = await start_service(config)
     charged = []
     try:
         yield running.base_url, charged

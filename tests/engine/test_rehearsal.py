@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import lightmeter as lm
-from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.app import ServiceConfig, start_service
 from lightmeter.service.faults.config import Faults
 from lightmeter.testing import tiny_png
 
@@ -25,7 +25,7 @@ def rehearse(tmp_path, charges_at_once):
         manifest.write_text("path\n" + "".join(f"{number}.png\n" for number in range(ROWS)))
         database = f"sqlite:///{tmp_path / 'service.db'}"
         config = ServiceConfig(database, ("palette",), {KEY: CREDITS}, faults=Faults.parse(faults))
-        service = await start(config)
+        service = await start_service(config)
         try:
             asked = {"features": ["colors"], "backends": ["palette"], "precheck": False, "budget": CREDITS, **options}
             plan = await lm.plan(manifest, base_url=service.base_url, max_concurrency=8, **asked)

@@ -19,7 +19,7 @@ from lightmeter.engine.uploads import (
 from lightmeter.errors import MediaTooLarge
 from lightmeter.media.image import encode_jpeg, read_image_info
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
-from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.app import ServiceConfig, start_service
 from lightmeter.testing import tiny_jpeg
 
 
@@ -46,7 +46,7 @@ def analyzed(tmp_path, monkeypatch):
         config = ServiceConfig(
             database=f"sqlite:///{tmp_path / 'service.db'}", backends=("palette",), accounts={"key": 100}
         )
-        running = await start(config)
+        running = await start_service(config)
         try:
             yield running.base_url
         finally:

@@ -22,7 +22,7 @@ import pytest
 from aiohttp import web
 
 from lightmeter.background_loop import BackgroundLoop
-from lightmeter.service.app import ServiceConfig, open_account, start
+from lightmeter.service.app import ServiceConfig, open_account, start_service
 from lightmeter.service.store.credits import balances
 from lightmeter.service.store.store import Store
 from lightmeter.testing import tiny_jpeg, tiny_png, tiny_video
@@ -242,7 +242,7 @@ def site(_site):
 def service(portal, tmp_path_factory):
     """A service with the palette back end (1 credit a picture), which may fetch from loopback."""
     database = f"sqlite:///{tmp_path_factory.mktemp('service') / 'service.db'}"
-    running = portal.run(start(ServiceConfig(database=database, backends=("palette",), allow_private=True)))
+    running = portal.run(start_service(ServiceConfig(database=database, backends=("palette",), allow_private=True)))
     running.database = database
     yield running
     portal.run(running.close())
@@ -252,7 +252,7 @@ def service(portal, tmp_path_factory):
 def full_service(portal, tmp_path_factory):
     """A service with all local back ends."""
     database = f"sqlite:///{tmp_path_factory.mktemp('full') / 'service.db'}"
-    running = portal.run(start(ServiceConfig(database=database, allow_private=True)))
+    running = portal.run(start_service(ServiceConfig(database=database, allow_private=True)))
     running.database = database
     yield running
     portal.run(running.close())
@@ -266,7 +266,7 @@ async def starting(portal, tmp_path):
     async def begin(**config):
         database = config.pop("database", f"sqlite:///{tmp_path / 'own.db'}")
         options = {"backends": ("palette",), "allow_private": True, **config}
-        service = await portal.call(start(ServiceConfig(database=database, **options)))
+        service = await portal.call(start_service(ServiceConfig(database=database, **options)))
         service.database = database
         running.append(service)
         return service

@@ -63,7 +63,7 @@ async def doing():
             uploads = tuple(tiny_png(seed) for seed in range(pictures))
             names = tuple(f"{seed}.png" for seed in range(pictures))
             order = AnalysisJob(request, uploads, names, held_pictures=(1,) * pictures, max_frames=3)
-            done = await worker.do(order, JobCallbacks(lambda: None, no_more))
+            done = await worker.run(order, JobCallbacks(lambda: None, no_more))
             return orjson.loads(done.result), done.paid
 
     yield do

@@ -31,73 +31,73 @@ def clock():
 
 def test_no_more_waits_than_the_limit(clock):
     """Room for ten: nine and one are in, one more is not, and is again when one has left."""
-    gate = AdmissionController(10, clock)
-    with gate.admit(9):
-        with gate.admit(1), pytest.raises(ServiceOverloaded):
-            gate.admit(1)
-        gate.admit(1)
-    assert gate.waiting == 0
+    controller = AdmissionController(10, clock)
+    with controller.admit(9):
+        with controller.admit(1), pytest.raises(ServiceOverloaded):
+            controller.admit(1)
+        controller.admit(1)
+    assert controller.waiting == 0
 
 
 def test_a_request_larger_than_the_limit_is_taken_when_nothing_waits(clock):
     """Else it could never be done."""
-    gate = AdmissionController(10, clock)
-    with gate.admit(1000), pytest.raises(ServiceOverloaded):
-        gate.admit(1)
+    controller = AdmissionController(10, clock)
+    with controller.admit(1000), pytest.raises(ServiceOverloaded):
+        controller.admit(1)
 
 
 def test_what_waits_elsewhere_counts(clock):
     """A queue on disk is a queue."""
-    gate = AdmissionController(10, clock)
-    gate.admit(5, elsewhere=5)
+    controller = AdmissionController(10, clock)
+    controller.admit(5, elsewhere=5)
     with pytest.raises(ServiceOverloaded):
-        gate.admit(6, elsewhere=5)
+        controller.admit(6, elsewhere=5)
 
 
 def test_what_was_promised_is_never_refused(clock):
     """An acknowledged request that comes from a queue is taken however full it is."""
-    gate = AdmissionController(10, clock)
-    with gate.take(10), gate.take(1000):
-        assert gate.waiting == 1010
+    controller = AdmissionController(10, clock)
+    with controller.reserve(10), controller.reserve(1000):
+        assert controller.waiting == 1010
 
 
 def test_asking_alone_takes_nothing(clock):
     """A place that is not entered is not taken."""
-    gate = AdmissionController(10, clock)
-    gate.admit(10)
-    gate.admit(10)
-    assert gate.waiting == 0
+    controller = AdmissionController(10, clock)
+    controller.admit(10)
+    controller.admit(10)
+    assert controller.waiting == 0
 
 
 def test_the_time_to_come_again_follows_the_speed(clock):
     """Twenty too many at four a second are five seconds."""
-    gate = AdmissionController(100, clock)
-    with gate.take(100):
+    controller = AdmissionController(100, clock)
+    with controller.reserve(100):
         for _ in range(10):
             clock.at += 0.25
-            gate.finished(1)
+            controller.finished(1)
         with pytest.raises(ServiceOverloaded, match="Try again in 5 s") as busy:
-            gate.admit(20)
+            controller.admit(20)
     assert busy.value.retry_after_s == 5
 
 
 def test_idle_time_does_not_count_as_slowness(clock):
     """After an hour of silence, the speed is that of the last time there was work."""
-    gate = AdmissionController(100, clock)
-    with gate.take(100):
+    controller = AdmissionController(100, clock)
+    with controller.reserve(100):
         clock.at += 1
-        gate.finished(50)
+        controller.finished(50)
     clock.at += 3600
-    with gate.take(100):
-        assert gate.pictures_per_s() == pytest.approx(50)
+    with controller.reserve(100):
+        assert controller.pictures_per_s() == pytest.approx(50)
         clock.at += 2
-        gate.finished(20)
-        assert gate.pictures_per_s() == pytest.approx(10)
+        controller.finished(20)
+        assert controller.pictures_per_s() == pytest.approx(10)
 
 
 def test_there_is_always_a_time_to_come_again(clock):
     """Also before anything was measured, and never longer than five minutes."""
-    gate = AdmissionController(10, clock)
-    with gate.take(1_000_000), pytest.raises(ServiceOverloaded) as busy:
-        gate.admit(1)
+    controller = AdmissionController(10, clock)
+    with controller.reserve(1_000_000), pytest.raises(ServiceOverloaded) as busy:
+        controller.admit(1)
     assert 1 <= busy.value.retry_after_s <= 300

@@ -324,7 +324,7 @@ async def test_role_language_and_prompt_reach_the_back_end():
         worker = Analyzer({"listener": listener}, fetcher, Tariff(rates, Rounding.IMAGE), 1)
         try:
             await worker.warm()
-            await worker.do(
+            await worker.run(
                 AnalysisJob(request, (tiny_png(),), ("a.png",), (1,), 3), JobCallbacks(lambda: None, nothing_more)
             )
         finally:

@@ -16,7 +16,7 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Brand, Entries, Face, Text
 from lightmeter.pricing.rates import Rounding, default_rates
 from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
-from lightmeter.service.analysis.coordinates import moved
+from lightmeter.service.analysis.coordinates import convert_coordinates
 from lightmeter.service.backends.base import BackendTraits
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
@@ -76,7 +76,7 @@ async def answered(view, content):
             request = AnalyzeRequest(backend=["rapidocr"], feature=["texts", "brands", "faces"])
             order = AnalysisJob(request, (content,), ("a.png",), held_pictures=(1,), max_frames=1)
             again = [
-                orjson.loads((await worker.do(order, JobCallbacks(lambda: None, no_more))).result) for _ in range(2)
+                orjson.loads((await worker.run(order, JobCallbacks(lambda: None, no_more))).result) for _ in range(2)
             ]
         finally:
             worker.close()
@@ -144,12 +144,16 @@ PLAIN = st.recursive(
 @given(value=PLAIN, placement=PLACEMENTS)
 def test_only_coordinates_are_moved(value, placement):
     """What is no coordinate stays as it is, whatever the shape of an entry; a coordinate that is no number too."""
-    assert moved(value, placement) == value
-    assert moved({"x": "left", "y": None, "width": True}, placement) == {"x": "left", "y": None, "width": True}
+    assert convert_coordinates(value, placement) == value
+    assert convert_coordinates({"x": "left", "y": None, "width": True}, placement) == {
+        "x": "left",
+        "y": None,
+        "width": True,
+    }
 
 
 @given(placement=PLACEMENTS, left=st.floats(0, 500), width=st.floats(1, 500))
 def test_lengths_and_positions_agree(placement, left, width):
     """The right edge of a moved box is the moved right edge."""
-    box = moved({"left": left, "width": width, "right": left + width}, placement)
+    box = convert_coordinates({"left": left, "width": width, "right": left + width}, placement)
     assert box["left"] + box["width"] == pytest.approx(box["right"], abs=0.02)

@@ -39,25 +39,25 @@ WHOLE = FitWithin(1024)
 VIEWS = frozenset({WHOLE})
 
 
-async def watched(darkroom: MediaDecoder, path: Path, interval_s: int = 1, max_frames: int = 3, views=VIEWS) -> list:
+async def watched(decoder: MediaDecoder, path: Path, interval_s: int = 1, max_frames: int = 3, views=VIEWS) -> list:
     """All that comes of a video."""
-    return [pictures async for pictures in darkroom.video(path, views, interval_s, max_frames)]
+    return [pictures async for pictures in decoder.decode_video(path, views, interval_s, max_frames)]
 
 
-async def developed(darkroom: MediaDecoder, content: bytes, views=VIEWS):
+async def developed(decoder: MediaDecoder, content: bytes, views=VIEWS):
     """What comes of an image."""
-    return await darkroom.image(AssetPayload.of(content), views)
+    return await decoder.decode_image(AssetPayload.of(content), views)
 
 
 async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
     """`max_frames` 0 is every capture, in slices, and counted alike before."""
     path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 9) for seed in range(1500)], fps=1)
-    darkroom = MediaDecoder(DecodingLimits(slice_frames=400))
-    slices = await watched(darkroom, path, max_frames=0)
-    assert [len(pictures.seen[WHOLE]) for pictures in slices] == [400, 400, 400, 300]
+    decoder = MediaDecoder(DecodingLimits(slice_frames=400))
+    slices = await watched(decoder, path, max_frames=0)
+    assert [len(pictures.pixels_by_view[WHOLE]) for pictures in slices] == [400, 400, 400, 300]
     times = [time_s for pictures in slices for time_s in pictures.times_s]
     assert times == [float(second) for second in range(len(times))]
-    assert len(times) == await darkroom.frames_of(path, 1, 0) == 1500
+    assert len(times) == await decoder.count_frames(path, 1, 0) == 1500
     assert {(pictures.kind, pictures.width, pictures.height) for pictures in slices} == {("video", 64, 48)}
 
 
@@ -65,9 +65,9 @@ async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
 async def test_no_more_decoders_than_allowed(tmp_path):
     """However many videos come at once, so many processes decode; and all are answered."""
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
-    darkroom = MediaDecoder(DecodingLimits(decoders=2, slice_frames=1))
+    decoder = MediaDecoder(DecodingLimits(decoders=2, slice_frames=1))
     most = 0
-    videos = asyncio.gather(*(watched(darkroom, path) for _ in range(6)))
+    videos = asyncio.gather(*(watched(decoder, path) for _ in range(6)))
     while not videos.done():
         most = max(most, len(decoders()))
         await asyncio.sleep(0.005)
@@ -81,47 +81,47 @@ async def test_a_crashed_decoder_harms_no_other(tmp_path):
     """One that is ended by a broken file is that file's error alone."""
     victim = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(width=640, height=480)] * 1500, fps=1)
     other = tiny_video(tmp_path / "tiny.avi", frames=25)
-    darkroom = MediaDecoder(DecodingLimits(decoders=8, slice_frames=1500))
-    crashing = asyncio.create_task(watched(darkroom, victim, max_frames=0))
+    decoder = MediaDecoder(DecodingLimits(decoders=8, slice_frames=1500))
+    crashing = asyncio.create_task(watched(decoder, victim, max_frames=0))
     while not (pids := decoders()):  # noqa: ASYNC110 (the kernel tells of processes in no other way)
         await asyncio.sleep(0.01)
-    others = asyncio.gather(*(watched(darkroom, other) for _ in range(4)))
+    others = asyncio.gather(*(watched(decoder, other) for _ in range(4)))
     os.kill(pids[0], signal.SIGSEGV)
     with pytest.raises(BrokenMedia, match="SIGSEGV"):
         await crashing
-    assert [len(slices[0].seen[WHOLE]) for slices in await others] == [3] * 4
+    assert [len(slices[0].pixels_by_view[WHOLE]) for slices in await others] == [3] * 4
 
 
 async def test_limits_reach_the_decoder(tmp_path):
     """What the configuration allows is what each decoder gets."""
     path = tiny_video(tmp_path / "tiny.avi", frames=5)
-    darkroom = MediaDecoder(DecodingLimits(video=DecoderLimits(max_pixels=1000)))
-    for looking in (darkroom.frames_of(path, 1, 3), watched(darkroom, path)):
+    decoder = MediaDecoder(DecodingLimits(video=DecoderLimits(max_pixels=1000)))
+    for looking in (decoder.count_frames(path, 1, 3), watched(decoder, path)):
         with pytest.raises(MediaTooLarge, match="64 x 48"):
             await looking
 
 
 async def test_pictures_wait_for_room():
     """Pixels in flight are bounded: with room for one, many still get their turn, and a larger one goes alone."""
-    darkroom = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=2 * 64 * 48))
+    decoder = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=2 * 64 * 48))
     contents = [tiny_jpeg(seed, width=64 * size, height=48) for seed, size in enumerate([1, 3, 1, 2] * 5)]
-    found = await asyncio.gather(*(developed(darkroom, content) for content in contents))
+    found = await asyncio.gather(*(developed(decoder, content) for content in contents))
     assert [pictures.width for pictures in found] == [64, 192, 64, 128] * 5
 
 
 async def test_room_is_given_back_by_whoever_leaves():
     """Cancelled and broken pictures keep no room: what comes after them is decoded."""
-    darkroom = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=64 * 48))
+    decoder = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=64 * 48))
     good, torn = tiny_jpeg(), tiny_jpeg()[:700]
     for _ in range(5):
-        waiting = [asyncio.create_task(developed(darkroom, good)) for _ in range(4)]
+        waiting = [asyncio.create_task(developed(decoder, good)) for _ in range(4)]
         await asyncio.sleep(0)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         with pytest.raises(BrokenMedia):
-            await developed(darkroom, torn)
-    assert (await developed(darkroom, good)).width == 64
+            await developed(decoder, torn)
+    assert (await developed(decoder, good)).width == 64
 
 
 async def test_large_pictures_come_out_small():
@@ -130,19 +130,19 @@ async def test_large_pictures_come_out_small():
     Image.fromarray(np.zeros((3000, 5000, 3), np.uint8)).save(stream, "PNG")
     pictures = await developed(MediaDecoder(), stream.getvalue())
     assert (pictures.width, pictures.height) == (5000, 3000)
-    assert max(pictures.seen[WHOLE][0].shape) == WHOLE.most_side
+    assert max(pictures.pixels_by_view[WHOLE][0].shape) == WHOLE.most_side
 
 
 async def test_nobody_sees_less_because_others_look():
     """A view is the same alone as beside others, of images and of frames; nobody can write to what others see."""
     square = CenterCrop(32, 0.5)
     content = tiny_jpeg(5, width=640, height=480)
-    darkroom = MediaDecoder()
-    alone = await developed(darkroom, content, frozenset({square}))
-    together = await developed(darkroom, content, frozenset({square, WHOLE}))
-    assert set(alone.seen) == {square}
-    assert np.array_equal(alone.seen[square][0], together.seen[square][0])
-    assert not any(rgb.flags.writeable for pictures in together.seen.values() for rgb in pictures)
+    decoder = MediaDecoder()
+    alone = await developed(decoder, content, frozenset({square}))
+    together = await developed(decoder, content, frozenset({square, WHOLE}))
+    assert set(alone.pixels_by_view) == {square}
+    assert np.array_equal(alone.pixels_by_view[square][0], together.pixels_by_view[square][0])
+    assert not any(rgb.flags.writeable for pictures in together.pixels_by_view.values() for rgb in pictures)
 
 
 async def test_frames_are_cut_like_images(tmp_path):
@@ -150,8 +150,8 @@ async def test_frames_are_cut_like_images(tmp_path):
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
     square = CenterCrop(16)
     (pictures,) = await watched(MediaDecoder(), path, views=frozenset({square, WHOLE}))
-    assert [rgb.shape for rgb in pictures.seen[square]] == [(16, 16, 3)] * len(pictures.times_s)
-    assert [rgb.shape for rgb in pictures.seen[WHOLE]] == [(48, 64, 3)] * len(pictures.times_s)
+    assert [rgb.shape for rgb in pictures.pixels_by_view[square]] == [(16, 16, 3)] * len(pictures.times_s)
+    assert [rgb.shape for rgb in pictures.pixels_by_view[WHOLE]] == [(48, 64, 3)] * len(pictures.times_s)
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,18 @@ things = st.lists(st.tuples(st.integers(0, 4), st.integers()), max_size=40)
 
 
 def filled(added):
-    rota = RoundRobinQueue()
+    queue = RoundRobinQueue()
     for caller, thing in added:
-        rota.add(caller, (caller, thing))
-    return rota
+        queue.add(caller, (caller, thing))
+    return queue
 
 
 @given(things)
 def test_nothing_is_lost_and_lines_keep_their_order(added):
     """Whatever comes in comes out once, and each caller's things in the order they came."""
-    rota = filled(added)
-    popped = [rota.pop() for _ in range(len(rota))]
-    assert len(rota) == 0
+    queue = filled(added)
+    popped = [queue.pop() for _ in range(len(queue))]
+    assert len(queue) == 0
     for caller in range(5):
         assert [pair for pair in popped if pair[0] == caller] == [pair for pair in added if pair[0] == caller]
 
@@ -41,23 +41,23 @@ def test_nobody_gets_two_turns_while_another_waits_for_one(added):
             assert set(later) - {caller} == set(between)
 
 
-def _drained(rota):
-    while rota:
-        yield rota.pop()
+def _drained(queue):
+    while queue:
+        yield queue.pop()
 
 
 def test_one_of_many_waits_for_one_of_each_other():
     """A single thing that comes after a thousand of another's is the second to go."""
-    rota = filled([("many", number) for number in range(1000)] + [("one", 0)])
-    assert [rota.pop() for _ in range(3)] == [("many", 0), ("one", 0), ("many", 1)]
+    queue = filled([("many", number) for number in range(1000)] + [("one", 0)])
+    assert [queue.pop() for _ in range(3)] == [("many", 0), ("one", 0), ("many", 1)]
 
 
 @given(things, st.integers(1, 9))
 def test_a_handful_is_of_one_kind_and_in_turn(added, most):
     """What is taken together is what would have been popped one by one, as far as it is alike."""
-    rota, one_by_one = filled(added), list(_drained(filled(added)))
-    while rota:
-        taken = rota.take(most, kind=lambda pair: pair[1] % 2)
+    queue, one_by_one = filled(added), list(_drained(filled(added)))
+    while queue:
+        taken = queue.pop_batch(most, batch_key=lambda pair: pair[1] % 2)
         assert 1 <= len(taken) <= most
         assert len({pair[1] % 2 for pair in taken}) == 1
         assert taken == one_by_one[: len(taken)]
@@ -72,11 +72,11 @@ def test_an_empty_rota_has_nothing():
 
 async def test_a_room_holds_no_more_than_its_places_and_serves_by_turns():
     """Two at once; the one who came last with a single wish does not wait for all of the first's."""
-    room, inside, most, order = FairSemaphore(2), 0, 0, []
+    semaphore, inside, most, order = FairSemaphore(2), 0, 0, []
 
     async def stay(caller):
         nonlocal inside, most
-        async with room.place(caller):
+        async with semaphore.slot(caller):
             inside, most = inside + 1, max(most, inside + 1)
             order.append(caller)
             await asyncio.sleep(0)
@@ -90,15 +90,15 @@ async def test_a_room_holds_no_more_than_its_places_and_serves_by_turns():
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 async def test_a_cancelled_waiter_takes_no_place_with_it(rounds):
     """Cancelled while it waits, or in the moment its turn comes: the place goes to the next."""
-    room = FairSemaphore(1)
+    semaphore = FairSemaphore(1)
     let_go = asyncio.Event()
 
     async def hold():
-        async with room.place("holder"):
+        async with semaphore.slot("holder"):
             await let_go.wait()
 
     async def pass_through(caller):
-        async with room.place(caller):
+        async with semaphore.slot(caller):
             return caller
 
     holder = asyncio.create_task(hold())

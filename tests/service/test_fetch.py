@@ -161,7 +161,7 @@ async def test_nobody_there_is_an_error(lax, unused_tcp_port):
 @pytest.mark.parametrize("path", ["endless/x.jpg", "endless/x.mp4"])
 async def test_sizes_are_counted(site, path):
     """Images and videos that never end are left at their bound."""
-    limits = FetchLimits(most_image_bytes=512 * 1024, most_video_bytes=1024 * 1024)
+    limits = FetchLimits(max_image_bytes=512 * 1024, max_video_bytes=1024 * 1024)
     async with Fetcher(allow_private=True, limits=limits) as fetcher:
         with pytest.raises(MediaTooLarge):
             await fetched(fetcher, site.url(path))
@@ -189,10 +189,10 @@ async def test_cookies_are_not_kept(lax, site):
 async def test_files_last_as_long_as_the_block(lax, site):
     """What is small never comes to disk, and of what is large nothing is left there."""
     async with lax.fetch(site.url("picture/1.png")) as found:
-        assert isinstance(found.held, bytes)
+        assert isinstance(found.source, bytes)
     async with lax.fetch(site.url("media/bunny.mp4")) as found:
-        assert found.held.stat().st_size == found.size_bytes
-    assert not found.held.parent.exists()
+        assert found.source.stat().st_size == found.size_bytes
+    assert not found.source.parent.exists()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from lightmeter.testing import tiny_png
 
 PNG = tiny_png()
 TOO_MANY = 10_000
-SMALL = FetchLimits(most_image_bytes=1024**2, most_video_bytes=2 * 1024**2, total_s=20.0)
+SMALL = FetchLimits(max_image_bytes=1024**2, max_video_bytes=2 * 1024**2, total_s=20.0)
 
 
 @asynccontextmanager

@@ -71,7 +71,7 @@ def asking():
         made.append(inference)
 
         async def ask(numbers, caller="someone", question=ALL):
-            found = await inference.ask(backend.name, [numbered(number) for number in numbers], question, caller)
+            found = await inference.infer(backend.name, [numbered(number) for number in numbers], question, caller)
             return [each.descriptions[0].description.split()[-1] for each in found]
 
         ask.inference = inference
@@ -218,7 +218,7 @@ async def test_results_do_not_depend_on_company(name):
     pictures = [tiny_picture(seed, width=300 + 7 * seed, height=280) for seed in range(12)]
     alone = [backend.analyze([picture], backend.features, AnalysisOptions())[0] for picture in pictures]
     together = await asyncio.gather(
-        *(inference.ask(name, [*pictures[first:], *pictures[:first]], question, first) for first in range(4))
+        *(inference.infer(name, [*pictures[first:], *pictures[:first]], question, first) for first in range(4))
     )
     inference.close()
     for first, found in enumerate(together):

@@ -83,7 +83,7 @@ async def test_two_services_in_one_process_count_for_themselves(starting, callin
 def test_every_figure_has_its_name():
     """What is counted comes out under a name with the unit in it."""
     metrics = Metrics()
-    metrics.looked_at("palette", ["colors", "tags"], 3)
+    metrics.analyzed("palette", ["colors", "tags"], 3)
     metrics.inferred("palette", 3, 0.02)
     metrics.backend_failed("palette")
     metrics.cache(hit=True)
@@ -96,7 +96,7 @@ def test_every_figure_has_its_name():
         pass
     with pytest.raises(OSError, match="away"), metrics.timed("fetch"):
         raise OSError("away")
-    told = figures(metrics.written().decode())
+    told = figures(metrics.as_text().decode())
     expected = {
         ("lightmeter_pictures_total", "palette", "colors"): 3,
         ("lightmeter_pictures_total", "palette", "tags"): 3,

@@ -18,12 +18,12 @@ from lightmeter.service.ingest.payload import IN_MEMORY_BYTES, AssetPayload, Pay
 @given(st.lists(st.binary(max_size=100), max_size=20))
 def test_pieces_make_the_whole(pieces):
     """However an asset comes apart on its way, it is the same: content, size and first bytes."""
-    with PayloadWriter() as exposure:
+    with PayloadWriter() as writer:
         for piece in pieces:
-            exposure.add(piece)
-        film = exposure.film()
+            writer.add(piece)
+        payload = writer.payload()
         whole = b"".join(pieces)
-        assert (film.content(), film.size_bytes, film.head) == (whole, len(whole), whole[:SNIFF_BYTES])
+        assert (payload.content(), payload.size_bytes, payload.head) == (whole, len(whole), whole[:SNIFF_BYTES])
 
 
 @pytest.mark.parametrize("size", [0, 1, IN_MEMORY_BYTES, IN_MEMORY_BYTES + 1, 3 * IN_MEMORY_BYTES])
@@ -31,16 +31,16 @@ async def test_wherever_it_lies_it_is_the_same(size):
     """In memory or in a file: the digest, the content, and a file for whoever needs one."""
     content = bytes(range(251)) * (size // 251 + 1)
     content = content[:size]
-    with PayloadWriter() as exposure:
+    with PayloadWriter() as writer:
         for first in range(0, size, 300_000):
-            exposure.add(content[first : first + 300_000])
-        film = exposure.film()
-        for one in (film, AssetPayload.of(content)):
+            writer.add(content[first : first + 300_000])
+        payload = writer.payload()
+        for one in (payload, AssetPayload.of(content)):
             assert await one.digest() == sha256(content).digest()
             assert one.content() == content
             async with one.as_file() as path:
                 assert path.read_bytes() == content
-        assert isinstance(film.held, Path) == (size > IN_MEMORY_BYTES)
+        assert isinstance(payload.source, Path) == (size > IN_MEMORY_BYTES)
 
 
 async def test_a_digest_that_is_known_is_not_computed_again():
@@ -50,9 +50,9 @@ async def test_a_digest_that_is_known_is_not_computed_again():
 
 async def test_nothing_stays_on_disk():
     """Files end with their blocks, those of assets that never came whole too."""
-    with PayloadWriter() as exposure:
-        exposure.add(bytes(IN_MEMORY_BYTES + 1))
-        large = exposure.film().held
+    with PayloadWriter() as writer:
+        writer.add(bytes(IN_MEMORY_BYTES + 1))
+        large = writer.payload().source
         assert isinstance(large, Path)
     with PayloadWriter() as torn:
         torn.add(bytes(IN_MEMORY_BYTES + 1))

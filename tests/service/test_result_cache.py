@@ -35,10 +35,10 @@ def tagged(name, count=1):
 
 def test_what_is_kept_is_found_as_it_was():
     """Equal to the last digit, with fields nobody has heard of, and None told from empty."""
-    answers = ResultCache()
-    answers.keep(content(1), "x", TAGS, tagged("cat"))
-    assert answers.find(content(1), "x", TAGS) == tagged("cat")
-    assert answers.find(content(1), "x", TAGS)[0].texts is None
+    cache = ResultCache()
+    cache.put_entries(content(1), "x", TAGS, tagged("cat"))
+    assert cache.get_entries(content(1), "x", TAGS) == tagged("cat")
+    assert cache.get_entries(content(1), "x", TAGS)[0].texts is None
 
 
 @pytest.mark.parametrize(
@@ -55,48 +55,48 @@ def test_what_is_kept_is_found_as_it_was():
 )
 def test_another_question_is_another_answer(asked):
     """Everything that could change an answer is part of its key."""
-    answers = ResultCache()
-    answers.keep(content(1), "x", TAGS, tagged("cat"))
-    assert answers.find(*asked) is None
+    cache = ResultCache()
+    cache.put_entries(content(1), "x", TAGS, tagged("cat"))
+    assert cache.get_entries(*asked) is None
 
 
 def test_nobody_can_change_what_the_next_one_gets():
     """Answers are handed out fresh."""
-    answers = ResultCache()
-    answers.keep(content(1), "x", TAGS, tagged("cat"))
-    answers.find(content(1), "x", TAGS)[0].tags.clear()
-    assert answers.find(content(1), "x", TAGS) == tagged("cat")
+    cache = ResultCache()
+    cache.put_entries(content(1), "x", TAGS, tagged("cat"))
+    cache.get_entries(content(1), "x", TAGS)[0].tags.clear()
+    assert cache.get_entries(content(1), "x", TAGS) == tagged("cat")
 
 
 def test_the_longest_unused_goes_first_and_the_bound_holds():
     """Bounded by bytes, and what was used lately stays."""
-    answers = ResultCache(most_bytes=2000)
-    answers.keep(content(0), "x", TAGS, tagged("cat"))
+    cache = ResultCache(max_bytes=2000)
+    cache.put_entries(content(0), "x", TAGS, tagged("cat"))
     for number in range(1, 50):
-        answers.keep(content(number), "x", TAGS, tagged("cat"))
-        answers.put_metadata(content(number), SHAPE)
-        assert answers.find(content(0), "x", TAGS) is not None
-        assert 0 < answers.size_bytes <= 2000
-    assert answers.find(content(1), "x", TAGS) is None
-    assert len(answers) < 10
+        cache.put_entries(content(number), "x", TAGS, tagged("cat"))
+        cache.put_metadata(content(number), SHAPE)
+        assert cache.get_entries(content(0), "x", TAGS) is not None
+        assert 0 < cache.size_bytes <= 2000
+    assert cache.get_entries(content(1), "x", TAGS) is None
+    assert len(cache) < 10
 
 
 def test_what_is_larger_than_everything_is_not_kept():
     """It would only push the rest out."""
-    answers = ResultCache(most_bytes=2000)
-    answers.keep(content(0), "x", TAGS, tagged("cat"))
-    answers.keep(content(1), "x", TAGS, tagged("dog", count=100))
-    assert answers.find(content(1), "x", TAGS) is None
-    assert answers.find(content(0), "x", TAGS) is not None
+    cache = ResultCache(max_bytes=2000)
+    cache.put_entries(content(0), "x", TAGS, tagged("cat"))
+    cache.put_entries(content(1), "x", TAGS, tagged("dog", count=100))
+    assert cache.get_entries(content(1), "x", TAGS) is None
+    assert cache.get_entries(content(0), "x", TAGS) is not None
 
 
 def test_keeping_again_counts_once():
     """The size is that of what is there."""
-    answers = ResultCache()
-    answers.keep(content(1), "x", TAGS, tagged("cat"))
-    once = answers.size_bytes
-    answers.keep(content(1), "x", TAGS, tagged("cat"))
-    assert answers.size_bytes == once
+    cache = ResultCache()
+    cache.put_entries(content(1), "x", TAGS, tagged("cat"))
+    once = cache.size_bytes
+    cache.put_entries(content(1), "x", TAGS, tagged("cat"))
+    assert cache.size_bytes == once
 
 
 class Counting(PaletteBackend):
@@ -135,7 +135,7 @@ async def working():
                 async def hold_more(pictures):
                     more.append(pictures)
 
-                done = await worker.do(order, JobCallbacks(lambda: None, hold_more))
+                done = await worker.run(order, JobCallbacks(lambda: None, hold_more))
                 return done.result, done.paid
 
             return backend, do
@@ -189,5 +189,5 @@ async def test_a_failure_is_not_remembered(working, assets):
 async def test_many_at_once_agree(working, assets):
     """The same content in many requests at the same time gives the same answer to all."""
     _, do = await working(1 << 20)
-    answers = await asyncio.gather(*(do(assets[0]) for _ in range(20)))
-    assert len(set(answers)) == 1
+    cache = await asyncio.gather(*(do(assets[0]) for _ in range(20)))
+    assert len(set(cache)) == 1

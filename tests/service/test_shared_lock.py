@@ -24,7 +24,7 @@ class Visits(RuleBasedStateMachine):
     @initialize()
     def open(self):
         """An empty room."""
-        self.company = SharedExclusiveLock()
+        self.lock = SharedExclusiveLock()
 
     def settle(self):
         """Let everybody go as far as they can."""
@@ -33,7 +33,7 @@ class Visits(RuleBasedStateMachine):
         self.guests = [guest for guest in self.guests if not guest[0].done()]
 
     async def visit(self, alone, leave):
-        door = self.company.alone() if alone else self.company.together()
+        door = self.lock.exclusive() if alone else self.lock.shared()
         async with door:
             self.inside.append(alone)
             try:
@@ -69,8 +69,8 @@ class Visits(RuleBasedStateMachine):
     def nobody_is_beside_a_suspect(self):
         """Whoever is in alone is alone."""
         assert not (True in self.inside and len(self.inside) > 1)
-        assert self.company.inside == self.inside.count(False)
-        assert self.company.is_exclusively_held == (True in self.inside)
+        assert self.lock.shared_holders == self.inside.count(False)
+        assert self.lock.is_exclusively_held == (True in self.inside)
 
     @invariant()
     def nobody_waits_before_an_empty_room(self):
@@ -97,16 +97,16 @@ def test_company_comes_in_between_two_suspects(suspects):
     """However many suspects wait, whoever comes beside them waits for one of them only."""
 
     async def run():
-        company, order = SharedExclusiveLock(), []
+        lock, order = SharedExclusiveLock(), []
 
         async def alone(number):
-            async with company.alone():
+            async with lock.exclusive():
                 order.append(number)
                 for _ in range(4):
                     await asyncio.sleep(0)
 
         async def together():
-            async with company.together():
+            async with lock.shared():
                 order.append("together")
 
         tasks = [asyncio.create_task(alone(number)) for number in range(suspects)]
@@ -120,14 +120,14 @@ def test_company_comes_in_between_two_suspects(suspects):
 
 async def test_whoever_gives_up_waiting_is_forgotten():
     """The room goes to the next, and is empty in the end."""
-    company = SharedExclusiveLock()
-    async with company.alone():
+    lock = SharedExclusiveLock()
+    async with lock.exclusive():
         with suppress(TimeoutError):
-            async with asyncio.timeout(0.01), company.together():
+            async with asyncio.timeout(0.01), lock.shared():
                 raise AssertionError
         with suppress(TimeoutError):
-            async with asyncio.timeout(0.01), company.alone():
+            async with asyncio.timeout(0.01), lock.exclusive():
                 raise AssertionError
-    async with company.alone():
-        assert company.is_exclusively_held
-    assert (company.inside, company.is_exclusively_held) == (0, False)
+    async with lock.exclusive():
+        assert lock.is_exclusively_held
+    assert (lock.shared_holders, lock.is_exclusively_held) == (0, False)

@@ -1,1 +1,1 @@
-"""The analysis API, whole: routes, credits, jobs, and back ends on local models."""
+"""The analysis service: HTTP API, credits, jobs, and back ends with local and remote models."""

@@ -1,4 +1,4 @@
-"""The service put together: store, models, fetcher, handlers, routes, and a socket."""
+"""Assembles the service from its parts, and starts it on a socket or as a worker."""
 
 from __future__ import annotations
 
@@ -38,49 +38,56 @@ from lightmeter.service.store.credits import Tariff
 from lightmeter.service.store.database import Connection, is_postgres, scheme_of
 from lightmeter.service.store.store import Store
 
-__all__ = ["DEFAULT_LEASE_S", "RunningService", "ServiceConfig", "default_workers", "open_account", "start", "work"]
+__all__ = [
+    "DEFAULT_LEASE_S",
+    "RunningService",
+    "ServiceConfig",
+    "default_workers",
+    "open_account",
+    "start_service",
+    "start_worker",
+]
 
 log = logging.getLogger("lightmeter.service")
 
 DEFAULT_LEASE_S: Final = 30.0
-"""Long enough for a pause of a busy machine, short enough for a caller who polls."""
+"""Longer than a busy machine may pause a process, and short enough for a client that polls."""
 
 DEFAULT_DRAIN_S: Final = 15.0
-"""Longer than a picture takes, shorter than supervisors wait before they kill."""
+"""Longer than a picture takes, and shorter than supervisors wait before SIGKILL."""
 
 MAX_LINE_BYTES: Final = 64 * 1024
-"""A query string that is too long for the contract must still be read, to be refused in its words."""
+"""Larger than the contract allows for a query string, so that a too long one is refused with its error text."""
 
 
 def default_workers() -> int:
-    """Two for each core this process may use: while one asset is decoded, another is looked at; more gain nothing."""
+    """Return two for each core of this process: one asset is decoded while another is analyzed; more are not faster."""
     return 2 * process_cpu_count()
 
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """How to run the service.
+    """Configuration of a service.
 
     Attributes:
-        database: `sqlite:///PATH`, for one process; or `postgresql://…`, for any number of services and workers.
-        backends: Names of back ends; None means all that can be used. Requests that name none use those that the
-            catalog marks as defaults, or all of them if none is marked.
-        accounts: Credits by key: each key opens an account of its own, made with so many credits if it is missing.
-        allow_private: Fetch from private addresses too.
-        fetch_limits: How far a fetch may go.
-        resolver: Makes what looks up the names of hosts; the system's resolver unless given. What it answers
-            is not trusted: it is judged when it is dialled.
-        workers: Assets that are decoded and looked at at once.
-        limits: How much is taken on and remembered.
+        database: `sqlite:///PATH` for one process, or `postgresql://…` for any number of services and workers.
+        backends: Names of back ends; None: all available ones. Requests that name none use those that the catalog marks
+            as defaults, or all if none is marked.
+        accounts: Credits by key. Each key has its own account, which is created with these credits if it is missing.
+        allow_private: Also fetch from private addresses.
+        fetch_limits: Limits of each fetch.
+        resolver: Creates the resolver of host names; by default that of the system. Its answers are checked.
+        workers: Videos that are decoded and analyzed at once; see `Analyzer`.
+        limits: Limits of the analyzer.
         rounding: Where charges are rounded up to whole credits.
-        result_lifetime_s: How long results can be read after completion.
-        lease_s: How long a process may be silent before others take over its work; of a shared database.
-        drain_s: How long what runs may go on when the service is closed: for open connections, and once more for what
-            goes on behind them.
-        rates: Prices; those of the catalog unless given.
-        clock: Time; the machine's unless given.
-        faults: What goes wrong on purpose; nothing unless given.
-        catalog: The back ends there are; read from the settings unless given.
+        result_lifetime_s: Seconds after completion during which a result can be read.
+        lease_s: Seconds without a heartbeat after which other processes take over the work; for PostgreSQL.
+        drain_s: Seconds that running requests may take to finish when the service closes: first with open connections,
+            then without.
+        rates: Prices; by default those of the catalog.
+        clock: Time; by default that of the machine.
+        faults: Faults to inject; none by default.
+        catalog: Known back ends; by default read from the settings.
     """
 
     database: str = "sqlite:///lightmeter.db"
@@ -102,12 +109,12 @@ class ServiceConfig:
 
 
 class RunningService:
-    """A service that listens. Close it to drain it.
+    """A service that accepts connections.
 
     Attributes:
-        base_url: Where.
-        port: On which port.
-        fault_counts: How often each fault on purpose has happened, by its name.
+        base_url: Its URL, without a slash at the end.
+        port: Its port.
+        fault_counts: How often each injected fault has happened, by name.
     """
 
     def __init__(self, base_url: str, port: int, stack: AsyncExitStack, fault_counts: Mapping[str, int]) -> None:
@@ -117,17 +124,20 @@ class RunningService:
         self._stack = stack
 
     async def close(self) -> None:
-        """Stop listening, let what is running finish for a while, close the store; idempotent.
+        """Stop accepting requests, let running ones finish for `drain_s`, and close the store; idempotent.
 
-        What does not finish in time and was acknowledged is done by the next start.
+        Acknowledged requests that do not finish in time are run after the next start.
         """
         await self._stack.aclose()
 
 
 async def open_account(database: str, name: str, credits_: int) -> str:
-    """A fresh key for the account `name`, which is made with so many credits if it is missing.
+    """Return a new key for an account, which is created if it is missing. Only a hash of the key is stored.
 
-    The key is returned once and stored hashed.
+    Args:
+        database: URL of the database.
+        name: Name of the account.
+        credits_: Balance of the account if it is created.
 
     Raises:
         SettingsError: the database cannot be used.
@@ -135,25 +145,25 @@ async def open_account(database: str, name: str, credits_: int) -> str:
     store = Store(database)
     try:
         key = auth.new_key()
-        await store.write(lambda db: _let_in(db, name, credits_, key))
+        await store.write(lambda db: _add_key(db, name, credits_, key))
     finally:
         store.close()
     return key
 
 
-def _let_in(db: Connection, name: str, credits_: int, key: str) -> None:
+def _add_key(db: Connection, name: str, credits_: int, key: str) -> None:
     auth.add_key(db, money.open_account(db, name, credits_, SystemClock().now()), key)
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class _LoadedBackends:
     """The back ends of a service.
 
     Attributes:
-        backends: By name: those that requests can name, and those that others build on.
-        availability: What requests can name.
-        offers: How they are listed.
-        rates: Their prices.
+        backends: Back ends by name: those that requests can name, and those that composing ones build on.
+        availability: Which back ends requests can name.
+        offers: Body of GET /api/backends.
+        rates: Prices.
     """
 
     backends: dict[str, AnyBackend]
@@ -163,7 +173,7 @@ class _Loaded:
 
 
 def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
-    """Load every available back end; one that cannot be loaded is left out of the catalog, because nobody named it."""
+    """Load every available back end, and mark those that fail as unavailable in the catalog that is returned."""
     backends = {}
     for name in catalog.available:
         try:
@@ -174,13 +184,13 @@ def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCata
     return catalog, backends
 
 
-def _load(config: ServiceConfig, metrics: Metrics) -> _Loaded:
+def _load(config: ServiceConfig, metrics: Metrics) -> _LoadedBackends:
     catalog = config.catalog or read_catalog()
     if config.backends is None:
         catalog, backends = _load_usable(catalog, metrics)
-    else:  # what is named for others is loaded under its own name
-        named = dict.fromkeys(catalog.aliases.get(name, name) for name in config.backends)
-        backends = {name: catalog.create_backend(name, metrics) for name in named}
+    else:  # an alias loads its target
+        selected = dict.fromkeys(catalog.aliases.get(name, name) for name in config.backends)
+        backends = {name: catalog.create_backend(name, metrics) for name in selected}
     names = tuple(backends)
     rates = catalog.rates() if config.rates is None else config.rates
     unpriced = [name for name in backends if name not in rates.rates]
@@ -191,18 +201,20 @@ def _load(config: ServiceConfig, metrics: Metrics) -> _Loaded:
     listed = offers(catalog, rates, names)
     reasons = {offer.name: offer.reason for offer in listed.backends if offer.reason is not None}
     aliases = {name: target for name, target in catalog.aliases.items() if target in backends}
-    needed = {
+    base_backends = {
         name: catalog.create_backend(name, metrics)
         for backend in backends.values()
         for name in getattr(backend, "builds_on", ())
         if name not in backends
     }
-    return _Loaded({**backends, **needed}, BackendAvailability(features, defaults, aliases, reasons), listed, rates)
+    return _LoadedBackends(
+        {**backends, **base_backends}, BackendAvailability(features, defaults, aliases, reasons), listed, rates
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Engine:
-    """What does requests, with or without HTTP before it."""
+    """The parts that run requests, for a service with HTTP and for a worker without."""
 
     store: Store
     runner: Runner
@@ -211,15 +223,15 @@ class _Engine:
     offers: Backends
 
 
-async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
+async def _start_engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
     logs.enable()
     metrics = Metrics()
     loaded = _load(config, metrics)
     for backend in loaded.backends.values():
-        if (close := getattr(backend, "close", None)) is not None:  # adapters hold connections
+        if (close := getattr(backend, "close", None)) is not None:  # adapters of providers have open connections
             stack.callback(close)
     tariff = Tariff(loaded.rates, config.rounding, config.faults.price_factor)
-    terms = ServicePolicy(
+    policy = ServicePolicy(
         tariff, loaded.availability, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s
     )
     store = await asyncio.to_thread(Store, config.database, exclusive=True)
@@ -227,12 +239,12 @@ async def _engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
     resolver = None if config.resolver is None else config.resolver()
     fetcher = Fetcher(allow_private=config.allow_private, limits=config.fetch_limits, resolver=resolver)
     await stack.enter_async_context(fetcher)
-    worker = Analyzer(
+    analyzer = Analyzer(
         loaded.backends, fetcher, tariff, config.workers, limits=config.limits, metrics=metrics, clock=config.clock
     )
-    stack.callback(worker.close)
-    await worker.warm()
-    runner = Runner(store, worker, terms, config.clock, metrics)
+    stack.callback(analyzer.close)
+    await analyzer.warm()
+    runner = Runner(store, analyzer, policy, config.clock, metrics)
     queue = _queue(config, store, runner)
     stack.push_async_callback(queue.drain, config.drain_s)
     stack.push_async_callback(runner.drain, config.drain_s)
@@ -248,8 +260,8 @@ def _queue(config: ServiceConfig, store: Store, runner: Runner) -> JobQueue:
     return PostgresQueue(config.database, store, runner, config.clock, config.lease_s)
 
 
-async def work(config: ServiceConfig) -> AsyncExitStack:
-    """Do requests of a shared database without listening; close what is returned to drain and stop.
+async def start_worker(config: ServiceConfig) -> AsyncExitStack:
+    """Start to run requests of a shared database, without HTTP; close the returned stack to drain and stop.
 
     Raises:
         SettingsError: the database cannot be used, or cannot be shared.
@@ -261,35 +273,40 @@ async def work(config: ServiceConfig) -> AsyncExitStack:
             hint="Use --database postgresql://…, here and for lightmeter serve.",
         )
     async with AsyncExitStack() as stack:
-        await _engine(config, stack)
+        await _start_engine(config, stack)
         return stack.pop_all()
 
 
-async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -> RunningService:
-    """Start the service; returns when it is ready to answer.
+async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -> RunningService:
+    """Start the service, and return it when it accepts requests.
+
+    Args:
+        config: Its configuration.
+        host: Address to listen on.
+        port: Port to listen on; 0: a free one.
 
     Raises:
         SettingsError: the database, a back end or the address cannot be used.
         BackendError: a model cannot be loaded.
     """
     async with AsyncExitStack() as stack:
-        engine = await _engine(config, stack)
+        engine = await _start_engine(config, stack)
         for key, credits_ in config.accounts.items():
-            await engine.store.write(partial(_let_in, name=auth.account_name(key), credits_=credits_, key=key))
+            await engine.store.write(partial(_add_key, name=auth.account_name(key), credits_=credits_, key=key))
         handlers = Handlers(engine.store, engine.runner, engine.queue, config.clock, engine.offers)
-        forgetting = asyncio.create_task(handlers.forget_expired())
-        stack.callback(forgetting.cancel)
+        purging = asyncio.create_task(handlers.purge_expired())
+        stack.callback(purging.cancel)
         ready = asyncio.Event()
-        injection = _injection(config)
+        injector = _fault_injector(config)
         runner = web.AppRunner(
-            application(handlers, ready.is_set, engine.metrics, injection),
+            application(handlers, ready.is_set, engine.metrics, injector),
             access_log=None,
             shutdown_timeout=config.drain_s,
             max_line_size=MAX_LINE_BYTES,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        # When it closes: nothing new is let in, what runs ends, and only then the door is shut: results can be polled.
+        # On closing, running requests end before the socket is closed, so that clients can poll their results.
         stack.push_async_callback(engine.queue.drain, config.drain_s)
         stack.push_async_callback(engine.runner.drain, config.drain_s)
         stack.callback(ready.clear)
@@ -300,12 +317,12 @@ async def start(config: ServiceConfig, host: str = "127.0.0.1", port: int = 0) -
             raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from error
         ready.set()
         bound = runner.addresses[0][1]
-        shown = f"[{host}]" if ":" in host else host
-        fault_counts = {} if injection is None else injection.fault_counts
-        return RunningService(f"http://{shown}:{bound}", bound, stack.pop_all(), fault_counts)
+        url_host = f"[{host}]" if ":" in host else host
+        fault_counts = {} if injector is None else injector.fault_counts
+        return RunningService(f"http://{url_host}:{bound}", bound, stack.pop_all(), fault_counts)
 
 
-def _injection(config: ServiceConfig) -> FaultInjector | None:
+def _fault_injector(config: ServiceConfig) -> FaultInjector | None:
     if not config.faults:
         return None
     log.warning("FAULTS ARE ON: this service misbehaves on purpose: %s", config.faults.text)

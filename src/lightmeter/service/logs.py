@@ -1,7 +1,7 @@
-"""What the service writes down while it works: one line an event, for people or for machines.
+"""Logging of the service: one line for each event, as text or JSON.
 
-Every line written on behalf of an HTTP request carries that request's id. Keys, bodies and query strings never get
-here: the access log names method, path, status, time and the number of the account.
+Each line that belongs to an HTTP request has its id. Keys, bodies and query strings are never logged: the access log
+has method, path, status, time and account number.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ __all__ = ["LogFormat", "access", "configure", "enable", "request_id", "request_
 LogFormat = Literal["text", "json"]
 
 request_id: ContextVar[str] = ContextVar("lightmeter_request_id", default="")
-"""Of the HTTP request on whose behalf something is done; tasks begun by it inherit it."""
+"""Id of the current HTTP request; the tasks that it starts inherit it."""
 
 ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""What a caller's own request id may look like; anything else could forge lines of a log."""
+"""Pattern of request ids that clients may set; other text could forge log lines."""
 
 log = logging.getLogger("lightmeter.access")
 
 
 def request_id_or_new(given: str | None) -> str:
-    """The request id a caller or a proxy has given, if it is a plain one; a fresh one otherwise."""
+    """Return the request id from a client or proxy if it is valid, otherwise a new one."""
     return given if given is not None and ID.fullmatch(given) else secrets.token_hex(8)
 
 
@@ -40,8 +40,8 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
         method: HTTP method.
         path: Path as it was sent, still percent-encoded, without the query.
         status: HTTP status of the answer.
-        seconds: From the head of the request to its answer.
-        account_id: Whose key it came with; None for nobody's.
+        seconds: Time from the request to the answer.
+        account_id: Account of the key; None: there is none.
     """
     if not log.isEnabledFor(logging.INFO):
         return
@@ -53,13 +53,13 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
         "account": account_id,
     }
     text = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
-    # Made here: `log.info` would look through the stack, at every request, for a line that is always this one.
+    # `log.info` would search the stack for the calling line, which is always this one.
     record = log.makeRecord(log.name, logging.INFO, __file__, 0, text, (), None, "access", {"facts": facts})
     log.handle(record)
 
 
-class _Text(logging.Formatter):
-    """For people: time, level, where, what, and the request's id at the end."""
+class _TextFormatter(logging.Formatter):
+    """Formats a record as text: time, level, logger, message, request id."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -68,7 +68,7 @@ class _Text(logging.Formatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 (logging's own name)
         second = int(record.created)
-        if second != self._second:  # the date and the time of day are the same for all lines of a second
+        if second != self._second:  # formatted once for all lines of the same second
             self._second, self._shown = (
                 second,
                 time.strftime(datefmt or self.default_time_format, time.localtime(second)),
@@ -80,8 +80,8 @@ class _Text(logging.Formatter):
         return super().formatMessage(record) + (f" request={current}" if current else "")
 
 
-class _Json(logging.Formatter):
-    """For machines: one JSON object a line."""
+class _JsonFormatter(logging.Formatter):
+    """Formats a record as a JSON object in one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -95,19 +95,19 @@ class _Json(logging.Formatter):
             line["request"] = request_id.get()
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)  # in ASCII: lone surrogates and line ends are escaped
+        return json.dumps(line, default=str)  # ASCII only, so that lone surrogates and line ends are escaped
 
 
 def enable() -> None:
-    """Let the service log: what another library sets up may have turned off all loggers that were there before.
+    """Enable the logger of the service, which the logging configuration of another library may have disabled.
 
-    `logging.config.dictConfig` does so by default, and Prefect calls it when it is imported.
+    `logging.config.dictConfig` disables existing loggers by default; Prefect calls it when it is imported.
     """
     logging.getLogger("lightmeter.service").disabled = False
 
 
 def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> None:
-    """Send what this process logs to standard error, in place of whatever was set up before."""
+    """Log to standard error, replacing any earlier logging configuration."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Json() if log_format == "json" else _Text())
+    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)

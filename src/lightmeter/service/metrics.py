@@ -1,7 +1,7 @@
-"""What the service counts and times, for Prometheus.
+"""Prometheus metrics of the service.
 
-Each service has a registry of its own, so that several in one process never add up or clash. Whoever is given none
-makes one that nobody reads: counting costs a microsecond and needs no question of whether it is wanted.
+Each service has its own registry, so that several services in one process do not mix their counts. Counting takes a
+microsecond, so parts that are given no metrics create an instance that nobody reads.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from lightmeter.service.backends.providers.provider import Usage
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-"""Of `Metrics.written`: the text format that every Prometheus since 0.0.4 reads."""
+"""Content type of `Metrics.as_text`: the text format that every Prometheus since 0.0.4 reads."""
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-"""From a cached answer to the longest fetch that is allowed."""
+"""Histogram buckets: from a cached answer to the longest allowed fetch."""
 
 PICTURES: Final = (1, 2, 4, 8, 16, 32)
+"""Histogram buckets for the pictures in a call."""
 
 
 class Metrics:
@@ -34,24 +35,24 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         count = partial(Counter, registry=self._registry)
-        spread = partial(Histogram, registry=self._registry, buckets=SECONDS)
-        # Whoever counts is met by name once, and remembered: looking one up takes longer than counting does.
+        histogram = partial(Histogram, registry=self._registry, buckets=SECONDS)
+        # Children are cached by their labels: looking one up takes longer than counting.
         self._requests = cache(count("lightmeter_http_requests", "Answers.", ("endpoint", "status")).labels)
         self._request_s = cache(
-            spread("lightmeter_http_seconds", "From the head of a request to its answer.", ("endpoint",)).labels
+            histogram("lightmeter_http_seconds", "From the head of a request to its answer.", ("endpoint",)).labels
         )
-        looked_at = count("lightmeter_pictures", "Images and frames that were looked at.", ("feature", "backend"))
-        self._pictures = cache(looked_at.labels)
+        pictures = count("lightmeter_pictures", "Images and frames that were looked at.", ("feature", "backend"))
+        self._pictures = cache(pictures.labels)
         self._failures = cache(
             count("lightmeter_backend_failures", "Calls of a back end that failed.", ("backend",)).labels
         )
         self._jobs = cache(count("lightmeter_jobs", "Jobs that came into a state.", ("state",)).labels)
-        worked_s = spread("lightmeter_work_seconds", "Fetching or decoding one asset.", ("step", "outcome"))
+        worked_s = histogram("lightmeter_work_seconds", "Fetching or decoding one asset.", ("step", "outcome"))
         self._work_s = cache(worked_s.labels)
         self._inference_s = cache(
-            spread("lightmeter_inference_seconds", "One call of a back end.", ("backend",)).labels
+            histogram("lightmeter_inference_seconds", "One call of a back end.", ("backend",)).labels
         )
-        batch = spread("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
+        batch = histogram("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
         self._batch = cache(batch.labels)
         self._cache = cache(count("lightmeter_cache_lookups", "Looks into the cache of results.", ("outcome",)).labels)
         self._queue = Gauge("lightmeter_queue_depth", "What waits now.", ("queue",), registry=self._registry)
@@ -69,34 +70,52 @@ class Metrics:
         )
 
     def answered(self, endpoint: str, status: int, seconds: float) -> None:
-        """One HTTP answer; `endpoint` is the route's pattern, never a path with somebody's id in it."""
+        """Count an HTTP answer and its time.
+
+        Args:
+            endpoint: Pattern of the route, without ids.
+            status: HTTP status.
+            seconds: Time from the request to the answer.
+        """
         self._requests(endpoint, str(status)).inc()
         self._request_s(endpoint).observe(seconds)
 
-    def looked_at(self, backend: str, features: Iterable[str], pictures: int) -> None:
-        """A back end answered for so many pictures, each of them for these features."""
+    def analyzed(self, backend: str, features: Iterable[str], pictures: int) -> None:
+        """Count pictures that a back end has analyzed, for each feature.
+
+        Args:
+            backend: Name of the back end.
+            features: Requested features.
+            pictures: Number of pictures.
+        """
         for feature in features:
             self._pictures(feature, backend).inc(pictures)
 
     def inferred(self, backend: str, pictures: int, seconds: float) -> None:
-        """One call of a back end with a batch of so many pictures."""
+        """Count a call of a back end.
+
+        Args:
+            backend: Name of the back end.
+            pictures: Pictures in the call.
+            seconds: Duration of the call.
+        """
         self._inference_s(backend).observe(seconds)
         self._batch(backend).observe(pictures)
 
     def backend_failed(self, backend: str) -> None:
-        """One call of a back end failed."""
+        """Count a failed call of a back end."""
         self._failures(backend).inc()
 
     def cache(self, *, hit: bool) -> None:
-        """One look into the cache of results."""
+        """Count a lookup in the result cache."""
         self._cache("hit" if hit else "miss").inc()
 
     def job(self, state: str) -> None:
-        """A job came into a state: `queued`, `running`, `completed`, `failed`."""
+        """Count a job that has entered a state: `queued`, `running`, `completed` or `failed`."""
         self._jobs(state).inc()
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
-        """A provider answered one call."""
+        """Count a call that a provider has answered, its tokens and its cost."""
         self._provider_calls(backend, usage.model).inc()
         if usage.input_tokens is not None:
             self._provider_tokens(backend, usage.model, "input").inc(usage.input_tokens)
@@ -106,36 +125,36 @@ class Metrics:
             self._provider_usd(backend, usage.model).inc(float(usage.usd))
 
     def provider_error(self, backend: str, kind: str) -> None:
-        """One call of a provider failed."""
+        """Count a failed call of a provider."""
         self._provider_errors(backend, kind).inc()
 
     def charged(self, credits_: int) -> None:
-        """So many credits were charged for a request that was settled."""
+        """Count the credits that a finished request was charged."""
         self._credits.inc(credits_)
 
     def refused(self, queue: str) -> None:
-        """A request was turned away because a queue was full."""
+        """Count a request that was refused because a queue was full."""
         self._refused(queue).inc()
 
     def depth(self, queue: str, depth: int) -> None:
-        """So much waits in a queue now."""
+        """Set the number of items that wait in a queue."""
         self._queue.labels(queue).set(depth)
 
     def watch_depth(self, queue: str, depth: Callable[[], float]) -> None:
-        """Ask `depth` how much waits in a queue whenever somebody reads the metrics; it must not block."""
+        """Call `depth` for the number of waiting items whenever the metrics are read; it must not block."""
         self._queue.labels(queue).set_function(depth)
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Time a step of one asset's way: `fetch` or `decode`; what raises is counted as failed."""
-        begun = time.perf_counter()
+        """Time a step of one asset, `fetch` or `decode`; an exception counts as failed."""
+        start_s = time.perf_counter()
         outcome = "failed"
         try:
             yield
             outcome = "ok"
         finally:
-            self._work_s(step, outcome).observe(time.perf_counter() - begun)
+            self._work_s(step, outcome).observe(time.perf_counter() - start_s)
 
-    def written(self) -> bytes:
-        """Everything in the text format of Prometheus; see `CONTENT_TYPE`."""
+    def as_text(self) -> bytes:
+        """Return all metrics in the text format of Prometheus; see `CONTENT_TYPE`."""
         return generate_latest(self._registry)

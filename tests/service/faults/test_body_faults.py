@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from random import Random
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.service.faults.body_faults import BODY_FAULTS, encode_malformed
-from lightmeter.service.faults.config import FaultName, Faults, OddValue
+from lightmeter.service.faults.config import ODD_VALUES, FaultName, Faults
 
 ENTRY = {"name": "cat", "score": 0.5, "source": "palette"}
 ASSETS = [{"name": f"http://a.example/{n}.png", "tags": {"cat": [ENTRY]}} for n in range(3)]
@@ -79,7 +78,7 @@ def test_money_is_text_or_not_there_or_failed():
 
 
 @pytest.mark.parametrize("body", [BODY, EMPTY], ids=["assets", "none"])
-@pytest.mark.parametrize("kind", get_args(OddValue))
+@pytest.mark.parametrize("kind", ODD_VALUES)
 def test_each_odd_value_is_refused_or_changes_what_is_read(kind, body):
     """A strict reader (UTF-8, no constants, unique keys, nothing behind the object) takes none of them."""
     with pytest.raises((ValueError, AssertionError)):

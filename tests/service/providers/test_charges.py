@@ -35,7 +35,7 @@ async def doing():
             try:
                 await worker.warm()
                 order = AnalysisJob(request, tuple(uploads), names, (1,) * len(uploads), 3)
-                return await worker.do(order, JobCallbacks(lambda: None, nothing_more))
+                return await worker.run(order, JobCallbacks(lambda: None, nothing_more))
             finally:
                 worker.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lightmeter.cli.serve_options import serve_options, service_config, stop_on_signals
-from lightmeter.service.app import ServiceConfig, start
+from lightmeter.service.app import ServiceConfig, start_service
 from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Faults
 
 __all__ = ["command"]
@@ -86,7 +86,7 @@ async def _serve(config: ServiceConfig, host: str, port: int) -> None:
     stop = stop_on_signals()
     if config.faults:
         click.echo(f"*** FAULTS ARE ON: this service misbehaves on purpose: {config.faults.text} ***", err=True)
-    service = await start(config, host, port)
+    service = await start_service(config, host, port)
     click.echo(f"listening on {service.base_url}")
     try:
         await stop.wait()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lightmeter.cli.serve_options import serve_options, service_config, stop_on_signals
-from lightmeter.service.app import ServiceConfig, work
+from lightmeter.service.app import ServiceConfig, start_worker
 
 __all__ = ["command"]
 
@@ -32,7 +32,7 @@ def command(**options: Any) -> int:
 
 async def _work(config: ServiceConfig) -> None:
     stop = stop_on_signals()
-    working = await work(config)
+    working = await start_worker(config)
     click.echo("working")
     try:
         await stop.wait()

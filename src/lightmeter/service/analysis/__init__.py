@@ -1,1 +1,1 @@
-"""From the assets of a request to its answer: inference queues, result cache, merging of results."""
+"""Analysis of assets: limits, inference queues, the result cache, and the merging of entries."""

@@ -1,4 +1,7 @@
-"""The work behind a request: fetch, decode, look, price. A bad asset is a sentence in `all.errors`, not a failure."""
+"""Runs an analysis request: fetches and decodes its assets, calls the back ends, merges their entries, prices them.
+
+An asset that cannot be analyzed becomes a sentence in `all.errors`; the request does not fail because of it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,16 @@ from lightmeter.service.analysis.backpressure import (
 from lightmeter.service.analysis.coordinates import in_asset_pixels
 from lightmeter.service.analysis.fair_queue import FairSemaphore
 from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
-from lightmeter.service.analysis.merge import AssetFindings, as_json, compose_entries, joined, merged, metadata_of, only
+from lightmeter.service.analysis.merge import (
+    AssetFindings,
+    EntriesByBackend,
+    append_slice,
+    as_json,
+    compose_entries,
+    merge_entries,
+    metadata_of,
+    select_features,
+)
 from lightmeter.service.analysis.result_cache import DEFAULT_CACHE_BYTES, ContentKey, ResultCache
 from lightmeter.service.backends.base import AnalysisOptions, Backend, ComposingBackend, traits_of
 from lightmeter.service.ingest.decode import DecodedPictures, DecodingLimits, MediaDecoder
@@ -36,33 +48,30 @@ from lightmeter.service.store.credits import Tariff
 
 __all__ = ["AnalysisJob", "AnalysisResult", "Analyzer", "AnalyzerLimits", "JobCallbacks", "ServiceOverloaded"]
 
-ASSETS_IN_HAND: Final = 64
-"""Assets being fetched, or fetched and waiting, over all requests: what bounds connections and temporary files."""
+MAX_OPEN_ASSETS: Final = 64
+"""Assets that are being fetched or wait, over all requests. Bounds connections and temporary files."""
 
-IMAGES_A_VIDEO: Final = 4
-"""Images at once for each video at once. What is left of a decoded image is small, and what is done for several
-requests in a row costs less than what is done for each by itself: 19.0 ms a picture with 2 images at once on one core,
-18.2 with 4, 17.8 with 8 and with 16."""
+IMAGES_PER_VIDEO: Final = 4
+"""Images analyzed at once for each video that may be. A decoded image takes little memory, and batches are cheaper:
+measured on one core, a picture took 19.0 ms with 2 images at once, 18.2 ms with 4, 17.8 ms with 8 and with 16."""
 
-ASSETS_OF_A_REQUEST: Final = 8
-"""As many of them may belong to one request, so that one with slow hosts does not hold up the others."""
+MAX_OPEN_ASSETS_OF_REQUEST: Final = 8
+"""Of `MAX_OPEN_ASSETS`, those of one request, so that a request with slow hosts does not block the others."""
 
-
-FRAMES_AT_ONCE: Final = 16
-"""Frames that are summed up on the event loop; of more, others would notice."""
+MAX_FRAMES_ON_LOOP: Final = 16
+"""Frames that are summarized on the event loop; more are summarized in a thread, because they would block it."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerLimits:
-    """How much a worker takes on and remembers.
+    """Limits of an analyzer.
 
     Attributes:
-        max_pending_pictures: Pictures taken on and not finished, from which on requests are refused.
-        cache_bytes: What answers of back ends may take in memory, to be given again for the same content; 0: none are
-            kept.
-        decoding: What decoding may take.
+        max_pending_pictures: Pictures accepted and not finished; beyond it requests are refused.
+        cache_bytes: Memory for cached results of back ends; 0: no cache.
+        decoding: Limits of decoding.
     """
 
     max_pending_pictures: int = MAX_PENDING_PICTURES
@@ -75,17 +84,17 @@ _LIMITS: Final = AnalyzerLimits()
 
 @dataclass(frozen=True, slots=True)
 class AnalysisJob:
-    """What is to be done.
+    """A request, prepared for the analyzer.
 
     Attributes:
-        request: `backend` and `feature` name all that is active; none may be.
+        request: The request; `backend` and `feature` name those that are active, which may be none.
         uploads: Contents of uploaded files.
-        names: What the assets are called in the answer: the URLs as they were sent, then the files.
-        held_pictures: How many pictures of each asset were held for when the order was taken.
-        max_frames: How many are captured of a video, at most.
-        digests: SHA-256 of each upload; none, if that is not known.
-        asked: Features that were asked for, whether anybody serves them or not: their parts are in every asset.
-        unavailable_errors: Sentences on what was asked for by name and nobody serves, for `all.errors`.
+        names: Names of the assets in the answer: the URLs as they were sent, then the file names.
+        held_pictures: For each asset, the number of pictures whose price is held already.
+        max_frames: Maximum frames captured of a video; 0: no limit.
+        digests: SHA-256 of each upload; empty if not known.
+        requested_features: Features that the request names, available or not; every asset has their fields.
+        unavailable_errors: Messages for `all.errors` on requested back ends and features that are not available.
     """
 
     request: AnalyzeRequest
@@ -94,17 +103,17 @@ class AnalysisJob:
     held_pictures: tuple[int, ...]
     max_frames: int
     digests: tuple[bytes, ...] = ()
-    asked: frozenset[str] = frozenset()
+    requested_features: frozenset[str] = frozenset()
     unavailable_errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JobCallbacks:
-    """Whom the worker tells and asks while it is at it.
+    """What a running job needs from its request.
 
     Attributes:
-        on_video: Told as soon as an asset turns out to be a video.
-        hold_more: Asked to hold for so many pictures more; raises OutOfCredits.
+        on_video: Called when an asset turns out to be a video.
+        hold_more: Holds the price of so many more pictures; raises OutOfCredits.
     """
 
     on_video: Callable[[], None]
@@ -113,58 +122,73 @@ class JobCallbacks:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisResult:
-    """What a request came to: the object `all` as JSON, and the credits it costs."""
+    """The result of a request: the object `all` as JSON, and the credits to charge."""
 
     result: bytes
     paid: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
-    """One asset: its JSON, the back ends that answered, its pictures, and what went wrong."""
+class _AssetResult:
+    """The result of one asset.
+
+    Attributes:
+        asset: Its JSON; None if it could not be analyzed.
+        backends: Back ends that succeeded, which are charged.
+        pictures: Number of pictures.
+        errors: Messages for `all.errors`.
+    """
 
     asset: dict[str, Any] | None
-    answered: tuple[str, ...]
+    backends: tuple[str, ...]
     pictures: int
     errors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Errand:
-    """An order on its way: it stands for its caller wherever turns are taken, so no two are equal."""
+class _RunningJob:
+    """A job in progress. Fair queues use it as the caller, so no two are equal.
 
-    order: AnalysisJob
-    desk: JobCallbacks
-    share: asyncio.Semaphore
-    questions: Mapping[str, InferenceParams]
+    Attributes:
+        job: The job.
+        callbacks: Its callbacks.
+        open_assets: Limits the assets of this job that are open at once.
+        params: Inference parameters by back end.
+        views: Input transforms of these back ends.
+    """
+
+    job: AnalysisJob
+    callbacks: JobCallbacks
+    open_assets: asyncio.Semaphore
+    params: Mapping[str, InferenceParams]
     views: frozenset[InputTransform]
 
 
 @dataclass(frozen=True, slots=True)
 class _AssetTask:
-    """One asset of an errand: where it comes from, what it is called, how many pictures are held for, its digest."""
+    """One asset of a job: its URL or content, its name, the pictures whose price is held, and its SHA-256 if known."""
 
     source: str | bytes
     name: str
-    held: int
+    held_pictures: int
     digest: bytes | None
 
 
 class Analyzer:
-    """Does requests: fetches, decodes, asks the back ends, and puts their answers together.
+    """Analyzes the assets of requests with the back ends.
 
     Args:
-        backends: By name.
-        fetcher: For assets that are named by URL.
-        tariff: What is charged.
-        workers: Videos that are decoded and looked at at once, over all requests: bounds processor and memory. Of
-            images there are more at once: see `IMAGES_A_VIDEO`.
-        limits: How much is taken on and remembered.
-        metrics: Told of what is done.
+        backends: Back ends by name.
+        fetcher: Fetches assets that are given by URL.
+        tariff: Prices.
+        workers: Videos that are decoded and analyzed at once, over all requests; `IMAGES_PER_VIDEO` times as many
+            images. Bounds processor time and memory.
+        limits: Limits.
+        metrics: Receives counts and times.
         clock: Time.
     """
 
-    def __init__(  # noqa: PLR0913 (parts that are put together once)
+    def __init__(  # noqa: PLR0913 (the parts are put together in one place)
         self,
         backends: Mapping[str, Backend | ComposingBackend],
         fetcher: Fetcher,
@@ -177,20 +201,20 @@ class Analyzer:
     ) -> None:
         self._backends = backends
         self._composing = {name: each for name, each in backends.items() if isinstance(each, ComposingBackend)}
-        looking = {name: each for name, each in backends.items() if isinstance(each, Backend)}
-        self._views = {name: traits_of(backend).view for name, backend in looking.items()}
+        inferring = {name: each for name, each in backends.items() if isinstance(each, Backend)}
+        self._views = {name: traits_of(backend).view for name, backend in inferring.items()}
         self._fetcher = fetcher
         self._tariff = tariff
         self._metrics = metrics or Metrics()
-        self._darkroom = MediaDecoder(limits.decoding)
-        self._inference = InferenceQueues(looking, self._metrics)
-        self._answers = ResultCache(limits.cache_bytes) if limits.cache_bytes else None
-        self._gate = AdmissionController(limits.max_pending_pictures, clock or SystemClock())
-        self._in_hand = FairSemaphore(ASSETS_IN_HAND)
-        self._images = FairSemaphore(IMAGES_A_VIDEO * workers)
+        self._decoder = MediaDecoder(limits.decoding)
+        self._inference = InferenceQueues(inferring, self._metrics)
+        self._cache = ResultCache(limits.cache_bytes) if limits.cache_bytes else None
+        self._admission = AdmissionController(limits.max_pending_pictures, clock or SystemClock())
+        self._open_assets = FairSemaphore(MAX_OPEN_ASSETS)
+        self._images = FairSemaphore(IMAGES_PER_VIDEO * workers)
         self._videos = FairSemaphore(workers)
         self._metrics.watch_depth("inference", self._inference.depth)
-        self._metrics.watch_depth("pictures", lambda: self._gate.waiting)
+        self._metrics.watch_depth("pictures", lambda: self._admission.waiting)
 
     async def warm(self) -> None:
         """Load all models.
@@ -201,191 +225,197 @@ class Analyzer:
         await self._inference.warm()
 
     def close(self) -> None:
-        """End the threads."""
-        self._darkroom.close()
+        """Stop the threads when they have finished what is running."""
+        self._decoder.close()
         self._inference.close()
 
     def admit(self, pictures: int, elsewhere: int = 0) -> CapacityReservation:
-        """Room for the pictures of one more request: ask before anything is held, enter it until `do` is called.
+        """Return capacity for the pictures of one more request; enter it until `run` is called.
 
         Args:
-            pictures: How many, at most.
-            elsewhere: Pictures that wait for this worker and that `do` was not called for yet.
+            pictures: Pictures of the request, at most.
+            elsewhere: Pictures that wait for this analyzer in a queue, so that `run` was not called for them yet.
 
         Raises:
-            Busy: there is no room now.
+            ServiceOverloaded: there is no capacity now.
         """
         try:
-            return self._gate.admit(pictures, elsewhere)
+            return self._admission.admit(pictures, elsewhere)
         except ServiceOverloaded:
             self._metrics.refused("pictures")
             raise
 
-    async def do(self, order: AnalysisJob, desk: JobCallbacks) -> AnalysisResult:
-        """Look at every asset of an order."""
-        request = order.request
-        sources: list[str | bytes] = [*request.url, *order.uploads]
-        questions = self._questions(request)
-        views = frozenset(self._views[name] for name in questions if name in self._views)
-        errand = _Errand(order, desk, asyncio.Semaphore(ASSETS_OF_A_REQUEST), questions, views)
-        digests = (*(None,) * len(request.url), *(order.digests or (None,) * len(order.uploads)))
-        assets = map(_AssetTask, sources, order.names, order.held_pictures, digests)
-        looked = await _together([self._one(errand, asset) for asset in assets])
-        found = [one.asset for one in looked if one.asset is not None]
-        errors = [*order.unavailable_errors, *(error for one in looked for error in one.errors)]
-        charged = [(one.answered, one.pictures) for one in looked if one.asset is not None]
+    async def run(self, job: AnalysisJob, callbacks: JobCallbacks) -> AnalysisResult:
+        """Analyze every asset of a job."""
+        request = job.request
+        sources: list[str | bytes] = [*request.url, *job.uploads]
+        params = self._inference_params(request)
+        views = frozenset(self._views[name] for name in params if name in self._views)
+        running = _RunningJob(job, callbacks, asyncio.Semaphore(MAX_OPEN_ASSETS_OF_REQUEST), params, views)
+        digests = (*(None,) * len(request.url), *(job.digests or (None,) * len(job.uploads)))
+        assets = map(_AssetTask, sources, job.names, job.held_pictures, digests)
+        results = await _gather([self._run_asset(running, asset) for asset in assets])
+        errors = [*job.unavailable_errors, *(error for result in results for error in result.errors)]
+        charged = [(result.backends, result.pictures) for result in results if result.asset is not None]
         paid = self._tariff.charge(charged, request.feature, request.prompt)
-        return AnalysisResult(orjson.dumps({"assets": found, "errors": errors}), paid)
+        analyzed = [result.asset for result in results if result.asset is not None]
+        return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), paid)
 
-    def _questions(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
+    def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
+        """Return parameters for each requested back end, and for those that composing back ends build on."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
-        wanted = frozenset(request.feature)
-        features = {name: self._backends[name].features & wanted for name in request.backend}
+        requested = frozenset(request.feature)
+        features = {name: self._backends[name].features & requested for name in request.backend}
         for name in request.backend:
             if name in self._composing:
-                for needed, its in self._composing[name].builds_on.items():
-                    features[needed] = features.get(needed, frozenset()) | its
-        return {name: InferenceParams(its, options) for name, its in features.items()}
+                for base, base_features in self._composing[name].builds_on.items():
+                    features[base] = features.get(base, frozenset()) | base_features
+        return {name: InferenceParams(each, options) for name, each in features.items()}
 
-    async def _one(self, errand: _Errand, asset: _AssetTask) -> _Looked:
-        with self._gate.take(asset.held):
-            async with errand.share, self._in_hand.place(errand):
+    async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
+        """Analyze one asset within the limits; an error of the asset becomes a message."""
+        with self._admission.reserve(asset.held_pictures):
+            async with running.open_assets, self._open_assets.slot(running):
                 try:
-                    looked = await self._asset(errand, asset)
+                    result = await self._analyze_asset(running, asset)
                 except (MediaError, FetchError, OutOfCredits) as error:
-                    looked = _Looked(None, (), 0, (f"{asset.name}: {error}",))
-            self._gate.finished(asset.held)
-        return looked
+                    result = _AssetResult(None, (), 0, (f"{asset.name}: {error}",))
+            self._admission.finished(asset.held_pictures)
+        return result
 
-    async def _asset(self, errand: _Errand, asset: _AssetTask) -> _Looked:
-        order = errand.order
-        async with self._film(asset) as film:
-            known = sniff(film.head)
-            is_video = known is not None and known[0] == "video"
+    async def _analyze_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
+        job = running.job
+        async with self._open(asset) as payload:
+            media_type = sniff(payload.head)
+            is_video = media_type is not None and media_type[0] == "video"
             if is_video:
-                errand.desk.on_video()
-            sampled = (order.request.capture_interval, order.max_frames) if is_video else (0, 0)
-            content = None if self._answers is None else ContentKey(await film.digest(), *sampled)
-            seen = self._recall(content, errand)
-            if seen is not None and is_video and len(seen.shape.times_s or ()) > asset.held:
-                await errand.desk.hold_more(len(seen.shape.times_s or ()) - asset.held)
-            if seen is None:
-                async with (self._videos if is_video else self._images).place(errand):
-                    seen = await (self._watch if is_video else self._look)(errand, asset, film)
-                self._remember(content, errand, seen)
-        if len(seen.shape.times_s or ()) > FRAMES_AT_ONCE:
-            return await asyncio.to_thread(self._looked, errand, asset.name, seen)
-        return self._looked(errand, asset.name, seen)
+                running.callbacks.on_video()
+            sampling = (job.request.capture_interval, job.max_frames) if is_video else (0, 0)
+            content = None if self._cache is None else ContentKey(await payload.digest(), *sampling)
+            findings = self._cached_findings(content, running)
+            if findings is None:
+                async with (self._videos if is_video else self._images).slot(running):
+                    analyze = self._analyze_video if is_video else self._analyze_image
+                    findings = await analyze(running, asset, payload)
+                self._cache_findings(content, running, findings)
+            elif is_video and findings.count > asset.held_pictures:
+                await running.callbacks.hold_more(findings.count - asset.held_pictures)
+        if findings.count > MAX_FRAMES_ON_LOOP:
+            return await asyncio.to_thread(self._asset_result, running, asset.name, findings)
+        return self._asset_result(running, asset.name, findings)
 
     @asynccontextmanager
-    async def _film(self, asset: _AssetTask) -> AsyncIterator[AssetPayload]:
+    async def _open(self, asset: _AssetTask) -> AsyncIterator[AssetPayload]:
         source = asset.source
         if isinstance(source, bytes):
             yield AssetPayload.of(source, asset.digest)
             return
         async with AsyncExitStack() as stack:
             with self._metrics.timed("fetch"):
-                film = await stack.enter_async_context(self._fetcher.fetch(source))
-            yield film
+                payload = await stack.enter_async_context(self._fetcher.fetch(source))
+            yield payload
 
-    async def _look(self, errand: _Errand, _: _AssetTask, film: AssetPayload) -> AssetFindings:
-        """Look at an image."""
+    async def _analyze_image(self, running: _RunningJob, _: _AssetTask, payload: AssetPayload) -> AssetFindings:
         with self._metrics.timed("decode"):
-            pictures = await self._darkroom.image(film, errand.views)
-        return AssetFindings(metadata_of(pictures), await self._ask_all(pictures, errand))
+            pictures = await self._decoder.decode_image(payload, running.views)
+        return AssetFindings(metadata_of(pictures), await self._infer_all(pictures, running))
 
-    async def _watch(self, errand: _Errand, asset: _AssetTask, film: AssetPayload) -> AssetFindings:
-        """Look at the frames of a video."""
-        interval_s, most = errand.order.request.capture_interval, errand.order.max_frames
-        seen = None
-        async with film.as_file() as path:
-            if not most or asset.held < most:  # its name told too little to hold for all of it
-                most = await self._darkroom.frames_of(path, interval_s, most)
-                if most > asset.held:
-                    await errand.desk.hold_more(most - asset.held)
-            async with aclosing(self._darkroom.video(path, errand.views, interval_s, most)) as slices:
-                while (pictures := await self._decoded(slices)) is not None:
-                    seen = joined(seen, metadata_of(pictures), await self._ask_all(pictures, errand))
-                    del pictures  # the next slice must not lie in memory beside this one
-        if seen is None:
+    async def _analyze_video(self, running: _RunningJob, asset: _AssetTask, payload: AssetPayload) -> AssetFindings:
+        interval_s, max_frames = running.job.request.capture_interval, running.job.max_frames
+        findings = None
+        async with payload.as_file() as path:
+            if not max_frames or asset.held_pictures < max_frames:  # its URL did not tell that it is a video
+                max_frames = await self._decoder.count_frames(path, interval_s, max_frames)
+                if max_frames > asset.held_pictures:
+                    await running.callbacks.hold_more(max_frames - asset.held_pictures)
+            async with aclosing(self._decoder.decode_video(path, running.views, interval_s, max_frames)) as slices:
+                while (pictures := await self._next_slice(slices)) is not None:
+                    entries = await self._infer_all(pictures, running)
+                    findings = append_slice(findings, metadata_of(pictures), entries)
+                    del pictures  # frees its memory before the next slice is decoded
+        if findings is None:
             raise BrokenMedia("there is no picture in it")
-        return seen
+        return findings
 
-    async def _decoded(self, slices: AsyncIterator[DecodedPictures]) -> DecodedPictures | None:
+    async def _next_slice(self, slices: AsyncIterator[DecodedPictures]) -> DecodedPictures | None:
         with self._metrics.timed("decode"):
             return await anext(slices, None)
 
-    async def _ask_all(self, pictures: DecodedPictures, errand: _Errand) -> dict[str, list[Entries] | BackendError]:
-        asking = [
-            self._ask(backend, question, pictures, errand)
-            for backend, question in errand.questions.items()
-            if backend not in self._composing
-        ]
-        found = dict(await _together(asking))
+    async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
+        """Return the entries of each back end, the composing ones last."""
+        entries = dict(
+            await _gather(
+                [
+                    self._infer(backend, params, pictures, running)
+                    for backend, params in running.params.items()
+                    if backend not in self._composing
+                ]
+            )
+        )
         count = len(pictures.times_s) if pictures.times_s is not None else 1
-        for name in errand.questions:
+        for name, params in running.params.items():
             if name in self._composing:
-                found[name] = compose_entries(self._composing[name], found, count, errand.questions[name].options)
-        return found
+                entries[name] = compose_entries(self._composing[name], entries, count, params.options)
+        return entries
 
-    async def _ask(
-        self, backend: str, question: InferenceParams, pictures: DecodedPictures, errand: _Errand
+    async def _infer(
+        self, backend: str, params: InferenceParams, pictures: DecodedPictures, running: _RunningJob
     ) -> tuple[str, list[Entries] | BackendError]:
         view = self._views[backend]
         try:
-            found = await self._inference.ask(backend, pictures.seen[view], question, errand)
+            entries = await self._inference.infer(backend, pictures.pixels_by_view[view], params, running)
         except BackendError as error:
             return backend, error
-        return backend, in_asset_pixels(found, view, pictures)
+        return backend, in_asset_pixels(entries, view, pictures)
 
-    def _recall(self, content: ContentKey | None, errand: _Errand) -> AssetFindings | None:
-        """What was found in this content before, if all of it is known."""
-        if self._answers is None or content is None:
+    def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
+        """Return the cached findings of a content, if those of all back ends are cached."""
+        if self._cache is None or content is None:
             return None
-        shape = self._answers.shape(content)
-        found: dict[str, list[Entries] | BackendError] = {}
-        for backend, question in errand.questions.items():
-            entries = None if shape is None else self._answers.find(content, backend, question)
+        metadata = self._cache.get_metadata(content)
+        cached: dict[str, list[Entries] | BackendError] = {}
+        for backend, params in running.params.items():
+            entries = None if metadata is None else self._cache.get_entries(content, backend, params)
             if entries is None:
                 break
-            found[backend] = entries
-        hit = shape is not None and len(found) == len(errand.questions)
+            cached[backend] = entries
+        hit = metadata is not None and len(cached) == len(running.params)
         self._metrics.cache(hit=hit)
-        return AssetFindings(shape, found) if shape is not None and hit else None
+        return AssetFindings(metadata, cached) if metadata is not None and hit else None
 
-    def _remember(self, content: ContentKey | None, errand: _Errand, seen: AssetFindings) -> None:
-        if self._answers is None or content is None:
+    def _cache_findings(self, content: ContentKey | None, running: _RunningJob, findings: AssetFindings) -> None:
+        if self._cache is None or content is None:
             return
-        self._answers.put_metadata(content, seen.shape)
-        for backend, entries in seen.found.items():
-            if not isinstance(entries, BackendError):  # what went wrong may go right the next time
-                self._answers.keep(content, backend, errand.questions[backend], entries)
+        self._cache.put_metadata(content, findings.metadata)
+        for backend, entries in findings.entries.items():
+            if not isinstance(entries, BackendError):  # an error may not happen the next time
+                self._cache.put_entries(content, backend, running.params[backend], entries)
 
-    def _looked(self, errand: _Errand, name: str, seen: AssetFindings) -> _Looked:
-        count = len(seen.shape.times_s) if seen.shape.times_s is not None else 1
-        request = errand.order.request
-        requested = {backend: seen.found[backend] for backend in request.backend}
-        # The asset is named, because a list of several cannot be matched to its rows otherwise.
+    def _asset_result(self, running: _RunningJob, name: str, findings: AssetFindings) -> _AssetResult:
+        request = running.job.request
+        requested = {backend: findings.entries[backend] for backend in request.backend}
+        # The message names the asset, because the errors of a request with several assets are one list.
         errors = tuple(
             f"{backend}: {each} ({name})" for backend, each in requested.items() if isinstance(each, BackendError)
         )
-        found = {
-            backend: [only(entries, request.feature) for entries in each]
+        entries = {
+            backend: [select_features(entries, request.feature) for entries in each]
             for backend, each in requested.items()
             if not isinstance(each, BackendError)
         }
-        if errors and not found:  # nobody could look: an asset without entries would pass for one that was looked at
-            return _Looked(None, (), 0, errors)
-        for backend in found:
-            self._metrics.looked_at(backend, self._backends[backend].features & frozenset(request.feature), count)
-        frames = [merged([entries[index] for entries in found.values()]) for index in range(count)]
-        asset = as_json(name, seen.shape, frames, request.tag_score, errand.order.asked)
-        return _Looked(asset, tuple(found), count, errors)
+        if errors and not entries:  # an asset without entries would look like one in which nothing was found
+            return _AssetResult(None, (), 0, errors)
+        for backend in entries:
+            features = self._backends[backend].features & frozenset(request.feature)
+            self._metrics.analyzed(backend, features, findings.count)
+        frames = [merge_entries([each[index] for each in entries.values()]) for index in range(findings.count)]
+        asset = as_json(name, findings.metadata, frames, request.tag_score, running.job.requested_features)
+        return _AssetResult(asset, tuple(entries), findings.count, errors)
 
 
-async def _together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results; when one raises or this is cancelled, the others have ended before it is known outside."""
-    if len(coroutines) == 1:  # most requests are for one picture: it needs no task of its own
+async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return all results; after an error or a cancellation, cancel the others and wait until they have ended."""
+    if len(coroutines) == 1:  # most requests have one picture, which needs no task of its own
         return [await coroutines[0]]
     tasks = [asyncio.create_task(each) for each in coroutines]
     try:

@@ -1,7 +1,7 @@
-"""From pixels of what a back end was given to pixels of the asset: in one place, for all back ends.
+"""Converts coordinates from pixels of a back end's input picture to pixels of the asset.
 
-A back end answers in pixels of the picture that it was given, which may be smaller than the asset, or a part of it.
-Readers of an answer know the asset alone: its `width` and `height` stand beside the entries.
+A back end answers in pixels of its input picture, which may be smaller than the asset, or a part of it. Clients know
+only the asset, whose `width` and `height` are in the answer.
 """
 
 from __future__ import annotations
@@ -13,69 +13,73 @@ from lightmeter.media.image_transforms import InputTransform, PixelMapping, pixe
 from lightmeter.models.response import Entries, Wire
 from lightmeter.service.ingest.decode import DecodedPictures
 
-__all__ = ["in_asset_pixels", "moved"]
+__all__ = ["convert_coordinates", "in_asset_pixels"]
 
 _FEATURES: Final = ("brands", "faces", "texts")
-"""Features whose entries say where they are."""
+"""Features whose entries have coordinates."""
 
-_ACROSS: Final = frozenset({"x", "left", "right"})
-_DOWN: Final = frozenset({"y", "top", "bottom"})
-_SAME: Final = PixelMapping(0, 0, 1, 1)
+_HORIZONTAL: Final = frozenset({"x", "left", "right"})
+_VERTICAL: Final = frozenset({"y", "top", "bottom"})
+_IDENTITY: Final = PixelMapping(0, 0, 1, 1)
 
 EntryT = TypeVar("EntryT", bound=Wire)
 
 
 def in_asset_pixels(found: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
-    """What a back end found in the pictures of an asset, with coordinates in pixels of the asset.
+    """Return the entries of a back end with coordinates in pixels of the asset.
 
     Args:
-        found: What was found in each picture, in order.
-        view: How the back end looks at pictures.
-        pictures: The pictures that it was given, and the measures of the asset.
+        found: Entries of each picture, in order.
+        view: Input transform of the back end.
+        pictures: The pictures, and the size of the asset.
     """
-    placements = (pixel_mapping(view, pictures.width, pictures.height, seen) for seen in pictures.seen[view])
-    return [_placed(entries, placement) for entries, placement in zip(found, placements, strict=True)]
+    mappings = (pixel_mapping(view, pictures.width, pictures.height, pixels) for pixels in pictures.pixels_by_view[view])
+    return [_convert_entries(entries, mapping) for entries, mapping in zip(found, mappings, strict=True)]
 
 
-def _placed(entries: Entries, placement: PixelMapping) -> Entries:
-    named = {feature: getattr(entries, feature) for feature in _FEATURES}
-    if placement == _SAME or not any(named.values()):
+def _convert_entries(entries: Entries, mapping: PixelMapping) -> Entries:
+    located = {feature: getattr(entries, feature) for feature in _FEATURES}
+    if mapping == _IDENTITY or not any(located.values()):
         return entries
     return entries.model_copy(
-        update={feature: [_entry(each, placement) for each in those] for feature, those in named.items() if those}
+        update={
+            feature: [_convert_entry(each, mapping) for each in each_of]
+            for feature, each_of in located.items()
+            if each_of
+        }
     )
 
 
-def _entry(entry: EntryT, placement: PixelMapping) -> EntryT:
-    return type(entry).model_validate(moved(entry.model_dump(), placement))
+def _convert_entry(entry: EntryT, mapping: PixelMapping) -> EntryT:
+    return type(entry).model_validate(convert_coordinates(entry.model_dump(), mapping))
 
 
-def moved(value: Any, placement: PixelMapping) -> Any:
-    """A JSON value with its coordinates moved: at any depth, the numbers called as below; all else stays.
+def convert_coordinates(value: Any, mapping: PixelMapping) -> Any:
+    """Return a JSON value with converted coordinates, at any depth; everything else stays.
 
     `x`, `left` and `right`, `y`, `top` and `bottom` are positions; `width` and `height` are lengths. Integers are
     rounded to integers, other numbers to hundredths of a pixel.
 
     Args:
-        value: The value, in pixels of a view.
-        placement: Where the view lies.
+        value: The value, in pixels of an input picture.
+        mapping: Position and scale of that picture in the asset.
     """
     if isinstance(value, list):
-        return [moved(inner, placement) for inner in value]
+        return [convert_coordinates(inner, mapping) for inner in value]
     if not isinstance(value, dict):
         return value
-    return {key: _number(key, inner, placement) for key, inner in value.items()}
+    return {key: _convert_number(key, inner, mapping) for key, inner in value.items()}
 
 
-def _number(key: str, value: Any, placement: PixelMapping) -> Any:
+def _convert_number(key: str, value: Any, mapping: PixelMapping) -> Any:
     if type(value) not in {int, float}:
-        return moved(value, placement)
-    if key in _ACROSS:
-        at = placement.left + value * placement.across
-    elif key in _DOWN:
-        at = placement.top + value * placement.down
+        return convert_coordinates(value, mapping)
+    if key in _HORIZONTAL:
+        converted = mapping.left + value * mapping.across
+    elif key in _VERTICAL:
+        converted = mapping.top + value * mapping.down
     elif key in {"width", "height"}:
-        at = value * (placement.across if key == "width" else placement.down)
+        converted = value * (mapping.across if key == "width" else mapping.down)
     else:
         return value
-    return round(at) if type(value) is int else round(at, 2)
+    return round(converted) if type(value) is int else round(converted, 2)

@@ -1,7 +1,6 @@
-"""Taking turns: a queue and a room in which no request waits for all of another's pictures.
+"""A queue and a semaphore that are fair between callers: each caller has a FIFO queue, and the queues take turns.
 
-Who comes with a thousand pictures gets as much of the machine as who comes with one, as long as both wait: each caller
-has a line of its own, and the lines are served in turn, one thing from each.
+So a request with a thousand pictures gets no more of the machine than a request with one, as long as both wait.
 """
 
 from __future__ import annotations
@@ -18,66 +17,67 @@ T = TypeVar("T")
 
 
 class RoundRobinQueue(Generic[T]):
-    """What waits: first in, first out for each caller, and the askers by turns."""
+    """Round-robin queue: FIFO per caller, callers in turn."""
 
     def __init__(self) -> None:
-        self._lines: dict[Hashable, deque[T]] = {}  # in the order of their turns
+        self._queues: dict[Hashable, deque[T]] = {}  # the caller whose turn is next comes first
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
-    def add(self, caller: Hashable, thing: T) -> None:
-        """Put a thing at the end of the caller's line; a new caller's turn comes after all others'."""
-        self._lines.setdefault(caller, deque()).append(thing)
+    def add(self, caller: Hashable, item: T) -> None:
+        """Append an item to the caller's queue; a new caller has its turn after all others."""
+        self._queues.setdefault(caller, deque()).append(item)
         self._length += 1
 
     def pop(self) -> T:
-        """The next thing in turn.
+        """Remove and return the next item.
 
         Raises:
-            IndexError: nothing waits.
+            IndexError: the queue is empty.
         """
-        if not self._lines:
-            raise IndexError("nothing waits")
-        caller = next(iter(self._lines))
-        line = self._lines.pop(caller)
-        thing = line.popleft()
-        if line:
-            self._lines[caller] = line  # the end of the queue of askers
+        if not self._queues:
+            raise IndexError("the queue is empty")
+        caller = next(iter(self._queues))
+        queue = self._queues.pop(caller)
+        item = queue.popleft()
+        if queue:
+            self._queues[caller] = queue  # appended: the next turn of this caller is the last one
         self._length -= 1
-        return thing
+        return item
 
-    def take(self, most: int, kind: Callable[[T], Hashable]) -> list[T]:
-        """The next thing and those that follow it in turn, up to `most`, as long as they are of one kind."""
-        taken = [self.pop()]
-        while len(taken) < most and self._lines and kind(next(iter(self._lines.values()))[0]) == kind(taken[0]):
-            taken.append(self.pop())
-        return taken
+    def pop_batch(self, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
+        """Remove and return the next items, up to `max_items`, as long as they have the same `batch_key`."""
+        batch = [self.pop()]
+        key = batch_key(batch[0])
+        while len(batch) < max_items and self._queues and batch_key(next(iter(self._queues.values()))[0]) == key:
+            batch.append(self.pop())
+        return batch
 
 
 class FairSemaphore:
-    """A semaphore that is fair between askers, and of which no place is lost when a waiter is cancelled.
+    """A semaphore that is fair between callers, and loses no slot when a waiter is cancelled.
 
     Args:
-        places: How many may be inside at once, 1 or more.
+        slots: Number of slots, 1 or more.
     """
 
-    def __init__(self, places: int) -> None:
-        self._free = places
+    def __init__(self, slots: int) -> None:
+        self._free = slots
         self._waiting: RoundRobinQueue[asyncio.Future[None]] = RoundRobinQueue()
 
     @asynccontextmanager
-    async def place(self, caller: Hashable) -> AsyncIterator[None]:
-        """Wait for a place, and keep it for as long as the block lasts."""
-        await self._enter(caller)
+    async def slot(self, caller: Hashable) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it for as long as the block lasts."""
+        await self._acquire(caller)
         try:
             yield
         finally:
-            self._leave()
+            self._release()
 
-    async def _enter(self, caller: Hashable) -> None:
-        if self._free:  # then nobody waits: a place that is given up goes to a waiter, not back
+    async def _acquire(self, caller: Hashable) -> None:
+        if self._free:  # then nobody waits: a released slot goes to a waiter first
             self._free -= 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -85,14 +85,14 @@ class FairSemaphore:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was our turn in the very moment
-                self._leave()
+            if turn.done() and not turn.cancelled():  # got a slot at the moment of the cancellation
+                self._release()
             raise
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         while self._waiting:
             turn = self._waiting.pop()
-            if not turn.done():  # else its waiter was cancelled
+            if not turn.done():  # a cancelled waiter is skipped
                 turn.set_result(None)
                 return
         self._free += 1

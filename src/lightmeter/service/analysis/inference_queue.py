@@ -1,13 +1,13 @@
-"""One queue for each back end, shared by all requests, and the threads that empty it.
+"""A queue of pictures for each back end, shared by all requests, and the threads that call the back end.
 
-Pictures of all requests wait together and go by turns, so that a thousand of one do not hold up the single one of
-another. A back end says how many calls it takes at once and how many pictures it likes in a call (`BackendTraits`);
-what waits for it and is asked alike then comes together, whoever asked, and nothing is ever waited for to fill a call.
-When a call fails, each of its pictures is tried alone: nobody pays for a neighbour's.
+Requests take turns, so that a request with a thousand pictures does not delay a request with one. A back end declares
+how many calls it takes at once and how many pictures in a call (`BackendTraits`). A call takes the pictures that wait
+with equal parameters, from any request; it never waits for more. When a call fails, each of its pictures is tried
+alone, so that one bad picture does not fail the others.
 
-How the local models are run was measured (two cores, onnxruntime 1.31, EfficientNet-Lite0, pictures a second of the
-model alone). These are single runs on a machine that others used too: repeats of the first column gave 98 to 112, 140
-to 185 and 151 to 219, so differences of a tenth along a row mean nothing:
+How to run the local models was measured (two cores, onnxruntime 1.31, EfficientNet-Lite0, pictures a second of the
+model alone). These are single runs on a shared machine: repeats of the first column gave 98 to 112, 140 to 185 and 151
+to 219, so differences of a tenth along a row mean nothing:
 
 ==========================  ===  ===  ===  ===
 pictures in a call            1    2    4    8
@@ -17,13 +17,13 @@ two threads, one caller     140  180  207  202
 one thread, two callers     219  188  187  187
 ==========================  ===  ===  ===  ===
 
-So a model runs on one thread and on one picture at a time, and there are as many callers as cores: no gain of batches
-was seen then, and what a picture gets does not depend on how many cores there are, nor on its neighbours. The price is
-that a picture which comes alone takes the time of one core.
+So a model runs on one thread and on one picture at a time, with as many threads as cores: larger batches were not
+faster, and the result of a picture does not depend on the number of cores nor on the other pictures of a batch. The
+cost is that a single picture has only one core.
 
-A call may still take several pictures that wait, shared out evenly over the threads that are free: what comes after
-the model (prices, JSON, the write to disk) is then done for several requests in a row, which saved about half a
-millisecond of the 18.7 that a picture took with eight clients.
+A call may still take several waiting pictures, divided evenly over the free threads: the work after the model (prices,
+JSON, the write to disk) is then done for several requests in a row, which saved about 0.5 ms of the 18.7 ms that a
+picture took with eight clients.
 """
 
 from __future__ import annotations
@@ -53,29 +53,29 @@ InferenceOutcome: TypeAlias = Entries | BackendError
 
 @dataclass(frozen=True, slots=True)
 class InferenceParams:
-    """What is asked of a back end: pictures with equal ones may share a call."""
+    """The parameters of an inference; pictures with equal parameters may share a call."""
 
     features: frozenset[str]
     options: AnalysisOptions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+class _QueuedPicture:
     picture: RGB
-    question: InferenceParams
-    answer: asyncio.Future[Entries]
+    params: InferenceParams
+    result: asyncio.Future[Entries]
 
 
-class _Desk:
-    """One back end with its queue. All bookkeeping is done on the event loop, so nothing is locked."""
+class _BackendQueue:
+    """One back end with its queue. Its state changes only on the event loop, so it needs no lock."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         traits = traits_of(backend)
         self._backend = backend
         self._metrics = metrics
         self._pictures_a_call = traits.pictures_a_call
-        self._free = traits.calls_at_once
-        self._queue: RoundRobinQueue[_Waiting] = RoundRobinQueue()
+        self._free_threads = traits.calls_at_once
+        self._queue: RoundRobinQueue[_QueuedPicture] = RoundRobinQueue()
         self._threads = ThreadPoolExecutor(traits.calls_at_once, thread_name_prefix=f"lightmeter-{backend.name}")
 
     def __len__(self) -> int:
@@ -86,66 +86,64 @@ class _Desk:
 
     def close(self) -> None:
         while self._queue:
-            self._queue.pop().answer.cancel()
+            self._queue.pop().result.cancel()
         self._threads.shutdown(cancel_futures=True)
 
-    async def ask(self, pictures: Sequence[RGB], question: InferenceParams, caller: Hashable) -> list[Entries]:
+    async def infer(self, pictures: Sequence[RGB], params: InferenceParams, caller: Hashable) -> list[Entries]:
         loop = asyncio.get_running_loop()
-        answers: list[asyncio.Future[Entries]] = [loop.create_future() for _ in pictures]
-        for picture, answer in zip(pictures, answers, strict=True):
-            self._queue.add(caller, _Waiting(picture, question, answer))
-        self._call_all()
+        results: list[asyncio.Future[Entries]] = [loop.create_future() for _ in pictures]
+        for picture, result in zip(pictures, results, strict=True):
+            self._queue.add(caller, _QueuedPicture(picture, params, result))
+        self._start_calls()
         try:
-            return [await answers[0]] if len(answers) == 1 else list(await asyncio.gather(*answers))
+            return [await results[0]] if len(results) == 1 else list(await asyncio.gather(*results))
         finally:
-            for answer in answers:  # after an error or a cancellation nobody wants the rest
-                answer.cancel()
+            for result in results:  # after an error or a cancellation the other results are not needed
+                result.cancel()
 
-    def _call_all(self) -> None:
-        """Hand out what waits while there are threads for it."""
-        while self._free and self._queue:
-            # Shared out evenly: no thread takes what another that is free would do meanwhile.
-            most = min(self._pictures_a_call, ceil(len(self._queue) / self._free))
-            taken = self._queue.take(most, lambda waiting: waiting.question)
-            batch = [waiting for waiting in taken if not waiting.answer.done()]
+    def _start_calls(self) -> None:
+        """Start calls until no thread is free or nothing waits."""
+        while self._free_threads and self._queue:
+            # Divided evenly: a thread does not take pictures that another free thread could process meanwhile.
+            batch_size = min(self._pictures_a_call, ceil(len(self._queue) / self._free_threads))
+            queued = self._queue.pop_batch(batch_size, lambda item: item.params)
+            batch = [item for item in queued if not item.result.done()]
             if not batch:
                 continue
-            self._free -= 1
-            pictures = [waiting.picture for waiting in batch]
+            self._free_threads -= 1
+            pictures = [item.picture for item in batch]
             loop = asyncio.get_running_loop()
-            calling = loop.run_in_executor(
-                self._threads, _look, self._backend, pictures, batch[0].question, self._metrics
-            )
-            calling.add_done_callback(partial(self._called, batch))
+            call = loop.run_in_executor(self._threads, _call, self._backend, pictures, batch[0].params, self._metrics)
+            call.add_done_callback(partial(self._finish_call, batch))
 
-    def _called(self, batch: Sequence[_Waiting], calling: asyncio.Future[list[InferenceOutcome]]) -> None:
-        if calling.cancelled():  # the service is closing
-            for waiting in batch:
-                waiting.answer.cancel()
+    def _finish_call(self, batch: Sequence[_QueuedPicture], call: asyncio.Future[list[InferenceOutcome]]) -> None:
+        if call.cancelled():  # the service is closing
+            for item in batch:
+                item.result.cancel()
             return
-        self._free += 1
-        error = calling.exception()
-        outcomes = calling.result() if error is None else [BackendError(f"broke ({type(error).__name__})")] * len(batch)
-        for waiting, outcome in zip(batch, outcomes, strict=True):
-            if waiting.answer.done():
+        self._free_threads += 1
+        error = call.exception()
+        outcomes = call.result() if error is None else [BackendError(f"broke ({type(error).__name__})")] * len(batch)
+        for item, outcome in zip(batch, outcomes, strict=True):
+            if item.result.done():
                 continue
             if isinstance(outcome, BackendError):
-                waiting.answer.set_exception(outcome)
+                item.result.set_exception(outcome)
             else:
-                waiting.answer.set_result(outcome)
-        self._call_all()
+                item.result.set_result(outcome)
+        self._start_calls()
 
 
 class InferenceQueues:
-    """All back ends, each behind its queue.
+    """The queues of all back ends.
 
     Args:
-        backends: By name.
-        metrics: Told of every call.
+        backends: Back ends by name.
+        metrics: Receives counts and times of calls.
     """
 
     def __init__(self, backends: Mapping[str, Backend], metrics: Metrics) -> None:
-        self._desks = {name: _Desk(backend, metrics) for name, backend in backends.items()}
+        self._queues = {name: _BackendQueue(backend, metrics) for name, backend in backends.items()}
 
     async def warm(self) -> None:
         """Load all models.
@@ -153,50 +151,50 @@ class InferenceQueues:
         Raises:
             BackendError: one cannot be loaded.
         """
-        await asyncio.gather(*(desk.warm() for desk in self._desks.values()))
+        await asyncio.gather(*(queue.warm() for queue in self._queues.values()))
 
     def close(self) -> None:
-        """End the threads when they have done what they are at; what waits is cancelled."""
-        for desk in self._desks.values():
-            desk.close()
+        """Stop the threads when they have finished what is running, and cancel what waits."""
+        for queue in self._queues.values():
+            queue.close()
 
     def depth(self) -> int:
-        """Pictures that wait for a thread, over all back ends."""
-        return sum(len(desk) for desk in self._desks.values())
+        """Return the number of pictures that wait, over all back ends."""
+        return sum(len(queue) for queue in self._queues.values())
 
-    async def ask(
-        self, backend: str, pictures: Sequence[RGB], question: InferenceParams, caller: Hashable
+    async def infer(
+        self, backend: str, pictures: Sequence[RGB], params: InferenceParams, caller: Hashable
     ) -> list[Entries]:
-        """What a back end finds in each of the pictures, in order.
+        """Return what a back end finds in each picture, in order.
 
         Args:
-            backend: Its name.
-            pictures: Of one asset; they wait in the caller's line.
-            question: What is asked of all of them.
-            caller: Whose turn it is: anything that stands for the request.
+            backend: Name of the back end.
+            pictures: Pictures of one asset.
+            params: Parameters for all of them.
+            caller: Key of the request; callers take turns.
 
         Raises:
-            BackendError: it could not look at one of them; the message is for the caller.
+            BackendError: the back end failed for a picture; the message is for the client.
         """
-        return await self._desks[backend].ask(pictures, question, caller)
+        return await self._queues[backend].infer(pictures, params, caller)
 
 
-def _look(
-    backend: Backend, pictures: Sequence[RGB], question: InferenceParams, metrics: Metrics
+def _call(
+    backend: Backend, pictures: Sequence[RGB], params: InferenceParams, metrics: Metrics
 ) -> list[InferenceOutcome]:
-    """Call a back end; when that fails for several pictures, for each of them alone."""
-    begun = time.perf_counter()
+    """Call a back end; after an error with several pictures, call it for each picture alone."""
+    start_s = time.perf_counter()
     try:
-        found: Sequence[InferenceOutcome] = backend.analyze(pictures, question.features, question.options)
-        if len(found) != len(pictures):
-            raise BackendError(f"answered {len(found)} times for {len(pictures)} pictures")  # noqa: TRY301 (as its own error)
-    except Exception as error:  # a back end of another package may raise anything: it alone has failed
+        entries: Sequence[InferenceOutcome] = backend.analyze(pictures, params.features, params.options)
+        if len(entries) != len(pictures):
+            raise BackendError(f"answered {len(entries)} times for {len(pictures)} pictures")  # noqa: TRY301 (as its own error)
+    except Exception as error:  # a back end of another package may raise anything
         if len(pictures) > 1:
-            return [outcome for picture in pictures for outcome in _look(backend, [picture], question, metrics)]
+            return [outcome for picture in pictures for outcome in _call(backend, [picture], params, metrics)]
         metrics.backend_failed(backend.name)
         if isinstance(error, LightmeterError):
             return [BackendError(str(error))]
         log.exception("back end %s broke", backend.name)
         return [BackendError(f"broke ({type(error).__name__})")]
-    metrics.inferred(backend.name, len(pictures), time.perf_counter() - begun)
-    return list(found)
+    metrics.inferred(backend.name, len(pictures), time.perf_counter() - start_s)
+    return list(entries)

@@ -1,7 +1,7 @@
-"""Answers of back ends, kept by the content they were given for.
+"""In-memory LRU cache of the entries that back ends found, keyed by content.
 
-The same picture asked about twice is looked at once. That saves the machine, not the money: an answer costs what it
-costs, wherever it comes from, and reads the same to the byte. Kept in memory, bounded, the longest unused goes first.
+The same picture is analyzed once. A cached result saves processor time, not credits: it costs the same, and is equal to
+the byte.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ __all__ = ["DEFAULT_CACHE_BYTES", "AssetMetadata", "ContentKey", "ResultCache"]
 DEFAULT_CACHE_BYTES: Final = 64 * 1024**2
 
 _OVERHEAD_BYTES: Final = 300
-"""Allowed for what an entry takes beside its answers: key, digest, containers."""
+"""Estimated memory of an item beside its value: key, digest, containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContentKey:
-    """What was looked at.
+    """The pictures of a file.
 
     Attributes:
         digest: SHA-256 of the file.
-        interval_s, max_frames: How a video was sampled; 0 for an image, which has nothing to sample.
+        interval_s, max_frames: How a video is sampled; 0 for an image.
     """
 
     digest: bytes
@@ -39,7 +39,7 @@ class ContentKey:
 
 @dataclass(frozen=True, slots=True)
 class AssetMetadata:
-    """What is known of a content besides what is in it; as `DecodedPictures`, without the pixels."""
+    """The attributes of `DecodedPictures` without the pixels."""
 
     kind: MediaKind
     width: int
@@ -49,64 +49,82 @@ class AssetMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class _About:
-    """The key of an answer: which content, who looked, and what for."""
+class _EntriesKey:
+    """Cache key of the entries that a back end found in a content, with these parameters."""
 
     content: ContentKey
     backend: str
-    question: InferenceParams
+    params: InferenceParams
 
 
 class ResultCache:
-    """The cache. For one event loop: nothing in it is locked.
+    """A cache of metadata and entries. Not thread-safe: use it from one event loop.
 
     Args:
-        most_bytes: What the answers may take, as JSON, with an allowance for each entry; not the exact use of memory.
+        max_bytes: Size of the values as JSON, with an estimate for the overhead of each.
+
+    Attributes:
+        size_bytes: Present size, by the same measure.
     """
 
-    def __init__(self, most_bytes: int = DEFAULT_CACHE_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._kept: OrderedDict[ContentKey | _About, AssetMetadata | tuple[bytes, ...]] = OrderedDict()
+    def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._items: OrderedDict[ContentKey | _EntriesKey, AssetMetadata | tuple[bytes, ...]] = OrderedDict()
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._items)
 
-    def shape(self, content: ContentKey) -> AssetMetadata | None:
-        """What is known of a content; None if nothing is."""
-        found = self._used(content)
-        return found if isinstance(found, AssetMetadata) else None
+    def get_metadata(self, content: ContentKey) -> AssetMetadata | None:
+        """Return the metadata of a content; None if it is not cached."""
+        value = self._get(content)
+        return value if isinstance(value, AssetMetadata) else None
 
-    def put_metadata(self, content: ContentKey, shape: AssetMetadata) -> None:
-        """Remember the shape of a content."""
-        self._keep(content, shape)
+    def put_metadata(self, content: ContentKey, metadata: AssetMetadata) -> None:
+        """Cache the metadata of a content."""
+        self._put(content, metadata)
 
-    def find(self, content: ContentKey, backend: str, question: InferenceParams) -> list[Entries] | None:
-        """What a back end found in the pictures of a content, fresh objects each time; None if it is not known."""
-        found = self._used(_About(content, backend, question))
-        # Kept as JSON: nobody can change what the next one gets, and the size is known.
-        return [Entries.model_validate_json(each) for each in found] if isinstance(found, tuple) else None
+    def get_entries(self, content: ContentKey, backend: str, params: InferenceParams) -> list[Entries] | None:
+        """Return what a back end found in the pictures of a content, as new objects; None if it is not cached.
 
-    def keep(self, content: ContentKey, backend: str, question: InferenceParams, found: Sequence[Entries]) -> None:
-        """Remember what a back end found in the pictures of a content."""
-        self._keep(_About(content, backend, question), tuple(each.model_dump_json().encode() for each in found))
+        Args:
+            content: The content.
+            backend: Name of the back end.
+            params: The parameters of the inference.
+        """
+        value = self._get(_EntriesKey(content, backend, params))
+        # Cached as JSON, so that no reader can change what the next one gets, and the size is known.
+        return [Entries.model_validate_json(each) for each in value] if isinstance(value, tuple) else None
 
-    def _used(self, key: ContentKey | _About) -> AssetMetadata | tuple[bytes, ...] | None:
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-        return found
+    def put_entries(
+        self, content: ContentKey, backend: str, params: InferenceParams, entries: Sequence[Entries]
+    ) -> None:
+        """Cache what a back end found in the pictures of a content.
 
-    def _keep(self, key: ContentKey | _About, value: AssetMetadata | tuple[bytes, ...]) -> None:
+        Args:
+            content: The content.
+            backend: Name of the back end.
+            params: The parameters of the inference.
+            entries: The entries of each picture.
+        """
+        self._put(_EntriesKey(content, backend, params), tuple(each.model_dump_json().encode() for each in entries))
+
+    def _get(self, key: ContentKey | _EntriesKey) -> AssetMetadata | tuple[bytes, ...] | None:
+        value = self._items.get(key)
+        if value is not None:
+            self._items.move_to_end(key)
+        return value
+
+    def _put(self, key: ContentKey | _EntriesKey, value: AssetMetadata | tuple[bytes, ...]) -> None:
         size = _size(value)
-        if size > self._most_bytes:
+        if size > self._max_bytes:
             return
-        if key in self._kept:
-            self.size_bytes -= _size(self._kept.pop(key))
-        self._kept[key] = value
+        if key in self._items:
+            self.size_bytes -= _size(self._items.pop(key))
+        self._items[key] = value
         self.size_bytes += size
-        while self.size_bytes > self._most_bytes:
-            _, oldest = self._kept.popitem(last=False)
+        while self.size_bytes > self._max_bytes:
+            _, oldest = self._items.popitem(last=False)
             self.size_bytes -= _size(oldest)
 
 

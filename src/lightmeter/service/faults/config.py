@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["FAULT_KINDS", "NO_FAULTS", "Fault", "FaultKind", "FaultName", "Faults", "Lane", "OddValue"]
+__all__ = ["FAULT_KINDS", "NO_FAULTS", "ODD_VALUES", "Fault", "FaultKind", "FaultName", "Faults", "Lane", "OddValue"]
 
 
 class Lane(StrEnum):
@@ -44,6 +44,8 @@ FaultName: TypeAlias = Literal[
     "forgetful",
 ]  # fmt: skip
 OddValue: TypeAlias = Literal["nan", "infinity", "digits", "surrogate", "byte", "duplicate", "bom", "trailing"]
+ODD_VALUES: Final[tuple[OddValue, ...]] = get_args(OddValue)
+"""How an answer can be broken, one of them at random by default."""
 
 
 def _as_lanes(value: object) -> object:

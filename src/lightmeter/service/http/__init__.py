@@ -1,1 +1,1 @@
-"""What callers meet: routes, parameters, answers, the OpenAPI document and the page."""
+"""HTTP: routes, request parameters, handlers, the index page, the OpenAPI document, and the fault middleware."""

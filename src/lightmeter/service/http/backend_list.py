@@ -1,4 +1,4 @@
-"""The answer of GET /api/backends, and of `lightmeter backends` for the embedded service."""
+"""Builds the body of GET /api/backends, which `lightmeter backends` shows too."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NOT_STARTED = "This service was started without it: name it in --backends."
 
 
 def offers(catalog: BackendCatalog, rates: RateTable, loaded: Collection[str] | None = None) -> Backends:
-    """All back ends that are known: the available ones by name, then the others.
+    """Return all known back ends: the available ones by name, then the others.
 
     Args:
-        catalog: The back ends.
+        catalog: The known back ends.
         rates: Prices.
-        loaded: Names of those that a service was started with; None: all that can be used.
+        loaded: Back ends that the service was started with; None: all available ones.
     """
     listed = [_offer(entry, rates, _reason(entry, loaded)) for entry in catalog.entries.values()]
     return Backends(backends=sorted(listed, key=lambda offer: (not offer.available, offer.name)))

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from email.utils import formatdate
 from random import Random
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
@@ -20,7 +20,7 @@ from aiohttp.typedefs import Handler, Middleware
 from lightmeter.clock import Clock
 from lightmeter.models.vocabulary import not_found
 from lightmeter.service.faults.body_faults import BODY_FAULTS, as_unfinished, encode_malformed
-from lightmeter.service.faults.config import FAULT_KINDS, Fault, FaultName, Faults, Lane, OddValue
+from lightmeter.service.faults.config import FAULT_KINDS, ODD_VALUES, Fault, FaultName, Faults, Lane
 from lightmeter.service.faults.rate_limits import LeakyBucketQueue, LimitCounter, limit_counter
 from lightmeter.service.store.auth import read_key
 
@@ -213,8 +213,7 @@ class FaultInjector:
             random = self._random_of_request(odd, request_id)
             if random.random() < odd.chance:
                 self._count(odd)
-                kind: OddValue = odd.kind or random.choice(get_args(OddValue))
-                return encode_malformed(body, kind)
+                return encode_malformed(body, random.choice(ODD_VALUES) if odd.kind is None else odd.kind)
         return orjson.dumps(body)
 
 

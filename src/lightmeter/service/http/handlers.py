@@ -1,4 +1,4 @@
-"""What each endpoint does, without HTTP: admit, hold, have it done, answer."""
+"""The logic of each endpoint without HTTP: admits requests, holds credits, waits for results, and builds replies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Backends
 from lightmeter.models.vocabulary import ACCESS_DENIED, REQUEST_FAILED, not_found
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
-from lightmeter.service.http.parameters import BadRequest, named, read_uploads, validate
+from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
 from lightmeter.service.http.request_ids import random_hex
 from lightmeter.service.jobs.local_queue import JobQueue
 from lightmeter.service.jobs.runner import Runner, RunningRequest, ServicePolicy, kinds_of
@@ -30,43 +30,45 @@ from lightmeter.service.store.request_states import FINISHED, JobState
 from lightmeter.service.store.requests import Attempt, NewRequest, StoredRequest, Superseded
 from lightmeter.service.store.store import Store
 
-__all__ = ["Handlers", "Reply", "ServicePolicy", "refusal"]
+__all__ = ["Handlers", "Reply", "ServicePolicy", "error_reply"]
 
 log = logging.getLogger("lightmeter.service")
 
-FORGET_EVERY_S: Final = 600.0
+PURGE_INTERVAL_S: Final = 600.0
+"""Interval between deletions of expired results."""
 
 FAILED_STATUS: Final = 500
-"""Of a synchronous answer that says `failed`; on a poll the asking itself went well, so that is 200."""
+"""HTTP status of a synchronous answer that is `failed`; a poll itself succeeds, so its status is 200."""
 
 OTHER_BODY: Final = "This Idempotency-Key was sent before with another request: use a new key for a new request."
 OTHER_BODY_STATUS: Final = 422
-"""As the IETF's draft on the Idempotency-Key header field has it, section 2.7."""
+"""Section 2.7 of the IETF draft on the Idempotency-Key header field."""
 
 KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
 
 REQUEST_ID: Final = re.compile(r"[0-9a-f]{32}")
 
-PATIENCE_S: Final = 20.0
-"""For a request of the same key that another process is answering: after that it can be polled for."""
+MAX_WAIT_FOR_OTHER_S: Final = 20.0
+"""Wait for a request with the same idempotency key that another process runs; after that the client must poll."""
 
-LOOK_EVERY_S: Final = 0.05
+CHECK_INTERVAL_S: Final = 0.05
+"""Interval between looks at that request."""
 
 SMALL_CHARS: Final = 512 * 1024
-"""Of base64: decoded and hashed in less than half a millisecond, with no other thread to be asked and waited for."""
+"""Base64 up to this size is decoded and hashed on the event loop, which takes less than half a millisecond."""
 
 
-ASKED: Final = AnalyzeRequest().model_dump()
-"""What stands for fields that a version of this service did not write down."""
+DEFAULT_FIELDS: Final = AnalyzeRequest().model_dump()
+"""Values of fields that an earlier version of this service did not store."""
 
-AS_ASKED: Final = ("role", "language", "prompt", "tag_score", "capture_interval", "max_frames")
-"""Fields that are echoed under their own names."""
+ECHOED_FIELDS: Final = ("role", "language", "prompt", "tag_score", "capture_interval", "max_frames")
+"""Fields that replies echo under their own names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: an HTTP status, a JSON body, and headers if it needs any."""
+    """An answer: HTTP status, JSON body, and additional headers."""
 
     status: int
     body: dict[str, Any]
@@ -74,22 +76,22 @@ class Reply:
 
 
 class Handlers:
-    """The service behind its routes.
+    """The endpoints.
 
     Args:
         store: Requests, accounts, credits.
-        runner: Does requests.
-        queue: Of acknowledged requests.
+        runner: Runs requests.
+        queue: Queue of acknowledged requests.
         clock: Time.
-        offers: See below.
+        offers: Body of GET /api/backends.
 
     Attributes:
-        terms: What is offered.
-        offers: Answer of GET /api/backends.
+        policy: What the service offers.
+        offers: Body of GET /api/backends.
     """
 
     def __init__(self, store: Store, runner: Runner, queue: JobQueue, clock: Clock, offers: Backends) -> None:
-        self.terms = runner.terms
+        self.policy = runner.policy
         self.offers = offers
         self._store = store
         self._runner = runner
@@ -97,10 +99,10 @@ class Handlers:
         self._clock = clock
 
     async def account(self, headers: Mapping[str, str]) -> Account:
-        """Whose key is in the headers.
+        """Return the account whose key is in the headers.
 
         Raises:
-            AccessDenied: nobody's.
+            AccessDenied: there is no key, or it is unknown.
         """
         key = auth.read_key(headers)
         account = None if key is None else await self._store.read_inline(lambda db: auth.find_account(db, key))
@@ -119,47 +121,55 @@ class Handlers:
     async def analyze(self, account: Account, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
         """POST and GET /api/fetch.
 
+        Args:
+            account: Who sends the request.
+            request: The request as it was sent.
+            base_url: Base of the URL at which the result can be polled.
+            key: Idempotency key; None: there is none.
+
         Raises:
-            BadRequest: what is asked cannot be done.
-            OutOfCredits: the account cannot hold the price.
-            Busy: too much waits already; nothing was held.
+            BadRequest: the request is not valid.
+            OutOfCredits: the balance does not cover the maximum price.
+            ServiceOverloaded: too many pictures wait; nothing was held.
         """
-        terms = self.terms
+        policy = self.policy
         if key is not None and not KEY.fullmatch(key):
             raise BadRequest(BAD_KEY)
-        request = validate(request, terms.availability.features, allow_private=terms.allow_private, ports=terms.ports)
+        request = validate(
+            request, policy.availability.features, allow_private=policy.allow_private, ports=policy.ports
+        )
         is_small = sum(map(len, request.file)) < SMALL_CHARS
-        uploads, digests = _read(request) if is_small else await asyncio.to_thread(_read, request)
-        request = named(request, uploads)
+        uploads, digests = _uploads(request) if is_small else await asyncio.to_thread(_uploads, request)
+        request = with_file_names(request, uploads)
         kinds = kinds_of(request, uploads)
-        order = self._runner.order(request, uploads, digests)
+        job = self._runner.job(request, uploads, digests)
         new = NewRequest(
             request_id=random_hex(16),
             account_id=account.account_id,
             request=request,
             uploads=uploads,
-            hold=self._runner.price(order),
+            hold=self._runner.max_price(job),
             at=self._clock.now(),
             acknowledged=len(kinds) > 1 or "video" in kinds,
             idempotency_key=key,
             digests=digests,
         )
-        with self._runner.room(order, self._queue.waiting):
+        with self._runner.capacity(job, self._queue.waiting):
             if not new.acknowledged:
-                await self._runner.welcome()
+                await self._runner.wait_until_accepting()
             earlier = await self._store.write(lambda db: requests.admit(db, new, self._queue.enqueue))
             if earlier is not None:
-                return await self._again(earlier, new, base_url)
+                return await self._repeat(earlier, new, base_url)
             if new.acknowledged:
                 self._runner.metrics.job(JobState.QUEUED.value)
                 self._queue.admitted(new.request_id)
                 return _acknowledgment(new.request_id, account.account_id, new.echo, base_url)
-            running = self._runner.begin(Attempt(new.request_id, 1), order)
-        return await self._first_of(running, new, base_url)
+            running = self._runner.start(Attempt(new.request_id, 1), job)
+        return await self._synchronous_reply(running, new, base_url)
 
-    async def _first_of(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
-        """A single asset: its answer, or an acknowledgment as soon as it turns out to be a video."""
-        await asyncio.shield(running.known)
+    async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
+        """Return the result of a single asset, or an acknowledgment as soon as it turns out to be a video."""
+        await asyncio.shield(running.can_answer)
         if running.is_video:
             return await self._acknowledge(new.request_id, new.account_id, new.echo, base_url)
         return _finished(await asyncio.shield(running.task), FAILED_STATUS)
@@ -169,37 +179,39 @@ class Handlers:
             raise Superseded(request_id)
         return _acknowledgment(request_id, account_id, echo, base_url)
 
-    async def _again(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
-        """The same request under the same idempotency key: its own answer, and nothing more is charged."""
+    async def _repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
+        """Return the reply to an earlier request with the same idempotency key; nothing more is charged."""
         if not earlier.is_same_request(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
-        known = (earlier.request_id, earlier.account_id, earlier.echo, base_url)
-        running = self._runner.answering.get(earlier.request_id)
+        acknowledgment = (earlier.request_id, earlier.account_id, earlier.echo, base_url)
+        running = self._runner.running.get(earlier.request_id)
         if not earlier.acknowledged and running is not None:
             earlier = await asyncio.shield(running.task)
         if not earlier.acknowledged and earlier.state not in FINISHED:
-            earlier = await self._ended_elsewhere(earlier)
+            earlier = await self._wait_for_other_process(earlier)
         if earlier.acknowledged:
-            return _acknowledgment(*known)
-        return _finished(earlier, FAILED_STATUS) if earlier.state in FINISHED else await self._acknowledge(*known)
+            return _acknowledgment(*acknowledgment)
+        return (
+            _finished(earlier, FAILED_STATUS) if earlier.state in FINISHED else await self._acknowledge(*acknowledgment)
+        )
 
-    async def _ended_elsewhere(self, earlier: StoredRequest) -> StoredRequest:
-        """A request that another process answers, when it has ended or is acknowledged, or as it is after a while."""
-        until = self._clock.monotonic() + PATIENCE_S
+    async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
+        """Wait until a request of another process has ended or is acknowledged, and return it; or time out."""
+        until = self._clock.monotonic() + MAX_WAIT_FOR_OTHER_S
         while not earlier.acknowledged and earlier.state not in FINISHED and self._clock.monotonic() < until:
-            await self._clock.sleep(LOOK_EVERY_S)
+            await self._clock.sleep(CHECK_INTERVAL_S)
             request_id, account_id = earlier.request_id, earlier.account_id
-            found = await self._store.read(lambda db: requests.find(db, request_id, account_id, 0))  # noqa: B023 (awaited here)
-            if found is None:  # its process died, and it was undone
+            current = await self._store.read(lambda db: requests.find(db, request_id, account_id, 0))  # noqa: B023 (awaited here)
+            if current is None:  # its process has died, and the request was undone
                 raise Superseded(request_id)
-            earlier = found
+            earlier = current
         return earlier
 
     async def result(self, account: Account, request_id: str) -> Reply:
         """GET /api/response/<request_id>."""
-        not_before = self._clock.now() - self.terms.result_lifetime_s
+        not_before = self._clock.now() - self.policy.result_lifetime_s
         stored = None
-        if REQUEST_ID.fullmatch(request_id):  # no database is asked for what it could not even write
+        if REQUEST_ID.fullmatch(request_id):  # other texts are no ids: PostgreSQL could not even store some of them
             stored = await self._store.read(lambda db: requests.find(db, request_id, account.account_id, not_before))
         if stored is None:
             return Reply(404, {"error": not_found(request_id), "status": "failed"})
@@ -207,34 +219,34 @@ class Handlers:
             return _finished(stored, 200)
         return Reply(200, {**_echo(stored.request_id, stored.account_id, stored.echo), "status": "processing"})
 
-    async def forget_expired(self) -> None:
-        """Drop requests whose results can no longer be read; goes on until it is cancelled."""
+    async def purge_expired(self) -> None:
+        """Delete requests whose results have expired, again and again until cancelled."""
         while True:
-            before = self._clock.now() - self.terms.result_lifetime_s
+            before = self._clock.now() - self.policy.result_lifetime_s
             try:
                 await self._store.write(lambda db: requests.purge(db, before))  # noqa: B023 (awaited here)
-            except StoreError:  # the next time will do
-                log.exception("expired results were not dropped")
-            await self._clock.sleep(FORGET_EVERY_S)
+            except StoreError:  # tried again after the interval
+                log.exception("expired results were not deleted")
+            await self._clock.sleep(PURGE_INTERVAL_S)
 
 
-def _read(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
-    """The uploads of a request, and the digest of each."""
+def _uploads(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
+    """Return the uploads of a request, and the SHA-256 of each."""
     uploads = read_uploads(request)
     return uploads, [sha256(content).digest() for content in uploads]
 
 
 def _echo(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
-    asked = {**ASKED, **orjson.loads(echo)}
+    fields = {**DEFAULT_FIELDS, **orjson.loads(echo)}
     return {
         "request_id": request_id,
         "user_id": user_id,
-        "urls": asked["url"],
-        "files": len(asked["file_name"]),
-        "file_names": asked["file_name"],
-        "features": asked["feature"],
-        "backends": asked["backend"],
-        **{name: asked[name] for name in AS_ASKED},
+        "urls": fields["url"],
+        "files": len(fields["file_name"]),
+        "file_names": fields["file_name"],
+        "features": fields["feature"],
+        "backends": fields["backend"],
+        **{name: fields[name] for name in ECHOED_FIELDS},
     }
 
 
@@ -248,12 +260,12 @@ def _finished(stored: StoredRequest, failed_status: int) -> Reply:
     if stored.state is JobState.FAILED:
         return Reply(failed_status, {**echo, "status": "failed", "error": stored.error})
     money = {"credits_paid": stored.paid, "credits": stored.remaining}
-    results = orjson.Fragment(stored.result or b"{}")  # as it was written: nobody reads it on its way
+    results = orjson.Fragment(stored.result or b"{}")  # inserted as it was stored, without parsing
     return Reply(200, {**echo, "status": "completed", **money, "all": results})
 
 
-def refusal(error: Exception) -> Reply | None:
-    """The answer to an error of the caller's, or None for one of ours."""
+def error_reply(error: Exception) -> Reply | None:
+    """Return the reply to an error that the client can act on; None for an internal error."""
     if isinstance(error, BadRequest):
         return Reply(error.status, {"error": str(error), "status": "failed"})
     if isinstance(error, AccessDenied):

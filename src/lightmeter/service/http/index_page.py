@@ -1,4 +1,4 @@
-"""The page at `/`: one file of HTML, style and script, that asks nothing of any other place."""
+"""The page at `/`: one HTML file with its style and script, which loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["IndexPage", "index", "page"]
 
 BLOCK: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
-LISTED: Final = ("name", "model", "licence", "default", "available", "reason", "alias_of")
-"""What the page shows of each back end beside its prices."""
+LISTED_FIELDS: Final = ("name", "model", "licence", "default", "available", "reason", "alias_of")
+"""Fields of a back end that the page shows beside its prices."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPage:
-    """The page as it is sent.
+    """The page and its HTTP headers.
 
     Attributes:
         body: HTML in UTF-8.
-        headers: Among them the policy that lets the page run its own script and style, and no others.
+        headers: HTTP headers, with a Content-Security-Policy that allows only the script and style of the page.
     """
 
     body: bytes
@@ -36,7 +36,7 @@ class IndexPage:
 
 @cache
 def page() -> IndexPage:
-    """The page, read once."""
+    """Return the page; it is read once."""
     body = files("lightmeter.service.http").joinpath("page.html").read_bytes()
     allowed: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in BLOCK.findall(body):
@@ -47,7 +47,7 @@ def page() -> IndexPage:
         f"script-src {' '.join(allowed['script'])}",
         f"style-src {' '.join(allowed['style'])}",
         "connect-src 'self'",
-        # A picture that is named by URL is shown beside its results; the visitor has named it.
+        # The page shows pictures by the URLs that the visitor has entered.
         "img-src data: blob: http: https:",
         "media-src blob:",
         "base-uri 'none'",
@@ -63,10 +63,10 @@ def page() -> IndexPage:
 
 
 def index(offers: Backends) -> dict[str, Any]:
-    """What a program gets at `/`: the endpoints, and the back ends with the price in credits of each feature.
+    """Return the JSON at `/`: the endpoints, and the back ends with the price in credits of each feature.
 
     Args:
-        offers: As GET /api/backends lists them.
+        offers: The body of GET /api/backends.
     """
     return {
         "service": "lightmeter",
@@ -77,5 +77,5 @@ def index(offers: Backends) -> dict[str, Any]:
         "openapi": "GET /openapi.json",
         "metrics": "GET /metrics",
         "backends": {offer.name: offer.features for offer in offers.backends if offer.available},
-        "models": [offer.model_dump(mode="json", include=set(LISTED)) for offer in offers.backends],
+        "models": [offer.model_dump(mode="json", include=set(LISTED_FIELDS)) for offer in offers.backends],
     }

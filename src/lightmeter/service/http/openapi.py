@@ -1,6 +1,6 @@
-"""The API as an OpenAPI 3.1 document, made from the models that read requests and that clients read answers with.
+"""The OpenAPI 3.1 document of the API, generated from the pydantic models of requests and answers.
 
-What the models leave open, because other services of the same contract differ, is closed here to what this one does.
+The models accept the answers of every service of the contract; the document narrows them to the answers of this one.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ REF: Final = "#/components/schemas/"
 LISTS: Final = ("url", "file", "file_name", "backend", "feature")
 ECHO: Final = ("request_id", "user_id", "urls", "files", "file_names", "features", "backends", "role", "language")
 NUMBERS: Final = ("tag_score", "capture_interval", "max_frames")
-TEXT_OF_A_NUMBER: Final = {
+NUMBER_PATTERNS: Final = {
     "tag_score": r"^(0|1|0?\.[0-9]{1,9})$",
     "capture_interval": "^[1-9][0-9]{0,8}$",
     "max_frames": "^[0-9]{1,9}$",
 }
-"""Numbers as a query has them; in JSON they are taken as well."""
+"""Patterns of numbers as text, which queries have and JSON may have."""
 
-NOT_HERE: Final = "What is named and not available is told in `all.errors`, beside what the others found."
+UNAVAILABLE_NOTE: Final = "Names that are not available are reported in `all.errors`; the others are answered."
 
-TEXTS: Final[Mapping[int, tuple[str, str]]] = {
-    400: ("Something asked for is not allowed; the text names it.", words.PARAMS_REQUIRED),
+ERRORS: Final[Mapping[int, tuple[str, str]]] = {
+    400: ("A parameter is not valid; the text names it.", words.PARAMS_REQUIRED),
     401: ("The key is missing or wrong.", words.ACCESS_DENIED),
-    402: ("The balance is nothing, or below the price. Nothing was charged.", words.INSUFFICIENT_CREDITS),
-    404: ("Unknown, expired, or another account's.", words.not_found("0123abcd")),
-    405: ("Another method is wanted; `Allow` says which.", "Method Not Allowed."),
-    413: ("One file is over 20 MB after decoding.", words.FILE_TOO_LARGE),
+    402: ("The balance does not cover the price. Nothing was charged.", words.INSUFFICIENT_CREDITS),
+    404: ("The request id is unknown, expired, or of another account.", words.not_found("0123abcd")),
+    405: ("The method is not allowed; `Allow` lists the allowed ones.", "Method Not Allowed."),
+    413: ("A file is larger than 20 MB after decoding.", words.FILE_TOO_LARGE),
     414: ("The query is longer than 2048 characters.", words.QUERY_TOO_LONG),
     422: ("The Idempotency-Key was sent before with another request.", "This Idempotency-Key was sent before …"),
-    500: ("Processing broke; the text carries the cause. Nothing was charged.", f"{words.REQUEST_FAILED}: …"),
-    503: ("No room at the moment; ask again after `Retry-After` seconds. Nothing was charged.", "Too busy."),
+    500: ("Processing has failed; the text has the cause. Nothing was charged.", f"{words.REQUEST_FAILED}: …"),
+    503: ("The service is busy; retry after `Retry-After` seconds. Nothing was charged.", "Too busy."),
 }
-"""What each refusal means, and a text that goes with it."""
+"""Description and example text of each error status."""
 
 
 def document(offers: Backends) -> Json:
-    """The whole document.
+    """Return the document.
 
     Args:
-        offers: Its back ends, as GET /api/backends lists them.
+        offers: The body of GET /api/backends.
     """
     security: list[Json] = [{"key": []}, {"authorization": []}]
     return {
@@ -79,10 +79,10 @@ def document(offers: Backends) -> Json:
         },
         "components": {
             "schemas": _schemas(offers),
-            "responses": {f"Refused{status}": _refused(status) for status in TEXTS},
+            "responses": {f"Refused{status}": _error_response(status) for status in ERRORS},
             "headers": {
                 "RequestId": {
-                    "description": "Of this HTTP request, as it stands in the log; a caller's own is taken over.",
+                    "description": "Id of this HTTP request in the log; a client may set it.",
                     "schema": {"type": "string"},
                 }
             },
@@ -102,7 +102,7 @@ def _post() -> Json:
     idempotency = {
         "name": "Idempotency-Key",
         "in": "header",
-        "description": "A name of the caller's own: the same request with it gets the first one's answer, unpaid.",
+        "description": "Any text: a repeated request with the same key gets the first answer, and is not charged again.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*$"},
     }
     example = {"url": "https://example.org/cat.jpg", "feature": ["tags", "colors"], "tag_score": 0.5}
@@ -131,7 +131,7 @@ def _get(offers: Backends) -> Json:
             parameters.append({"name": name, **described, "schema": _without(schema, "description")})
     return {
         "operationId": "analyze_by_query",
-        "summary": "The same, with everything in a query of 2048 characters at most",
+        "summary": "Analyze images and videos, with a query of at most 2048 characters",
         "parameters": parameters,
         "responses": _answers(_analyzed(), (400, 401, 402, 405, 414, 500, 503)),
     }
@@ -147,11 +147,11 @@ def _poll() -> Json:
                 "name": "request_id",
                 "in": "path",
                 "required": True,
-                "description": "As the acknowledgment gave it, or any answer of /api/fetch.",
+                "description": "The `request_id` of an answer of /api/fetch.",
                 "schema": {"type": "string", "minLength": 1},
             }
         ],
-        "responses": _answers(_ok("As far as it is.", schema), (401, 404, 405, 500)),
+        "responses": _answers(_ok("The result, or the state of the request.", schema), (401, 404, 405, 500)),
     }
 
 
@@ -182,21 +182,21 @@ def _probes() -> Json:
     waiting = {**_ok("Models load, or the service drains.", state), "headers": _headers(503)}
     anything = {"type": "object"}
     text = {"schema": {"type": "string"}}
-    page = {"description": "For a browser a page, for a program an index.", "headers": _headers(200)}
+    page = {"description": "An HTML page for browsers, a JSON index for programs.", "headers": _headers(200)}
     page["content"] = {"text/html": text, "application/json": {"schema": anything}}
-    figures = {"description": "In the text format of Prometheus.", "headers": _headers(200)}
-    figures["content"] = {"text/plain": text}
-    told: dict[str, tuple[str, str, Json]] = {
+    metrics = {"description": "The text format of Prometheus.", "headers": _headers(200)}
+    metrics["content"] = {"text/plain": text}
+    probes: dict[str, tuple[str, str, Json]] = {
         "/healthz": ("is_alive", "Whether the process answers", {"200": _ok("It does.", state)}),
-        "/readyz": ("is_ready", "Whether requests are welcome", {"200": _ok("They are.", state), "503": waiting}),
-        "/metrics": ("read_metrics", "What was counted and timed", {"200": figures}),
+        "/readyz": ("is_ready", "Whether requests are accepted", {"200": _ok("They are.", state), "503": waiting}),
+        "/metrics": ("read_metrics", "Metrics", {"200": metrics}),
         "/openapi.json": ("read_openapi", "This document", {"200": _ok("OpenAPI 3.1.", anything)}),
         "/": ("read_page", "A page to read and try, or an index", {"200": page}),
     }
-    refused = {"405": {"$ref": "#/components/responses/Refused405"}}
+    errors = {"405": {"$ref": "#/components/responses/Refused405"}}
     return {
-        path: {"get": {"operationId": name, "summary": summary, "security": [], "responses": {**answers, **refused}}}
-        for path, (name, summary, answers) in told.items()
+        path: {"get": {"operationId": name, "summary": summary, "security": [], "responses": {**answers, **errors}}}
+        for path, (name, summary, answers) in probes.items()
     }
 
 
@@ -205,9 +205,9 @@ def _analyzed() -> Json:
     return _ok("The result of a single image; an acknowledgment of anything else.", schema)
 
 
-def _answers(answer: Json, refusals: Sequence[int]) -> Json:
-    refused = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in refusals}
-    return {"200": answer, **refused}
+def _answers(answer: Json, error_statuses: Sequence[int]) -> Json:
+    errors = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in error_statuses}
+    return {"200": answer, **errors}
 
 
 def _ok(description: str, schema: Json) -> Json:
@@ -215,8 +215,8 @@ def _ok(description: str, schema: Json) -> Json:
     return {"description": description, "headers": _headers(200), "content": content}
 
 
-def _refused(status: int) -> Json:
-    description, text = TEXTS[status]
+def _error_response(status: int) -> Json:
+    description, text = ERRORS[status]
     schema = {"$ref": f"{REF}ErrorBody"}
     content = {"application/json": {"schema": schema, "example": {"error": text, "status": "failed"}}}
     return {"description": description, "headers": _headers(status), "content": content}
@@ -225,7 +225,7 @@ def _refused(status: int) -> Json:
 def _headers(status: int) -> Json:
     headers: Json = {"X-Request-ID": {"$ref": "#/components/headers/RequestId"}}
     if status == 405:  # noqa: PLR2004 (method not allowed)
-        headers["Allow"] = {"description": "The methods there are.", "schema": {"type": "string"}}
+        headers["Allow"] = {"description": "The allowed methods.", "schema": {"type": "string"}}
     if status == 503:  # noqa: PLR2004 (service unavailable)
         headers["Retry-After"] = {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}}
     return headers
@@ -239,18 +239,18 @@ def _schemas(offers: Backends) -> Json:
     return {
         "AnalyzeRequest": _request_schema(offers),
         **schemas,
-        "Completed": _narrowed("Done: the results, what they cost, and what is left.", "completed", money),
-        "Acknowledged": _narrowed("Taken up: ask at `response_uri`.", "queued", ("success", "response_uri")),
-        "Processing": _narrowed("Not done yet: ask again, every two seconds for instance.", "processing", ()),
-        "Failed": _narrowed("It could not be done, and costs nothing.", "failed", ("error",)),
+        "Completed": _narrowed("Finished: the results, their price, and the balance.", "completed", money),
+        "Acknowledged": _narrowed("Accepted: poll `response_uri`.", "queued", ("success", "response_uri")),
+        "Processing": _narrowed("Not finished: poll again, for example every two seconds.", "processing", ()),
+        "Failed": _narrowed("The request has failed, and costs nothing.", "failed", ("error",)),
     }
 
 
 def _narrowed(description: str, status: str, more: Sequence[str]) -> Json:
-    """An answer of one status: its fields are there, and those that may be null elsewhere are not."""
+    """Return the schema of an answer with one status: its fields are required and not null."""
     required = (*ECHO, *NUMBERS, "status", *more)
-    there: Json = {name: {"not": {"type": "null"}} for name in required}
-    narrowed = {"type": "object", "properties": {**there, "status": {"const": status}}, "required": list(required)}
+    not_null: Json = {name: {"not": {"type": "null"}} for name in required}
+    narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}
     return {"description": description, "allOf": [{"$ref": f"{REF}Answer"}, narrowed]}
 
 
@@ -259,13 +259,13 @@ def _request_schema(offers: Backends) -> Json:
     features = sorted({*words.FEATURES, *words.EXTRA_FEATURES, *_features(offers)})
     names = {"feature": features, "role": list(words.ROLES)}
     described = _attributes(AnalyzeRequest)
-    here = "; ".join(f"{offer.name} ({_about(offer)})" for offer in offers.backends if offer.available)
-    described["backend"] += f" Here: {here}. {NOT_HERE}"
+    available = "; ".join(f"{offer.name} ({_about(offer)})" for offer in offers.backends if offer.available)
+    described["backend"] += f" Available: {available}. {UNAVAILABLE_NOTE}"
     by_name = f"By name only: {', '.join(words.EXTRA_FEATURES)}."
-    described["feature"] += f" {by_name} {NOT_HERE} At least one must exist."
+    described["feature"] += f" {by_name} {UNAVAILABLE_NOTE} At least one must exist."
     for name, field in schema["properties"].items():
-        kept = {key: field[key] for key in ("default", "title") if key in field}
-        schema["properties"][name] = {**kept, "description": described[name], **_allowed(name, field, names.get(name))}
+        plain = {key: field[key] for key in ("default", "title") if key in field}
+        schema["properties"][name] = {**plain, "description": described[name], **_allowed(name, field, names.get(name))}
     return {**schema, "description": (AnalyzeRequest.__doc__ or "").partition("\n")[0]}
 
 
@@ -274,36 +274,36 @@ def _features(offers: Backends) -> frozenset[str]:
 
 
 def _about(offer: BackendOffer) -> str:
-    """Features, model and licence of a back end, as far as they are known."""
+    """Return features, model and licence of a back end, as far as they are known."""
     return ", ".join(filter(None, (" ".join(sorted(offer.features)), offer.model, offer.licence)))
 
 
 def _allowed(name: str, field: Json, names: Sequence[str] | None) -> Json:
-    """What a field may be: null and the empty text stand for leaving it out, and numbers may be sent as texts."""
+    """Return the schema of a request field. Null and the empty string mean omitted; numbers may be sent as strings."""
     unset: list[Json] = [{"const": ""}, {"type": "null"}]
     if name in {"backend", "feature"}:
         item: Json = {"type": "string", "maxLength": MAX_NAME_CHARS}
         array: Json = {"type": "array", "items": item, "maxItems": MAX_NAMES}
         if names is None:
             return {"anyOf": [item, array, {"type": "null"}]}
-        some = {"anyOf": [{"contains": {"enum": list(names)}}, {"items": {"const": ""}}]}
-        return {"anyOf": [{"type": "string", "enum": [*names, ""]}, {**array, **some}, {"type": "null"}]}
+        any_known = {"anyOf": [{"contains": {"enum": list(names)}}, {"items": {"const": ""}}]}
+        return {"anyOf": [{"type": "string", "enum": [*names, ""]}, {**array, **any_known}, {"type": "null"}]}
     if name in LISTS:
         return {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
     if names is not None:
         return {"anyOf": [{"type": "string", "enum": list(names)}, *unset]}
     if name in NUMBERS:
-        least = {key: value for key, value in field.items() if key in {"type", "minimum", "exclusiveMinimum"}}
-        most = {"maximum": field.get("maximum", MAX_NUMBER)}
-        return {"anyOf": [{**least, **most}, {"type": "string", "pattern": TEXT_OF_A_NUMBER[name]}, *unset]}
+        minimum = {key: value for key, value in field.items() if key in {"type", "minimum", "exclusiveMinimum"}}
+        maximum = {"maximum": field.get("maximum", MAX_NUMBER)}
+        return {"anyOf": [{**minimum, **maximum}, {"type": "string", "pattern": NUMBER_PATTERNS[name]}, *unset]}
     return {"type": ["string", "null"]}
 
 
 def _attributes(model: type[BaseModel]) -> dict[str, str]:
-    """What the docstring of a model says of each of its fields."""
+    """Return the descriptions of the fields of a model, from its docstring."""
     section = inspect.cleandoc(model.__doc__ or "").partition("Attributes:")[2]
-    told = re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in told}
+    described = re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in described}
 
 
 def _without(schema: Json, name: str) -> Json:

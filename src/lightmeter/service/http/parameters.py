@@ -1,4 +1,4 @@
-"""What a caller sent, as one request: JSON or query, strings or lists, base64 or data URIs; wrong values are named."""
+"""Parses and validates the parameters of a request, from JSON or a query string; errors name the parameter."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ __all__ = [
     "BadRequest",
     "from_json",
     "from_query",
-    "named",
     "read_uploads",
     "validate",
+    "with_file_names",
 ]
 
 MAX_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
-"""Longest base64 of the largest file: 4/3 of it, and some room for line ends."""
+"""Maximum base64 of the largest file: 4/3 of its size, and room for line ends."""
 
 LISTS: Final = frozenset({"url", "file", "file_name", "backend", "feature"})
 MAX_NUMBER: Final = 2**31 - 1
-"""Beyond any video; JSON and the database hold 64 bits, callers may send more."""
+"""Maximum of whole numbers: larger than any video needs, and safe for the 64 bits of JSON readers and databases."""
 
 MAX_NAMES: Final = 100
 MAX_NAME_CHARS: Final = 100
-"""Of back ends and of features in one request: names that are not known come back in sentences of the answer."""
+"""Limits for names of back ends and features in a request, because the answer repeats unknown names."""
 
 ALLOWED: Final = {
     "tag_score": "a number from 0 to 1",
@@ -59,10 +59,10 @@ ALLOWED: Final = {
 
 
 class BadRequest(LightmeterError):
-    """A request that cannot be done as asked; the message is the answer's error text.
+    """The request is not valid; the message is the error text of the answer.
 
     Attributes:
-        status: Its HTTP status.
+        status: HTTP status of the answer.
     """
 
     def __init__(self, message: str, status: int = 400) -> None:
@@ -71,13 +71,13 @@ class BadRequest(LightmeterError):
 
 
 def from_json(body: bytes) -> AnalyzeRequest:
-    """The request in a JSON body.
+    """Return the request in a JSON body.
 
     Raises:
-        BadRequest: it is no JSON object, or a value is not allowed.
+        BadRequest: the body is not a JSON object, or a value is not allowed.
     """
     try:
-        # A body is nearly all one long text: orjson takes memory of several times its size for it, fresh each time.
+        # A body is mostly one long string, for which orjson allocates several times its size.
         fields = msgspec.json.decode(body) if body.strip() else {}
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise BadRequest(INVALID_FORMAT) from None
@@ -87,7 +87,7 @@ def from_json(body: bytes) -> AnalyzeRequest:
 
 
 def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
-    """The request in query parameters: `url=…` and `url[]=…`, any number of times; where one is wanted, the last wins.
+    """Return the request in query parameters. Lists repeat `url=…` or `url[]=…`; of other parameters the last counts.
 
     Raises:
         BadRequest: a value is not allowed.
@@ -96,9 +96,9 @@ def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
     for key, value in pairs:
         name = key.removesuffix("[]")
         if name in LISTS:
-            if not value:  # `url=` names nothing
+            if not value:  # `url=` is the same as no parameter
                 continue
-            # A plus sign in a query is a space; base64 has the one and never the other.
+            # A plus sign in a query means a space; base64 has plus signs and no spaces.
             fields.setdefault(name, []).append(value.replace(" ", "+") if name == "file" else value)
         else:
             fields[name] = value
@@ -109,7 +109,7 @@ def _request(fields: Mapping[str, Any]) -> AnalyzeRequest:
     fields = {name: value for name, value in fields.items() if value not in (None, "")}
     known = {name: fields[name] for name in AnalyzeRequest.model_fields if name in fields}
     for name in ALLOWED:
-        if isinstance(known.get(name), bool):  # which would pass for 0 or 1
+        if isinstance(known.get(name), bool):  # pydantic would accept it as 0 or 1
             raise BadRequest(f"{name} must be {ALLOWED[name]}.")
     try:
         request = AnalyzeRequest.model_validate(known)
@@ -129,19 +129,19 @@ def validate(
     allow_private: bool,
     ports: frozenset[int] = PORTS,
 ) -> AnalyzeRequest:
-    """The request as it is echoed: names in lowercase and each once; nothing that was left open is filled in.
+    """Return the request with lowercase names, each once; omitted parameters are not filled in.
 
-    Back ends and features that are not available here stay: the answer tells of them in `all.errors`, beside what the
-    others found. Only a request that names features and not a single known one is refused.
+    Unavailable back ends and features remain: the answer reports them in `all.errors`, beside the results of the
+    others. A request that names features is refused only if none of them is known.
 
     Args:
-        request: What was asked.
-        offered: Features by back end, of this service.
-        allow_private: Whether URLs may name private places.
-        ports: Where public hosts are asked.
+        request: The request as it was sent.
+        offered: Features by back end of this service.
+        allow_private: Whether URLs may have private hosts.
+        ports: Allowed ports of public hosts.
 
     Raises:
-        BadRequest: nothing to analyse, a role that does not exist, or no feature that exists.
+        BadRequest: there is no asset, the role is unknown, or no feature is known.
     """
     if not request.url and not request.file:
         raise BadRequest(PARAMS_REQUIRED)
@@ -170,10 +170,10 @@ def _unknown(field: str, name: str, allowed: Sequence[str]) -> BadRequest:
 
 
 def read_uploads(request: AnalyzeRequest) -> tuple[bytes, ...]:
-    """The contents of `file`, decoded.
+    """Return the decoded contents of `file`.
 
     Raises:
-        BadRequest: one is no base64, or larger than 20 MB.
+        BadRequest: one is not base64, or larger than 20 MB.
     """
     return tuple(_decode(text) for text in request.file)
 
@@ -183,7 +183,7 @@ def _decode(text: str) -> bytes:
     if len(encoded) > MAX_ENCODED_CHARS:  # before anything is decoded
         raise BadRequest(FILE_TOO_LARGE, 413)
     try:
-        # As nearly all send it: one pass over whole registers, a sixtieth of the standard library's time.
+        # Strict base64, which most clients send, takes a sixtieth of the standard library's time.
         content = pybase64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         content = _decode_leniently(encoded)
@@ -193,7 +193,7 @@ def _decode(text: str) -> bytes:
 
 
 def _decode_leniently(encoded: str) -> bytes:
-    """With line ends and blanks, or with less padding than it should have, or more."""
+    """Decode base64 with line ends, blanks, or wrong padding."""
     with suppress(binascii.Error, ValueError):
         return binascii.a2b_base64(encoded, strict_mode=True)
     try:
@@ -203,17 +203,17 @@ def _decode_leniently(encoded: str) -> bytes:
         raise BadRequest("file must be base64 or a data URI with base64.") from None
 
 
-def named(request: AnalyzeRequest, uploads: Sequence[bytes]) -> AnalyzeRequest:
-    """The request with one file name for each upload: those that were sent, `file-2.png` where there is none."""
+def with_file_names(request: AnalyzeRequest, uploads: Sequence[bytes]) -> AnalyzeRequest:
+    """Return the request with a file name for each upload: the given one, or a default such as `file-2.png`."""
     given = request.file_name
     names = [
-        given[index] if index < len(given) and given[index] else _made_up_name(index, content)
+        given[index] if index < len(given) and given[index] else _default_name(index, content)
         for index, content in enumerate(uploads)
     ]
     return request.model_copy(update={"file_name": names})
 
 
-def _made_up_name(index: int, content: bytes) -> str:
-    known = sniff(content[:SNIFF_BYTES])
-    suffix = "" if known is None else "." + {"jpeg": "jpg"}.get(known[1], known[1])
+def _default_name(index: int, content: bytes) -> str:
+    media_type = sniff(content[:SNIFF_BYTES])
+    suffix = "" if media_type is None else "." + {"jpeg": "jpg"}.get(media_type[1], media_type[1])
     return f"file-{index + 1}{suffix}"

@@ -1,6 +1,6 @@
-"""Names for requests: random, and drawn from the system many at a time.
+"""Random request ids, from random bytes that are read from the system in large chunks.
 
-A call of the system for each would hand the interpreter over to another thread, and wait to get it back.
+A system call for each id would release the interpreter lock, and wait to get it back.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Final
 
 __all__ = ["random_hex"]
 
-DRAWN_BYTES: Final = 4096
+CHUNK_BYTES: Final = 4096
 
-_drawn = bytearray()
+_random_bytes = bytearray()
 
 
 def random_hex(size_bytes: int) -> str:
-    """So many random bytes, fit for secrets, as hexadecimal digits. For the event loop's thread alone."""
-    if len(_drawn) < size_bytes:
-        _drawn.extend(os.urandom(DRAWN_BYTES))
-    taken = _drawn[-size_bytes:].hex()
-    del _drawn[-size_bytes:]
-    return taken
+    """Return cryptographically random bytes as hexadecimal digits. Not thread-safe: for the event loop only."""
+    if len(_random_bytes) < size_bytes:
+        _random_bytes.extend(os.urandom(CHUNK_BYTES))
+    digits = _random_bytes[-size_bytes:].hex()
+    del _random_bytes[-size_bytes:]
+    return digits

@@ -1,7 +1,7 @@
-"""HTTP: which path and method calls which handler, and every answer of the API as JSON.
+"""The aiohttp application: routes, and the middlewares that log requests and turn errors into JSON.
 
-Two layers lie around the handlers: the outer one gives each request an id, times, counts and logs it; the inner one
-turns errors of ours, of the caller and of the framework into answers of one shape.
+The outer middleware gives each request an id, times it, counts it and logs it. The inner one turns errors of the
+service, the client and the framework into JSON answers of the same form.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lightmeter.models.vocabulary import (
 from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
 from lightmeter.service.http.fault_injection import IGNORE_IDEMPOTENCY_KEY, FaultInjector
-from lightmeter.service.http.handlers import Handlers, Reply, refusal
+from lightmeter.service.http.handlers import Handlers, Reply, error_reply
 from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.http.request_ids import random_hex
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
@@ -38,28 +38,28 @@ __all__ = ["application"]
 log = logging.getLogger("lightmeter.service")
 
 MAX_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024
-"""Ten files of the largest size, as base64."""
+"""Maximum size of a body: ten files of the largest size, as base64."""
 
 LARGE_BODY_BYTES: Final = 1024 * 1024
-"""From here on a body is parsed beside the event loop."""
+"""Larger bodies are parsed in a thread, because they would block the event loop."""
 
 
 RETRY_AFTER_S: Final = 2
-"""When to ask again after 503, unless the refusal says better: the poll interval the public clients use."""
+"""Retry-After of a 503 without an estimate: the poll interval of the public clients."""
 
 NOT_READY: Final = Reply(503, {"error": "The service is starting or stopping: ask again.", "status": "failed"})
-"""While it drains, results can still be read; nothing new is begun."""
+"""Reply to new requests while the service starts or drains; results can still be polled."""
 
 REQUEST_ID: Final = "X-Request-ID"
 
-FROM_ANYWHERE: Final = {
+CORS_HEADERS: Final = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Expose-Headers": f"{REQUEST_ID}, Retry-After",
 }
-"""Plugins call from pages of other hosts. Who asks is told by a key that no browser adds by itself, so any page may."""
+"""Pages of any host may call the API: browsers do not add the API key by themselves."""
 
 PREFLIGHT: Final = {
-    **FROM_ANYWHERE,
+    **CORS_HEADERS,
     "Access-Control-Allow-Methods": "GET, POST",
     "Access-Control-Allow-Headers": f"X-API-Key, Authorization, Content-Type, Idempotency-Key, {REQUEST_ID}",
     "Access-Control-Max-Age": "86400",
@@ -70,19 +70,21 @@ def application(
     handlers: Handlers,
     is_ready: Callable[[], bool],
     metrics: Metrics | None = None,
-    injection: FaultInjector | None = None,
+    injector: FaultInjector | None = None,
 ) -> web.Application:
-    """The service as an aiohttp application.
+    """Return the service as an aiohttp application.
 
     Args:
-        handlers: What the endpoints do.
-        is_ready: Whether requests are welcome: not while models load, nor once the service drains.
-        metrics: What is counted; shown at `/metrics`.
-        injection: Faults on purpose.
+        handlers: Logic of the endpoints.
+        is_ready: Returns whether new requests are accepted: not while models load or while the service drains.
+        metrics: Metrics, shown at `/metrics`.
+        injector: Injects faults; None: no faults.
     """
     metrics = metrics or Metrics()
-    faults = [] if injection is None else [injection.middleware()]
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_observed(metrics), *faults, _as_json])
+    faults = [] if injector is None else [injector.middleware()]
+    app = web.Application(
+        client_max_size=MAX_BODY_BYTES, middlewares=[_log_requests(metrics), *faults, _respond_in_json]
+    )
     endpoints = _Endpoints(handlers, is_ready)
     probes = _Probes(handlers, is_ready, metrics)
     app.router.add_post("/api/fetch", endpoints.post_fetch)
@@ -106,15 +108,15 @@ def _json(reply: Reply) -> web.Response:
     return response
 
 
-def _observed(metrics: Metrics) -> Middleware:
-    """The outer layer: an id for each request, in its answer and in every line logged for it; its time and status."""
+def _log_requests(metrics: Metrics) -> Middleware:
+    """Return the outer middleware, which adds an id to each request and its log lines, and logs its time and status."""
 
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
-        begun = time.perf_counter()
+        start_s = time.perf_counter()
         current = logs.request_id_or_new(request.headers.get(REQUEST_ID) or random_hex(8))
         token = logs.request_id.set(current)
-        status = 499  # as web servers write down a caller who left before the answer
+        status = 499  # the client has closed the connection before the answer (nginx's code)
         try:
             response = await handler(request)
             status = response.status
@@ -122,7 +124,7 @@ def _observed(metrics: Metrics) -> Middleware:
             response.headers["X-Content-Type-Options"] = "nosniff"
             return response
         finally:
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - start_s
             resource = request.match_info.route.resource
             metrics.answered("other" if resource is None else resource.canonical, status, seconds)
             account = request.get(ACCOUNT)
@@ -134,43 +136,43 @@ def _observed(metrics: Metrics) -> Middleware:
 
 
 @web.middleware
-async def _as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The inner layer: every answer in one shape, and the API's for pages of any host."""
+async def _respond_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn errors into JSON, and add the CORS headers to answers of the API."""
     if not request.path.startswith("/api/"):
-        return await _answer(request, handler)
+        return await _handle_errors(request, handler)
     if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
         return web.Response(status=204, headers=PREFLIGHT)
-    response = await _answer(request, handler)
-    response.headers.update(FROM_ANYWHERE)
+    response = await _handle_errors(request, handler)
+    response.headers.update(CORS_HEADERS)
     response.headers["Cache-Control"] = "no-store"
     return response
 
 
-async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors of ours, of the caller and of the framework, all in one shape."""
+async def _handle_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Call the handler, and turn its errors into JSON answers of the same form."""
     try:
         return await handler(request)
     except web.HTTPRequestEntityTooLarge:
         return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
     except web.HTTPException as error:
-        answer = _json(Reply(error.status, {"error": f"{error.reason}.", "status": "failed"}))
+        response = _json(Reply(error.status, {"error": f"{error.reason}.", "status": "failed"}))
         if "Allow" in error.headers:
-            answer.headers["Allow"] = error.headers["Allow"]
-        return answer
+            response.headers["Allow"] = error.headers["Allow"]
+        return response
     except Exception as error:
-        refused = refusal(error)
-        if refused is not None:
-            return _json(refused)
-        log.exception("%s %s broke", request.method, request.path)
+        reply = error_reply(error)
+        if reply is not None:
+            return _json(reply)
+        log.exception("%s %s failed", request.method, request.path)
         return _json(Reply(500, {"error": f"{REQUEST_FAILED}: {type(error).__name__}.", "status": "failed"}))
 
 
 ACCOUNT: Final = web.RequestKey("lightmeter_account", Account)
-"""Where a request keeps whose it is, for the access log."""
+"""Key under which a request stores its account, for the access log."""
 
 
 class _Endpoints:
-    """From HTTP to handlers and back."""
+    """Handlers of the API's routes: they read the request, call the logic, and write the reply."""
 
     def __init__(self, handlers: Handlers, is_ready: Callable[[], bool]) -> None:
         self._handlers = handlers
@@ -188,9 +190,9 @@ class _Endpoints:
         if request.method == "POST" and (request.content_length or 0) > MAX_BODY_BYTES:
             return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
         body = await request.read()
-        asked = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
+        parsed = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
         key = None if IGNORE_IDEMPOTENCY_KEY in request else request.headers.get("Idempotency-Key")
-        return _json(await self._handlers.analyze(account, asked, _base_url(request), key))
+        return _json(await self._handlers.analyze(account, parsed, _base_url(request), key))
 
     async def get_fetch(self, request: web.Request) -> web.Response:
         account = await self._account(request)
@@ -198,8 +200,8 @@ class _Endpoints:
             return _json(NOT_READY)
         if len(request.rel_url.raw_query_string) > MAX_QUERY_CHARS:
             return _json(Reply(414, {"error": QUERY_TOO_LONG, "status": "failed"}))
-        asked = from_query(list(request.query.items()))
-        return _json(await self._handlers.analyze(account, asked, _base_url(request), None))
+        parsed = from_query(list(request.query.items()))
+        return _json(await self._handlers.analyze(account, parsed, _base_url(request), None))
 
     async def response(self, request: web.Request) -> web.Response:
         account = await self._account(request)
@@ -214,13 +216,13 @@ class _Endpoints:
 
 
 class _Probes:
-    """What needs no key: the page, the description, and what machines ask."""
+    """Handlers of the routes that need no key: probes, metrics, the OpenAPI document and the index page."""
 
     def __init__(self, handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics) -> None:
         self._is_ready = is_ready
         self._metrics = metrics
         self._index = index_page.index(handlers.offers)
-        # Made when it is first asked for: most services are never asked.
+        # Created at the first request: most services never get one.
         self._openapi = cache(lambda: orjson.dumps(openapi.document(handlers.offers)))
 
     async def health(self, _: web.Request) -> web.Response:
@@ -231,17 +233,17 @@ class _Probes:
         return _json(Reply(200 if ready else 503, {"status": "ready" if ready else "starting or draining"}))
 
     async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.written(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=self._metrics.as_text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._openapi(), content_type="application/json", headers=FROM_ANYWHERE)
+        return web.Response(body=self._openapi(), content_type="application/json", headers=CORS_HEADERS)
 
     async def index(self, request: web.Request) -> web.Response:
         accepted = request.headers.get("Accept", "")
         if "application/json" in accepted and "text/html" not in accepted:
             return _json(Reply(200, self._index))
-        shown = index_page.page()
-        return web.Response(body=shown.body, content_type="text/html", charset="utf-8", headers=shown.headers)
+        page = index_page.page()
+        return web.Response(body=page.body, content_type="text/html", charset="utf-8", headers=page.headers)
 
 
 def _base_url(request: web.Request) -> str:

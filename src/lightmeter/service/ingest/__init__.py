@@ -1,1 +1,1 @@
-"""Strangers' files: fetched without reaching private places, decoded within bounds."""
+"""Untrusted input: fetches assets from public addresses only, and decodes them within limits."""

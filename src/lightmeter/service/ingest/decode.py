@@ -1,11 +1,11 @@
-"""Where assets are decoded, within bounds that hold over all requests.
+"""Decodes assets within limits that hold over all requests.
 
-Images are decoded in threads, only so many pixels at a time; videos in processes of their own, only so many at a time
-and each with limits of its own (`media.dialogue`). What comes out is small: the views that back ends have of a picture,
-and of a video one slice after another, so that a video of any length passes through bounded memory.
+Images are decoded in threads, with a limit of pixels at a time; videos in processes (`media.decoder_client`), with a
+limit of processes at a time and limits for each. The results are small: the views that back ends need of a picture; a
+video comes slice by slice, so that a video of any length needs bounded memory.
 
-Each picture is decoded once, and each view is cut from what was decoded: what one back end gets does not depend on
-which others are asked.
+Each picture is decoded once, and each view is computed from the decoded picture: the input of one back end does not
+depend on which others are requested.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from lightmeter.service.ingest.payload import AssetPayload
 __all__ = ["DecodedPictures", "DecodingLimits", "MediaDecoder", "PixelsByView"]
 
 PixelsByView: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
-"""The pictures of an asset, each height x width x 3 and not to be written to, by how they are looked at."""
+"""The pictures of an asset by input transform, each a read-only array of height x width x 3."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodingLimits:
-    """What decoding may take, over all requests.
+    """Limits of decoding, over all requests.
 
     Attributes:
         decoders: Processes that decode videos at once.
-        threads: That decode images at once.
-        pixels_in_flight: Of images that are decoded at once; a single larger one is decoded alone. A pixel takes up to
-            10 bytes while it is decoded: measured, a palette with transparency takes most.
+        threads: Threads that decode images.
+        pixels_in_flight: Pixels of the images that are decoded at once; a larger image is decoded alone. A pixel takes
+            up to 10 bytes, measured with a palette with transparency, which takes the most.
         slice_frames: Frames of one video that are in memory at once, each up to 3 MB.
-        video: Time, memory and pixels of each decoding process.
+        video: Limits of time, memory and pixels of each decoder process.
     """
 
     decoders: int = os.cpu_count() or 1
@@ -64,14 +64,14 @@ _LIMITS: Final = DecodingLimits()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedPictures:
-    """An asset, decoded; of a video, a slice of it.
+    """A decoded image, or a decoded slice of a video.
 
     Attributes:
         kind: Image or video.
-        width, height: Of the original, upright, in pixels.
-        duration_s: Of a video, as a whole; None for an image, or where it is not known.
-        times_s: When each picture was captured, from the start of the video; None for an image.
-        seen: The pictures.
+        width, height: Size of the original in pixels, upright.
+        duration_s: Duration of the whole video; None for an image, or if unknown.
+        times_s: Time of each frame from the start of the video; None for an image.
+        pixels_by_view: The pictures.
     """
 
     kind: MediaKind
@@ -79,32 +79,32 @@ class DecodedPictures:
     height: int
     duration_s: float | None
     times_s: tuple[float, ...] | None
-    seen: PixelsByView
+    pixels_by_view: PixelsByView
 
 
-class _Budget:
-    """So much of something, to be shared; first come, first served, so that the small do not pass the large."""
+class _PixelBudget:
+    """A counting semaphore for pixels, first come, first served, so that small requests do not overtake large ones."""
 
     def __init__(self, total: int) -> None:
         self._total = total
-        self._left = total
-        self._turn = asyncio.Lock()
-        self._freed = asyncio.Event()
+        self._available = total
+        self._lock = asyncio.Lock()
+        self._released = asyncio.Event()
 
     @asynccontextmanager
-    async def taking(self, amount: int) -> AsyncIterator[None]:
-        """Have `amount` of it for the block, or all of it if it is more."""
-        amount = min(amount, self._total)
-        async with self._turn:
-            while self._left < amount:
-                self._freed.clear()
-                await self._freed.wait()
-            self._left -= amount
+    async def acquire(self, pixels: int) -> AsyncIterator[None]:
+        """Wait for `pixels`, at most the total, and hold them for as long as the block lasts."""
+        pixels = min(pixels, self._total)
+        async with self._lock:
+            while self._available < pixels:
+                self._released.clear()
+                await self._released.wait()
+            self._available -= pixels
         try:
             yield
         finally:
-            self._left += amount
-            self._freed.set()
+            self._available += pixels
+            self._released.set()
 
 
 class MediaDecoder:
@@ -114,64 +114,69 @@ class MediaDecoder:
         keep_small_blocks()
         self._limits = limits
         self._decoders = asyncio.Semaphore(limits.decoders)
-        self._pixels = _Budget(limits.pixels_in_flight)
+        self._pixels = _PixelBudget(limits.pixels_in_flight)
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="lightmeter-decode")
-        # Room that each thread has for a picture whose size is not known yet: most are decoded in the same go.
-        self._usual = max(1, limits.pixels_in_flight // limits.threads)
+        # Pixels that each thread may decode before the size of a picture is known; most pictures are not larger.
+        self._pixels_per_thread = max(1, limits.pixels_in_flight // limits.threads)
 
     def close(self) -> None:
-        """End the threads when they have done what they are at."""
+        """Stop the threads when they have finished what is running."""
         self._threads.shutdown(cancel_futures=True)
 
-    async def image(self, film: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
-        """Decode an image, and cut views out of it.
+    async def decode_image(self, payload: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
+        """Decode an image and compute its views.
 
         Raises:
-            UnsupportedMedia, BrokenMedia, MediaTooLarge: it cannot be used, and why.
+            UnsupportedMedia, BrokenMedia, MediaTooLarge: the image cannot be decoded.
         """
-        if sniff(film.head) is None:
+        if sniff(payload.head) is None:
             raise UnsupportedMedia("not an image or a video of a known format")
         loop = asyncio.get_running_loop()
-        async with self._pixels.taking(self._usual):
-            facts, cut = await loop.run_in_executor(self._threads, _developed, film, views, self._usual)
-        if cut is None:
-            async with self._pixels.taking(facts.width * facts.height):
-                facts, cut = await loop.run_in_executor(self._threads, _developed, film, views, None)
-        seen = {view: (rgb,) for view, rgb in (cut or {}).items()}
-        return DecodedPictures("image", facts.width, facts.height, None, None, seen)
+        async with self._pixels.acquire(self._pixels_per_thread):
+            info, pixels = await loop.run_in_executor(self._threads, _decode, payload, views, self._pixels_per_thread)
+        if pixels is None:  # too large for one thread
+            async with self._pixels.acquire(info.width * info.height):
+                info, pixels = await loop.run_in_executor(self._threads, _decode, payload, views, None)
+        pixels_by_view = {view: (rgb,) for view, rgb in (pixels or {}).items()}
+        return DecodedPictures("image", info.width, info.height, None, None, pixels_by_view)
 
-    async def frames_of(self, path: Path, interval_s: int, max_frames: int) -> int:
-        """How many frames `video` would capture; `max_frames` 0 means all.
+    async def count_frames(self, path: Path, interval_s: int, max_frames: int) -> int:
+        """Return how many frames `decode_video` captures.
+
+        Args:
+            path: The file.
+            interval_s: Seconds between captures.
+            max_frames: Maximum captures; 0: no limit.
 
         Raises:
-            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: as `video`.
+            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: as `decode_video`.
         """
         async with self._decoders:
-            facts = await probe_video(path, limits=self._limits.video)
-        count = frame_count(facts.duration_s, interval_s, max_frames)
+            info = await probe_video(path, limits=self._limits.video)
+        count = frame_count(info.duration_s, interval_s, max_frames)
         if count > MAX_CAPTURES:
             raise MediaTooLarge(f"The video's {count} frames are more than {MAX_CAPTURES}.")
         return count
 
-    async def video(
+    async def decode_video(
         self, path: Path, views: frozenset[InputTransform], interval_s: int, max_frames: int
     ) -> AsyncGenerator[DecodedPictures, None]:
-        """Decode the video at `path`, slice by slice, and cut views out of its frames.
+        """Decode a video slice by slice, and compute the views of its frames.
 
-        Nothing is open, and no other decoding kept waiting, while the caller looks at what it was given.
+        No decoder slot is held while the caller processes a slice.
 
         Args:
-            path: The file; it must stay as it is until the end.
-            views: What is wanted of each frame.
+            path: The file; it must not change meanwhile.
+            views: Views to compute of each frame.
             interval_s: Seconds between captures.
-            max_frames: Most captures; 0 means all.
+            max_frames: Maximum captures; 0: no limit.
 
         Yields:
             Slices, in order.
 
         Raises:
-            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: it cannot be used, and why; also after some
-                slices.
+            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded; possibly after
+                some slices.
         """
         slices = iter_video(
             path,
@@ -182,33 +187,33 @@ class MediaDecoder:
             limits=self._limits.video,
         )
         async with aclosing(slices):
-            while (more := await self._next(slices, views)) is not None:
-                yield more
-                del more  # the next slice must not lie in memory beside this one
+            while (pictures := await self._next_slice(slices, views)) is not None:
+                yield pictures
+                del pictures  # frees its memory before the next slice is decoded
 
-    async def _next(
+    async def _next_slice(
         self, slices: AsyncIterator[tuple[VideoInfo, list[VideoFrame]]], views: frozenset[InputTransform]
     ) -> DecodedPictures | None:
         async with self._decoders:
             try:
-                facts, frames = await anext(slices)
+                info, frames = await anext(slices)
             except StopAsyncIteration:
                 return None
         times = tuple(frame.time_s for frame in frames)
-        seen = await asyncio.get_running_loop().run_in_executor(self._threads, _seen, frames, views)
-        return DecodedPictures("video", facts.width, facts.height, facts.duration_s, times, seen)
+        pixels = await asyncio.get_running_loop().run_in_executor(self._threads, _views_of_frames, frames, views)
+        return DecodedPictures("video", info.width, info.height, info.duration_s, times, pixels)
 
 
-def _developed(
-    film: AssetPayload, views: frozenset[InputTransform], most_pixels: int | None
+def _decode(
+    payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """The measures of an image, and its views unless it has more pixels than there is room for."""
-    content = film.content()
-    facts = read_image_info(content)
-    if most_pixels is not None and facts.width * facts.height > most_pixels:
-        return facts, None
-    return facts, load_views(content, views)
+    """Return the size of an image, and its views; None instead of the views if it has more than `max_pixels`."""
+    content = payload.content()
+    info = read_image_info(content)
+    if max_pixels is not None and info.width * info.height > max_pixels:
+        return info, None
+    return info, load_views(content, views)
 
 
-def _seen(frames: Sequence[VideoFrame], views: frozenset[InputTransform]) -> PixelsByView:
+def _views_of_frames(frames: Sequence[VideoFrame], views: frozenset[InputTransform]) -> PixelsByView:
     return {view: tuple(transform_array(frame.rgb, view) for frame in frames) for view in views}

@@ -1,9 +1,9 @@
-"""Fetching what a URL names, from wherever the public may fetch it, and from nowhere else.
+"""Fetches URLs from public addresses only, as protection from server-side request forgery (SSRF).
 
-The address that is really dialled is checked, on every hop, at the socket: names that resolve to private addresses,
-whenever they do, literals in every spelling and redirects all pass through there. Credentials in URLs, other schemes,
-other ports and more than three redirects are refused. Sizes are counted on decoded bytes, whatever the headers say;
-headers, each silence and the whole time are bounded. The rules are in `public_addresses` and `url_rules`.
+Every address is checked where its socket is created, after name resolution and for each redirect, so that no host
+name, spelling or redirect can get around the check. Credentials in URLs, other schemes, other ports and more than three
+redirects are refused. Sizes count decoded bytes, whatever the headers say; headers, pauses and the total time have
+limits. The rules are in `public_addresses` and `url_rules`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ CHUNK_BYTES: Final = 256 * 1024
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 USER_AGENT: Final = "lightmeter-service"
 HEADER_BYTES: Final = 8190
-"""Of one header, and of the status line; the client counts no more than 128 headers."""
+"""Maximum size of a header and of the status line; the HTTP client accepts at most 128 headers."""
 MAX_REASON_CHARS: Final = 120
-LOOKING_UP: Final = 16
-"""Names that are looked up at once."""
+RESOLVER_THREADS: Final = 16
+"""Host names that are resolved at once."""
 
 
 class _NotPublic(PermissionError):
-    """What the socket door raises: an OSError, so that the connector goes on to the host's next address."""
+    """Raised instead of creating a socket; an OSError, so that the connector tries the next address of the host."""
 
     def __init__(self) -> None:
         super().__init__(errno.EACCES, "the address is not public")
@@ -53,20 +53,20 @@ class _NotPublic(PermissionError):
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """How far a fetch may go.
+    """Limits of a fetch.
 
     Attributes:
-        most_image_bytes: Of an image and of anything that is no video, decoded; as when it is uploaded.
-        most_video_bytes: Of a video.
-        total_s: For all of it, redirects included: who sends a byte now and then is not waited for any longer.
-        connect_s: For a connection, looking the name up included.
-        silence_s: Between two pieces of an answer.
-        ports: Where public hosts are asked.
-        is_public: Whether an address may be asked at all.
+        max_image_bytes: Maximum size of anything that is not a video, after content decoding; as for uploads.
+        max_video_bytes: Maximum size of a video.
+        total_s: Maximum total time, with redirects, also for servers that keep sending.
+        connect_s: Maximum time for a connection, with name resolution.
+        silence_s: Maximum pause between two chunks of an answer.
+        ports: Allowed ports of public hosts.
+        is_public: Returns whether an address may be connected to.
     """
 
-    most_image_bytes: int = MAX_FILE_BYTES
-    most_video_bytes: int = 200 * 1024 * 1024
+    max_image_bytes: int = MAX_FILE_BYTES
+    max_video_bytes: int = 200 * 1024 * 1024
     total_s: float = 60.0
     connect_s: float = 10.0
     silence_s: float = 20.0
@@ -77,17 +77,17 @@ class FetchLimits:
 _LIMITS: Final = FetchLimits()
 
 
-class _Names(AbstractResolver):
-    """Looks names up in threads of its own: names that are slow on purpose must not stop all other work in threads."""
+class _ThreadedResolver(AbstractResolver):
+    """A resolver with its own threads, so that deliberately slow host names do not block other work in threads."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(LOOKING_UP, thread_name_prefix="lightmeter-names")
+        self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="lightmeter-names")
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        look_up = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+        resolve = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, resolve)
         return [
             ResolveResult(
                 hostname=host, host=str(address[0]), port=port, family=kind, proto=protocol, flags=socket.AI_NUMERICHOST
@@ -100,12 +100,12 @@ class _Names(AbstractResolver):
 
 
 class Fetcher:
-    """Fetches URLs; what is large lies in a file, which lasts as long as the block of `fetch`.
+    """Fetches URLs.
 
     Args:
-        allow_private: Also fetch from private addresses and other ports: for one's own machine.
-        limits: How far a fetch may go.
-        resolver: Looks names up; the system's resolver unless given. What it answers is not trusted. Closed with this.
+        allow_private: Also fetch from private addresses and all ports, for use on one's own machine.
+        limits: Limits of each fetch.
+        resolver: Resolves host names; by default that of the system. Its answers are checked. Closed with the fetcher.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Fetcher:
     async def __aenter__(self) -> Self:
         limits = self._limits
         timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.silence_s)
-        self._resolver = self._resolver or _Names()
+        self._resolver = self._resolver or _ThreadedResolver()
         connector = aiohttp.TCPConnector(limit=64, resolver=self._resolver, socket_factory=self._socket)
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -148,55 +148,55 @@ class Fetcher:
 
     @asynccontextmanager
     async def fetch(self, url: str) -> AsyncIterator[AssetPayload]:
-        """Fetch `url`, into a temporary file if it is large.
+        """Fetch a URL; a large content is in a temporary file that lasts as long as the block.
 
         Raises:
-            ForbiddenAddress: it must not be fetched.
-            FetchError: it cannot be fetched.
-            MediaTooLarge: more than the limits allow.
+            ForbiddenAddress: the URL or its address is not allowed.
+            FetchError: the fetch has failed.
+            MediaTooLarge: the content exceeds the limits.
         """
-        with PayloadWriter() as exposure:
+        with PayloadWriter() as writer:
             try:
                 async with asyncio.timeout(self._limits.total_s):
-                    film = await self._follow(url, exposure)
+                    payload = await self._follow_redirects(url, writer)
             except aiohttp.ClientConnectorError as error:
                 if isinstance(error.os_error, _NotPublic):
                     raise ForbiddenAddress("the address is not public") from error
                 raise FetchError(_reason(error)) from error
             except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
                 raise FetchError(_reason(error)) from error
-            yield film
+            yield payload
 
-    async def _follow(self, text: str, exposure: PayloadWriter) -> AssetPayload:
+    async def _follow_redirects(self, text: str, writer: PayloadWriter) -> AssetPayload:
         assert self._session is not None  # noqa: S101 (entered before use)
         for _ in range(MAX_REDIRECTS + 1):
-            refused = url_rejection(text, allow_private=self._allow_private, ports=self._limits.ports)
-            if refused is not None:
-                raise ForbiddenAddress(refused)
+            rejection = url_rejection(text, allow_private=self._allow_private, ports=self._limits.ports)
+            if rejection is not None:
+                raise ForbiddenAddress(rejection)
             url = URL(text)
-            async with self._session.get(url, allow_redirects=False) as answer:
-                if answer.status in REDIRECTS and "Location" in answer.headers:
-                    # Joined as text, so that what a reader of URLs tidies away is still there to be judged.
-                    text = urljoin(str(url), answer.headers["Location"])
+            async with self._session.get(url, allow_redirects=False) as response:
+                if response.status in REDIRECTS and "Location" in response.headers:
+                    # Joined as text: a URL parser could normalize away what `url_rejection` must see.
+                    text = urljoin(str(url), response.headers["Location"])
                     continue
-                if answer.status != 200:  # noqa: PLR2004 (the one status with a body worth having)
-                    raise FetchError(f"HTTP {answer.status}")
-                return await self._save(answer, exposure)
+                if response.status != 200:  # noqa: PLR2004 (the one status with a body worth having)
+                    raise FetchError(f"HTTP {response.status}")
+                return await self._read_body(response, writer)
         raise FetchError(f"more than {MAX_REDIRECTS} redirects")
 
-    async def _save(self, answer: aiohttp.ClientResponse, exposure: PayloadWriter) -> AssetPayload:
-        async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-            exposure.add(chunk)
-            if exposure.size_bytes > self._limits.most_image_bytes and not _is_video(exposure.head):
+    async def _read_body(self, response: aiohttp.ClientResponse, writer: PayloadWriter) -> AssetPayload:
+        async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+            writer.add(chunk)
+            if writer.size_bytes > self._limits.max_image_bytes and not _is_video(writer.head):
                 raise MediaTooLarge(FILE_TOO_LARGE)
-            if exposure.size_bytes > self._limits.most_video_bytes:
-                raise MediaTooLarge(f"more than {self._limits.most_video_bytes // 1024**2} MB")
-        return exposure.film()
+            if writer.size_bytes > self._limits.max_video_bytes:
+                raise MediaTooLarge(f"more than {self._limits.max_video_bytes // 1024**2} MB")
+        return writer.payload()
 
 
 def _is_video(head: bytes) -> bool:
-    known = sniff(head)
-    return known is not None and known[0] == "video"
+    media_type = sniff(head)
+    return media_type is not None and media_type[0] == "video"
 
 
 def _reason(error: BaseException) -> str:
@@ -204,6 +204,6 @@ def _reason(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"no connection: {error.os_error.strerror or error.os_error}"
-    # Only the first line, and not all of that: the client quotes what the host sent.
-    told = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    return told.strip().partition("\n")[0][:MAX_REASON_CHARS].rstrip(" :") or type(error).__name__
+    # Only a part of the first line, because the HTTP client quotes what the host has sent.
+    message = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return message.strip().partition("\n")[0][:MAX_REASON_CHARS].rstrip(" :") or type(error).__name__

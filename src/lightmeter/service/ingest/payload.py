@@ -1,8 +1,7 @@
-"""An asset as it came, before it is developed: a small one in memory, a large one in a file.
+"""The content of an asset before it is decoded: in memory if it is small, else in a temporary file.
 
-Most pictures are some hundred kilobytes. Making a folder and a file for each of them, reading it again and removing
-both took longer than the HTTP around it; so only what is large goes to disk, and what a decoder in another process
-has to read.
+Most pictures have some hundred kilobytes. Writing, reading and removing a file for each took longer than the HTTP
+request around it, so only large contents, and videos for the decoder process, are written to disk.
 """
 
 from __future__ import annotations
@@ -23,77 +22,82 @@ from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
 __all__ = ["IN_MEMORY_BYTES", "AssetPayload", "PayloadWriter"]
 
 IN_MEMORY_BYTES: Final = 1024 * 1024
-"""Largest asset that is kept in memory while it is fetched, and hashed in passing: that takes less than a millisecond.
+"""Largest content that is kept in memory while it is fetched. Hashing it takes less than a millisecond.
 
-Times the assets in hand, that is what memory it costs at most."""
+Multiplied by the number of open assets, this is the maximum memory for contents."""
 
 PREFIX: Final = "lightmeter-asset-"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssetPayload:
-    """One asset, undeveloped.
+    """The content of an asset.
 
     Attributes:
-        held: Its content, or the file it lies in; the file must stay as it is.
-        size_bytes: Of the content.
-        head: At least its first `SNIFF_BYTES`, or all of it.
-        known_digest: SHA-256 of the content, if somebody has computed it already.
+        source: The content, or the file that has it; the file must not change.
+        size_bytes: Size of the content.
+        head: At least the first `SNIFF_BYTES` of the content, or all of it.
+        known_digest: SHA-256 of the content, if it is known already.
     """
 
-    held: bytes | Path
+    source: bytes | Path
     size_bytes: int
     head: bytes
     known_digest: bytes | None = None
 
     @classmethod
     def of(cls, content: bytes, digest: bytes | None = None) -> Self:
-        """What was uploaded, with its SHA-256 if that is known."""
+        """Return the payload of an upload, with its SHA-256 if that is known."""
         return cls(content, len(content), content[:SNIFF_BYTES], digest)
 
     def content(self) -> bytes:
-        """All of it; may read a file.
+        """Return the whole content; may read a file.
 
         Raises:
-            MediaTooLarge: more than an image may have.
+            MediaTooLarge: it is larger than an image may be.
         """
         if self.size_bytes > MAX_FILE_BYTES:
             raise MediaTooLarge(FILE_TOO_LARGE)
-        return self.held if isinstance(self.held, bytes) else self.held.read_bytes()
+        return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
 
     async def digest(self) -> bytes:
-        """SHA-256 of the content; beside the event loop if that takes a while."""
+        """Return the SHA-256 of the content; a large content is hashed in a thread."""
         if self.known_digest is not None:
             return self.known_digest
-        if isinstance(self.held, bytes) and self.size_bytes <= IN_MEMORY_BYTES:
-            return sha256(self.held).digest()  # quicker than changing threads twice
+        if isinstance(self.source, bytes) and self.size_bytes <= IN_MEMORY_BYTES:
+            return sha256(self.source).digest()  # faster than switching to a thread and back
         return await asyncio.to_thread(self._digest)
 
     def _digest(self) -> bytes:
-        if isinstance(self.held, bytes):
-            return sha256(self.held).digest()
-        with self.held.open("rb") as file:
+        if isinstance(self.source, bytes):
+            return sha256(self.source).digest()
+        with self.source.open("rb") as file:
             return file_digest(file, "sha256").digest()
 
     @asynccontextmanager
     async def as_file(self) -> AsyncIterator[Path]:
-        """A file with the content, at least for as long as the block lasts."""
-        if isinstance(self.held, Path):
-            yield self.held
+        """Yield a file with the content that lasts at least as long as the block."""
+        if isinstance(self.source, Path):
+            yield self.source
             return
         with TemporaryDirectory(prefix=PREFIX) as folder:
             path = Path(folder) / "asset"
-            await asyncio.to_thread(path.write_bytes, self.held)
+            await asyncio.to_thread(path.write_bytes, self.source)
             yield path
 
 
 class PayloadWriter:
-    """Takes an asset up piece by piece; the file, if it comes to one, is removed at the end of the `with` block."""
+    """Receives a content chunk by chunk; its temporary file, if any, is removed at the end of the `with` block.
+
+    Attributes:
+        head: The first bytes, up to `SNIFF_BYTES`.
+        size_bytes: Size so far.
+    """
 
     def __init__(self) -> None:
         self.head = b""
         self.size_bytes = 0
-        self._kept = bytearray()  # no list: a million pieces of one byte would take forty times that
+        self._buffer = bytearray()  # a list of a million chunks of one byte would take forty times the memory
         self._path: Path | None = None
         self._file: BinaryIO | None = None
         self._stack = ExitStack()
@@ -104,24 +108,24 @@ class PayloadWriter:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def add(self, piece: bytes) -> None:
-        """The next bytes; `head` and `size_bytes` count them, and only `film` says that they are written."""
-        self.size_bytes += len(piece)
+    def add(self, chunk: bytes) -> None:
+        """Append bytes; they may be buffered until `payload` is called."""
+        self.size_bytes += len(chunk)
         if len(self.head) < SNIFF_BYTES:
-            self.head += piece[: SNIFF_BYTES - len(self.head)]
+            self.head += chunk[: SNIFF_BYTES - len(self.head)]
         if self._file is None and self.size_bytes > IN_MEMORY_BYTES:
             self._path = Path(self._stack.enter_context(TemporaryDirectory(prefix=PREFIX))) / "asset"
             self._file = self._stack.enter_context(self._path.open("wb"))
-            self._file.write(self._kept)
-            self._kept.clear()
+            self._file.write(self._buffer)
+            self._buffer.clear()
         if self._file is None:
-            self._kept += piece
+            self._buffer += chunk
         else:
-            self._file.write(piece)
+            self._file.write(chunk)
 
-    def film(self) -> AssetPayload:
-        """What was taken up, when it is all there."""
+    def payload(self) -> AssetPayload:
+        """Return the payload after the last chunk."""
         if self._file is None or self._path is None:
-            return AssetPayload(bytes(self._kept), self.size_bytes, self.head)
+            return AssetPayload(bytes(self._buffer), self.size_bytes, self.head)
         self._file.close()
         return AssetPayload(self._path, self.size_bytes, self.head)

@@ -1,1 +1,1 @@
-"""Requests in work: the queues that hand them out, the runner, back-pressure and quarantine."""
+"""Runs requests: the queues of acknowledged requests, the runner, and the lock that isolates suspect requests."""

@@ -1,7 +1,7 @@
-"""Who does acknowledged requests: this process alone, beside its SQLite file. PostgreSQL's queue has its own file.
+"""The interface of job queues, and the queue of a service with an SQLite file, which runs all requests itself.
 
-The file is locked for as long as this process lives, so whatever it finds begun at its start was begun by a process
-that is dead: no lease has to run out.
+The process locks its SQLite file, so a request that it finds running at its start was left by a process that is dead:
+no lease has to expire. `postgres_queue` has the queue for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -20,65 +20,65 @@ __all__ = ["JobQueue", "LocalQueue"]
 
 
 REQUESTS_AT_ONCE: Final = 16
-"""Taken up at once, with their uploads in memory; others wait on disk, and are no suspects when the process dies."""
+"""Requests that run at once, with their uploads in memory. A crash does not make those suspects that wait on disk."""
 
 
 class JobQueue(Protocol):
-    """Where acknowledged requests wait, and who takes them up."""
+    """A queue of acknowledged requests, and the workers of this process that run them."""
 
     @property
     def waiting(self) -> int:
-        """How many requests wait and are not taken up, as far as is known."""
+        """Number of requests that wait, as far as is known."""
         ...
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """In the transaction that admits it: make sure that somebody will do it, or will notice when nobody does."""
+        """In the transaction that admits a request, ensure that it will be run, or undone when its process dies."""
         ...
 
     def admitted(self, request_id: str) -> None:
-        """After that transaction: an acknowledged request may be taken up."""
+        """After that transaction, allow an acknowledged request to be run."""
         ...
 
     async def open(self) -> None:
-        """Begin to take up requests, those of dead processes too."""
+        """Start to run requests, including those of dead processes."""
         ...
 
     async def drain(self, seconds: float) -> None:
-        """Take up no more, let what is running finish for so long; what is cut off is done by another process."""
+        """Start no more requests, and let running ones finish for some seconds; another process runs the rest."""
         ...
 
 
 class LocalQueue:
-    """Tasks of this process."""
+    """A queue of tasks in this process."""
 
     def __init__(self, store: Store, runner: Runner, clock: Clock) -> None:
         self._store = store
         self._runner = runner
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        self._slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
         runner.metrics.watch_depth("jobs", lambda: self.waiting)
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for one that is being done to end."""
+        """Number of requests that wait for a running one to end."""
         return max(0, len(self._tasks) - REQUESTS_AT_ONCE)
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """Nothing to do: the request itself is the entry."""
+        """Do nothing: the row of the request is its queue entry."""
 
     def admitted(self, request_id: str) -> None:
-        """Take it up."""
-        task = asyncio.create_task(self._take_up(request_id))
+        """Start a task that runs the request."""
+        task = asyncio.create_task(self._run(request_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _take_up(self, request_id: str) -> None:
-        async with self._room:
-            await self._runner.take_up(request_id)
+    async def _run(self, request_id: str) -> None:
+        async with self._slots:
+            await self._runner.run_acknowledged(request_id)
 
     async def open(self) -> None:
-        """Undo what nobody was told of, take up what was acknowledged."""
+        """Undo unfinished requests that were not acknowledged, and run those that were."""
         for request_id in await self._store.read(lambda db: requests.unfinished(db, acknowledged=False)):
             await self._undo(request_id)
         for request_id in await self._store.read(lambda db: requests.unfinished(db, acknowledged=True)):
@@ -88,7 +88,7 @@ class LocalQueue:
         await self._store.write(lambda db: requests.delete_unacknowledged(db, request_id, self._clock.now()))
 
     async def drain(self, seconds: float) -> None:
-        """Let what is running finish for so long; the next start does the rest."""
+        """Let running requests finish for some seconds; the next start runs the rest."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
             for task in late:

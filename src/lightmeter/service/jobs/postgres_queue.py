@@ -1,24 +1,22 @@
-"""The queue of a service that is spread over processes and machines: procrastinate, on the PostgreSQL they share.
+"""The job queue of services that share a PostgreSQL database, on any number of machines: procrastinate.
 
-Why procrastinate, and not a broker of our own: jobs are rows beside ours, so a request, its hold, its ledger rows and
-its job are one transaction, and an acknowledged request can never be without a job. Measured on one PostgreSQL 15 with
-two cores, jobs that do nothing, one worker:
+Why procrastinate: its jobs are rows in the same database, so a request, its hold, its ledger rows and its job are one
+transaction, and every acknowledged request has a job. Measured on PostgreSQL 15 with two cores, empty jobs, one worker:
 
 =================  =============  ===============  =====================  =========
-candidate          put in a s     done a s         latency                installed
+candidate          enqueued per s run per s        latency                installed
 =================  =============  ===============  =====================  =========
 procrastinate 3.10 1038           519 (8 at once)  p50 4 ms, p95 13 ms    1.7 MB
 DBOS 3.4           907            8 (polls: 1 s)   1.0 s                  1.4 MB
 =================  =============  ===============  =====================  =========
 
-A picture takes tens of milliseconds, so hundreds of jobs a second are more than the models need, and a latency of
-milliseconds is what a caller who polls can feel. DBOS does more (workflows, steps, replays) that a request of one step
-has no use for.
+A picture takes tens of milliseconds, so hundreds of jobs a second are more than the models need; a low latency matters
+to clients that poll. DBOS has workflows, steps and replays, which a request of one step does not need.
 
-Its workers say every few seconds that they live. Jobs of one that fell silent for `lease_s` are retried by whoever
-notices; our attempt number then shuts out the silent one, should it only have been slow. What a web process does for a
-caller who waits is in no queue: it bears a lease, renewed while the process lives; when that runs out, the request is
-undone, or put into the queue if its caller has been told to poll.
+Workers send a heartbeat every few seconds. When a worker has sent none for `lease_s`, another process retries its jobs;
+the attempt number then excludes the first worker, in case it was only slow. A request whose client waits for the answer
+has no job but a lease, which its process renews. When the lease expires, the request is undone, or queued if its client
+has been told to poll.
 """
 
 from __future__ import annotations
@@ -50,30 +48,30 @@ TASK: Final = "lightmeter.analyze"
 QUEUE: Final = "lightmeter"
 
 REQUESTS_AT_ONCE: Final = 16
-"""Taken up by one process: enough to have some downloading while others are looked at; the rest is for the others."""
+"""Jobs that one process runs at once: enough to fetch some while others are analyzed."""
 
-CHECKS_A_LEASE: Final = 3
-"""A process may miss one sign of life and be believed."""
+RENEWALS_PER_LEASE: Final = 3
+"""A process may miss one renewal without losing its lease."""
 
-LONGEST_POLL_S: Final = 5.0
-"""New jobs are announced; retried ones are found by polling."""
+MAX_POLL_INTERVAL_S: Final = 5.0
+"""New jobs are announced by NOTIFY; retried ones are found by polling."""
 
-PAUSE_S: Final = 1.0
-"""Before a database that has failed is asked again."""
+RETRY_DELAY_S: Final = 1.0
+"""Delay after a database error."""
 
 
 class PostgresQueue:
-    """The shared queue, and this process's part in working it off.
+    """The shared queue, and the worker of this process.
 
     Args:
-        database: `postgresql://…`.
-        store: The same database, for our own tables.
-        runner: Does requests.
+        database: URL of the database, `postgresql://…`.
+        store: The store in the same database.
+        runner: Runs requests.
         clock: Time.
-        lease_s: How long a process may be silent before others take over its work.
+        lease_s: Seconds without a heartbeat after which other processes take over the work of a process.
 
     Attributes:
-        waiting: Requests that wait in the queue, as of the last look.
+        waiting: Requests that wait in the queue, as of the last renewal.
     """
 
     def __init__(self, database: str, store: Store, runner: Runner, clock: Clock, lease_s: float) -> None:
@@ -85,115 +83,115 @@ class PostgresQueue:
         self._stack = AsyncExitStack()
         self.waiting = 0
         runner.metrics.watch_depth("jobs", lambda: self.waiting)
-        # Two faces of one queue: jobs are put in on our own connections, by threads; they are worked off by the loop.
-        self._putting = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
+        # Two connectors of one queue: threads enqueue on the connections of the store; the event loop runs jobs.
+        self._enqueuing = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
         connector = procrastinate.PsycopgConnector(conninfo=with_search_path(database), min_size=1, max_size=4)
-        self._working = procrastinate.App(connector=connector)
-        self._working.task(name=TASK, queue=QUEUE)(self._take_up)
+        self._running = procrastinate.App(connector=connector)
+        self._running.task(name=TASK, queue=QUEUE)(self._run_job)
 
-    async def _take_up(self, request_id: str) -> None:
-        await self._runner.take_up(request_id)
+    async def _run_job(self, request_id: str) -> None:
+        await self._runner.run_acknowledged(request_id)
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """A job for what is acknowledged, a lease for what is done at once."""
+        """Add a job for an acknowledged request, and a lease for one whose client waits."""
         if new.acknowledged:
-            self._put(db, new.request_id)
+            self._add_job(db, new.request_id)
         else:
             db.execute(
                 "UPDATE requests SET lease_until = now_s() + ? WHERE request_id = ?", (self._lease_s, new.request_id)
             )
 
-    def _put(self, db: Connection, request_id: str) -> None:
-        task = self._putting.configure_task(TASK, queue=QUEUE, connection=psycopg_connection(db), allow_unknown=True)
+    def _add_job(self, db: Connection, request_id: str) -> None:
+        task = self._enqueuing.configure_task(TASK, queue=QUEUE, connection=psycopg_connection(db), allow_unknown=True)
         job_id = task.defer(request_id=request_id)
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 
     def admitted(self, request_id: str) -> None:
-        """Nothing to do: the job is announced by its transaction."""
+        """Do nothing: the transaction has announced the job."""
 
     async def open(self) -> None:
-        """Begin to take up jobs, here, and to look after those of others."""
-        await self._stack.enter_async_context(self._working.open_async())
-        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._look_after())]
+        """Start to run jobs, to renew leases, and to recover the work of dead processes."""
+        await self._stack.enter_async_context(self._running.open_async())
+        self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Take up no more, let what is running finish; what is cut off is done by another process."""
+        """Start no more jobs, and let running ones finish for some seconds; another process runs the rest."""
         for task in self._tasks:
             task.cancel()
-        if self._tasks:  # the worker itself ends what it cannot finish in time
+        if self._tasks:  # the worker cancels what it cannot finish in time
             await asyncio.wait(self._tasks, timeout=seconds + self._lease_s)
         self._tasks.clear()
         await self._stack.aclose()
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             try:
-                await self._working.run_worker_async(
+                await self._running.run_worker_async(
                     queues=[QUEUE],
                     concurrency=REQUESTS_AT_ONCE,
-                    delete_jobs=DeleteJobCondition.ALWAYS,  # what became of a request stands in its own row
+                    delete_jobs=DeleteJobCondition.ALWAYS,  # the row of the request has its outcome
                     install_signal_handlers=False,
-                    fetch_job_polling_interval=min(LONGEST_POLL_S, self._lease_s / CHECKS_A_LEASE),
-                    update_heartbeat_interval=self._lease_s / CHECKS_A_LEASE,
+                    fetch_job_polling_interval=min(MAX_POLL_INTERVAL_S, self._lease_s / RENEWALS_PER_LEASE),
+                    update_heartbeat_interval=self._lease_s / RENEWALS_PER_LEASE,
                     stalled_worker_timeout=self._lease_s,
                     shutdown_graceful_timeout=self._lease_s / 2,
                 )
             except (ConnectorException, psycopg.Error) as error:
-                log.warning("the queue cannot be worked off: %s", error)
-            await asyncio.sleep(PAUSE_S)  # it ended, which it does when the database fails: begin again
+                log.warning("the job queue has failed: %s", error)
+            await asyncio.sleep(RETRY_DELAY_S)  # the worker ends when the database fails: start it again
 
-    async def _look_after(self) -> None:
+    async def _renew_leases(self) -> None:
         while True:
             try:
                 self.waiting = await self._store.write(self._renew)
-                if await self._store.write(self._may_sweep):
-                    await self._sweep()
+                if await self._store.write(self._claim_recovery):
+                    await self._recover()
             except (ConnectorException, StoreError) as error:
-                log.warning("leases cannot be looked after: %s", error)
-            await asyncio.sleep(self._lease_s / CHECKS_A_LEASE)
+                log.warning("leases cannot be renewed: %s", error)
+            await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
     def _renew(self, db: Connection) -> int:
-        """Say that what callers wait for here is alive; returns how many jobs wait."""
-        mine = list(self._runner.answering)
-        if mine:
+        """Renew the leases of requests whose clients wait here, and return the number of waiting jobs."""
+        request_ids = list(self._runner.running)
+        if request_ids:
             db.execute(
                 "UPDATE requests SET lease_until = now_s() + ? WHERE request_id = ANY(?) AND lease_until IS NOT NULL",
-                (self._lease_s, mine),
+                (self._lease_s, request_ids),
             )
         ((waiting,),) = db.execute("SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo'")
         return int(waiting)
 
-    def _may_sweep(self, db: Connection) -> bool:
-        """Of all processes one sweeps in each period: two would retry the same job twice."""
+    def _claim_recovery(self, db: Connection) -> bool:
+        """Return whether this process recovers lost work in this period: two would retry the same job twice."""
         return bool(
             db.execute(
                 "UPDATE version SET swept_at = now_s() WHERE swept_at < now_s() - ? RETURNING 1",
-                (self._lease_s / CHECKS_A_LEASE,),
+                (self._lease_s / RENEWALS_PER_LEASE,),
             )
         )
 
-    async def _sweep(self) -> None:
-        jobs = self._working.job_manager
+    async def _recover(self) -> None:
+        jobs = self._running.job_manager
         for job in await jobs.get_stalled_jobs(queue=QUEUE, seconds_since_heartbeat=self._lease_s):
-            log.warning("request %s was left by its worker", job.task_kwargs.get("request_id"))
+            log.warning("the worker of request %s has stopped; retrying", job.task_kwargs.get("request_id"))
             await jobs.retry_job(job, retry_at=datetime.fromtimestamp(0, tz=UTC))
-        for change in (self._put_lost, self._undo_abandoned):
+        for change in (self._requeue_lost, self._undo_abandoned):
             while await self._store.write(change):
                 pass
 
-    def _put_lost(self, db: Connection) -> bool:
-        """A job for one acknowledged request that has none: its process died, or was stopped in the middle."""
+    def _requeue_lost(self, db: Connection) -> bool:
+        """Add a job for one acknowledged request that has none, because its process has died or was stopped."""
         rows = db.execute(
             "SELECT r.request_id FROM requests r WHERE r.state IN ('queued', 'running') AND r.acknowledged = 1 "
             "AND (r.lease_until IS NULL OR r.lease_until < now_s()) AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs j "
             "WHERE j.id = r.job_id AND j.status IN ('todo', 'doing')) LIMIT 1 FOR UPDATE OF r SKIP LOCKED"
         )
         for (request_id,) in rows:
-            self._put(db, request_id)
+            self._add_job(db, request_id)
         return bool(rows)
 
     def _undo_abandoned(self, db: Connection) -> bool:
-        """Take back one request whose caller waited for a process that died."""
+        """Undo one request whose client waited for a process that has died."""
         rows = db.execute(
             "SELECT request_id FROM requests WHERE state = 'running' AND acknowledged = 0 AND lease_until < now_s() "
             "LIMIT 1 FOR UPDATE SKIP LOCKED"

@@ -1,4 +1,4 @@
-"""One request from its admission to its charge, wherever it was taken up: in a web process, or from the queue."""
+"""Runs one admitted request to its charge: for a client that waits, or from the queue."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ __all__ = ["Runner", "RunningRequest", "ServicePolicy", "kinds_of"]
 
 log = logging.getLogger("lightmeter.service")
 
-PATIENCE_S: Final = 5.0
-"""For a suspect that is done alone; most are bystanders, and done in a moment."""
+MAX_ISOLATION_WAIT_S: Final = 5.0
+"""A client waits so long for an isolated suspect; most suspects are harmless, and finish in a moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePolicy:
-    """What this service offers, and for how much.
+    """What the service offers and allows.
 
     Attributes:
         tariff: Prices.
-        availability: Back ends.
-        allow_private: Whether URLs may name private places.
-        ports: Where public hosts are asked.
-        result_lifetime_s: How long results can be read after completion.
+        availability: Available back ends.
+        allow_private: Whether URLs may have private hosts.
+        ports: Allowed ports of public hosts.
+        result_lifetime_s: Seconds after completion during which a result can be read.
     """
 
     tariff: Tariff
@@ -55,63 +55,63 @@ class ServicePolicy:
 
 @dataclass(slots=True)
 class RunningRequest:
-    """A request that is done in this process while its caller waits.
+    """A request that runs in this process while its client waits.
 
     Attributes:
-        task: Does it.
-        known: Done when it is known whether it can be answered now: it has ended, or it is a video.
-        is_video: Whether it has turned out to be one.
+        task: Runs the request.
+        can_answer: Done when the client can be answered: the request has ended, or is a video that is polled for.
+        is_video: Whether its asset has turned out to be a video.
     """
 
     task: asyncio.Task[StoredRequest]
-    known: asyncio.Future[None]
+    can_answer: asyncio.Future[None]
     is_video: bool = False
 
     def mark_as_video(self) -> None:
-        """It is one: its caller is told to poll."""
+        """Record that the asset is a video, and let the client be told to poll."""
         self.is_video = True
-        self.tell()
+        self.release_client()
 
-    def tell(self) -> None:
-        """Let the caller go on."""
-        if not self.known.done():
-            self.known.set_result(None)
+    def release_client(self) -> None:
+        """Let the client be answered."""
+        if not self.can_answer.done():
+            self.can_answer.set_result(None)
 
 
 class Runner:
-    """Does requests that are in the store.
+    """Runs requests that are in the store.
 
     Attributes:
-        terms: What is offered.
-        metrics: What is counted.
-        answering: What is being done in this process for callers who wait, by request.
+        policy: What the service offers.
+        metrics: Receives counts.
+        running: Requests whose clients wait in this process, by id.
     """
 
-    def __init__(self, store: Store, worker: Analyzer, terms: ServicePolicy, clock: Clock, metrics: Metrics) -> None:
-        self.terms = terms
-        self.answering: dict[str, RunningRequest] = {}
+    def __init__(self, store: Store, analyzer: Analyzer, policy: ServicePolicy, clock: Clock, metrics: Metrics) -> None:
+        self.policy = policy
+        self.running: dict[str, RunningRequest] = {}
         self._store = store
-        self._worker = worker
+        self._analyzer = analyzer
         self._clock = clock
-        self._company = SharedExclusiveLock()
+        self._isolation = SharedExclusiveLock()
         self.metrics = metrics
 
-    def order(self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()) -> AnalysisJob:
-        """What there is to do, and what is held for it: the same for the same request, also after a restart.
+    def job(self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()) -> AnalysisJob:
+        """Return the job of a request, which is the same after a restart.
 
-        What is named like an image is held for as one picture, and so is anything when there is no limit of frames:
-        when a video turns out to have more, more is held before it is looked at.
+        The price of one picture is held for an asset whose name is that of an image, and for any asset if frames are
+        not limited. More is held when a video turns out to have more frames, before it is analyzed.
 
         Args:
-            request: What is asked.
+            request: The request.
             uploads: Contents of uploaded files.
-            digests: SHA-256 of each upload, if that is known.
+            digests: SHA-256 of each upload, if known.
         """
         pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in kinds_of(request, uploads))
         return AnalysisJob(
-            request=self.terms.availability.effective_request(request),
-            asked=frozenset(request.feature or FEATURES),
-            unavailable_errors=self.terms.availability.unavailable_errors(request),
+            request=self.policy.availability.effective_request(request),
+            requested_features=frozenset(request.feature or FEATURES),
+            unavailable_errors=self.policy.availability.unavailable_errors(request),
             uploads=uploads,
             digests=tuple(digests),
             names=(*request.url, *request.file_name),
@@ -119,110 +119,110 @@ class Runner:
             max_frames=request.max_frames,
         )
 
-    def price(self, order: AnalysisJob, pictures: int | None = None) -> int:
-        """What so many pictures of an order cost at most; by default all it is held for from the start."""
-        request, count = order.request, sum(order.held_pictures) if pictures is None else pictures
-        return self.terms.tariff.max_credits(request.backend, request.feature, request.prompt, count)
+    def max_price(self, job: AnalysisJob, pictures: int | None = None) -> int:
+        """Return the maximum price of some pictures of a job; by default of those that are held at its start."""
+        request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
+        return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count)
 
-    def room(self, order: AnalysisJob, elsewhere: int) -> CapacityReservation:
-        """Room for an order that is not admitted yet, beside what waits elsewhere; enter it until it is begun.
-
-        Raises:
-            Busy: there is none now.
-        """
-        return self._worker.admit(sum(order.held_pictures), elsewhere)
-
-    async def welcome(self) -> None:
-        """Wait until requests whose callers wait may be in work, which they may not beside a suspect.
+    def capacity(self, job: AnalysisJob, elsewhere: int) -> CapacityReservation:
+        """Return capacity for a job that is not admitted yet, with `elsewhere` pictures in queues; enter it meanwhile.
 
         Raises:
-            Busy: that takes too long.
+            ServiceOverloaded: there is no capacity now.
         """
-        if self._company.is_open:
+        return self._analyzer.admit(sum(job.held_pictures), elsewhere)
+
+    async def wait_until_accepting(self) -> None:
+        """Wait while a suspect request runs in isolation.
+
+        Raises:
+            ServiceOverloaded: that takes too long.
+        """
+        if self._isolation.is_open:
             return
         try:
-            async with asyncio.timeout(PATIENCE_S), self._company.together():
+            async with asyncio.timeout(MAX_ISOLATION_WAIT_S), self._isolation.shared():
                 return
         except TimeoutError:
-            raise ServiceOverloaded(math.ceil(PATIENCE_S)) from None
+            raise ServiceOverloaded(math.ceil(MAX_ISOLATION_WAIT_S)) from None
 
-    def begin(self, attempt: Attempt, order: AnalysisJob) -> RunningRequest:
-        """Do a request whose caller waits; its task raises Superseded if the attempt no longer counts in the end."""
-        desk = self._desk(attempt, order, lambda: running.mark_as_video())  # noqa: PLW0108 (made in the next line but one)
-        task = asyncio.create_task(self._answer(attempt, order, desk))
+    def start(self, attempt: Attempt, job: AnalysisJob) -> RunningRequest:
+        """Start a request whose client waits; its task raises Superseded if another attempt has replaced this one."""
+        callbacks = self._callbacks(attempt, job, lambda: running.mark_as_video())  # noqa: PLW0108 (assigned below)
+        task = asyncio.create_task(self._run_shared(attempt, job, callbacks))
         running = RunningRequest(task, asyncio.get_running_loop().create_future())
         self.metrics.job(JobState.RUNNING.value)
-        self.answering[attempt.request_id] = running
+        self.running[attempt.request_id] = running
 
         def ended(_: object) -> None:
-            self.answering.pop(attempt.request_id, None)
-            running.tell()
+            self.running.pop(attempt.request_id, None)
+            running.release_client()
 
         task.add_done_callback(ended)
         return running
 
-    async def _answer(self, attempt: Attempt, order: AnalysisJob, desk: JobCallbacks) -> StoredRequest:
-        async with self._company.together():
-            return await self._attempt(attempt, order, desk)
+    async def _run_shared(self, attempt: Attempt, job: AnalysisJob, callbacks: JobCallbacks) -> StoredRequest:
+        async with self._isolation.shared():
+            return await self._run_attempt(attempt, job, callbacks)
 
-    async def take_up(self, request_id: str) -> None:
-        """Do an acknowledged request, if there is anything left to do: beside others, or alone if it is a suspect."""
+    async def run_acknowledged(self, request_id: str) -> None:
+        """Run an acknowledged request, unless it is finished: with others, or isolated if it is a suspect."""
         try:
-            async with self._company.together():
-                await self._take_up(request_id, alone=False)
+            async with self._isolation.shared():
+                await self._run_next_attempt(request_id, alone=False)
         except IsolationRequired as error:
             log.warning("%s", error)
-            async with self._company.alone():
-                await self._take_up(request_id, alone=True)
+            async with self._isolation.exclusive():
+                await self._run_next_attempt(request_id, alone=True)
 
-    async def _take_up(self, request_id: str, *, alone: bool) -> None:
-        begun = await self._store.write(lambda db: requests.start(db, request_id, self._clock.now(), alone=alone))
-        if begun is None:
+    async def _run_next_attempt(self, request_id: str, *, alone: bool) -> None:
+        started = await self._store.write(lambda db: requests.start(db, request_id, self._clock.now(), alone=alone))
+        if started is None:
             return
-        stored, uploads = begun
+        stored, uploads = started
         self.metrics.job(stored.state.value)
         if stored.state is JobState.FAILED:
             log.error("request %s is given up: %s", request_id, stored.error)
             return
-        attempt, order = stored.attempt, self.order(stored.request, uploads)
+        attempt, job = stored.attempt, self.job(stored.request, uploads)
         try:
             if attempt.number > 1:
-                held, at = self.price(order), self._clock.now()
+                held, at = self.max_price(job), self._clock.now()
                 await self._store.write(lambda db: requests.release_excess_hold(db, attempt, held, at))
-            await self._attempt(attempt, order, self._desk(attempt, order, _nobody))
+            await self._run_attempt(attempt, job, self._callbacks(attempt, job, _ignore))
         except Superseded as error:
             log.warning("%s", error)
-        except asyncio.CancelledError:  # this process ends in good order: no request is to blame
+        except asyncio.CancelledError:  # this process shuts down in order, so the request is no suspect
             with suppress(Superseded, StoreError):
                 await self._store.write(lambda db: requests.requeue(db, attempt))
             raise
 
-    def _desk(self, attempt: Attempt, order: AnalysisJob, on_video: Callable[[], None]) -> JobCallbacks:
+    def _callbacks(self, attempt: Attempt, job: AnalysisJob, on_video: Callable[[], None]) -> JobCallbacks:
         async def hold_more(pictures: int) -> None:
-            amount, at = self.price(order, pictures), self._clock.now()
+            amount, at = self.max_price(job, pictures), self._clock.now()
             await self._store.write(lambda db: requests.hold_more(db, attempt, amount, at))
 
         return JobCallbacks(on_video, hold_more)
 
-    async def _attempt(self, attempt: Attempt, order: AnalysisJob, desk: JobCallbacks) -> StoredRequest:
+    async def _run_attempt(self, attempt: Attempt, job: AnalysisJob, callbacks: JobCallbacks) -> StoredRequest:
         try:
-            done = await self._worker.do(order, desk)
+            analysis = await self._analyzer.run(job, callbacks)
         except Superseded:
             raise
-        except Exception as error:  # the caller reads a failure, the operator the reason
-            log.exception("request %s broke", attempt.request_id)
-            finished = AttemptResult(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
+        except Exception as error:  # the client gets a general message, the log the reason
+            log.exception("request %s failed", attempt.request_id)
+            result = AttemptResult(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
         else:
-            finished = AttemptResult(done.paid, done.result, None, self._clock.now())
-        ended = await self._store.write(lambda db: requests.finish(db, attempt, finished))
+            result = AttemptResult(analysis.paid, analysis.result, None, self._clock.now())
+        ended = await self._store.write(lambda db: requests.finish(db, attempt, result))
         self.metrics.job(ended.state.value)
         if ended.state is JobState.COMPLETED and ended.paid:
             self.metrics.charged(ended.paid)
         return ended
 
     async def drain(self, seconds: float) -> None:
-        """Let what callers wait for finish, for so long."""
-        tasks = {running.task for running in self.answering.values()}
+        """Let requests whose clients wait finish for some seconds, then cancel them."""
+        tasks = {running.task for running in self.running.values()}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
@@ -230,16 +230,16 @@ class Runner:
             await asyncio.gather(*late, return_exceptions=True)
 
 
-def _nobody() -> None:
-    """Whoever polls does not care whether it is a video."""
+def _ignore() -> None:
+    """Do nothing: a client that polls need not be told that an asset is a video."""
 
 
 def kinds_of(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:
-    """Of each asset, as far as URLs and contents tell before anything is fetched."""
+    """Return the kind of each asset, as far as its URL or content tells before anything is fetched."""
     uploaded: list[MediaKind | None] = ["video" if _is_video(content) else "image" for content in uploads]
     return [kind_from_name(url) for url in request.url] + uploaded
 
 
 def _is_video(content: bytes) -> bool:
-    known = sniff(content[:SNIFF_BYTES])
-    return known is not None and known[0] == "video"
+    media_type = sniff(content[:SNIFF_BYTES])
+    return media_type is not None and media_type[0] == "video"

@@ -1,8 +1,7 @@
-"""Who is in work beside whom: requests beside each other, or a suspect alone.
+"""A lock that requests share, and that a request suspected of crashing its process holds exclusively.
 
-Two doors to one room. Through the one come requests that may be beside others; through the other one suspect at a
-time, when the room is empty. They take turns: a suspect who waits stops new company, and when it has left, all the
-company that waits comes in before the next suspect. So neither waits for ever.
+Shared and exclusive holders alternate, so that neither side starves: a waiting exclusive holder stops new shared ones,
+and when it releases the lock, all shared holders that wait go before the next exclusive one.
 """
 
 from __future__ import annotations
@@ -16,90 +15,94 @@ __all__ = ["SharedExclusiveLock"]
 
 
 class SharedExclusiveLock:
-    """The room. Of one event loop.
+    """A fair shared/exclusive (readers-writer) lock for the tasks of one event loop.
 
     Attributes:
-        inside: How many are in it beside each other.
-        is_exclusively_held: Whether somebody is in it alone.
+        shared_holders: Number of shared holders.
+        is_exclusively_held: Whether there is an exclusive holder.
     """
 
     def __init__(self) -> None:
-        self.inside = 0
+        self.shared_holders = 0
         self.is_exclusively_held = False
-        self._together: deque[asyncio.Future[None]] = deque()
-        self._alone: deque[asyncio.Future[None]] = deque()
+        self._shared_waiters: deque[asyncio.Future[None]] = deque()
+        self._exclusive_waiters: deque[asyncio.Future[None]] = deque()
 
     @property
     def is_open(self) -> bool:
-        """Whether one more may be beside the others at once."""
-        return not (self.is_exclusively_held or self._alone)
+        """Whether a shared holder would not have to wait."""
+        return not (self.is_exclusively_held or self._exclusive_waiters)
 
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[None]:
-        """In the room beside others, for as long as the block lasts."""
+    async def shared(self) -> AsyncIterator[None]:
+        """Hold the lock together with other shared holders, for as long as the block lasts."""
         if self.is_open:
-            self.inside += 1
+            self.shared_holders += 1
         else:
-            await self._wait(self._together)
+            await self._wait(self._shared_waiters)
         try:
             yield
         finally:
-            self._leave()
+            self._release_shared()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """In the room with nobody else, for as long as the block lasts."""
-        if self.is_exclusively_held or self.inside or self._alone:
-            await self._wait(self._alone)
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Hold the lock alone, for as long as the block lasts."""
+        if self.is_exclusively_held or self.shared_holders or self._exclusive_waiters:
+            await self._wait(self._exclusive_waiters)
         else:
             self.is_exclusively_held = True
         try:
             yield
         finally:
-            self._leave_alone()
+            self._release_exclusive()
 
-    async def _wait(self, line: deque[asyncio.Future[None]]) -> None:
+    async def _wait(self, waiters: deque[asyncio.Future[None]]) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.append(turn)
+        waiters.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # let in and called away at the same instant
-                if line is self._alone:
-                    self._leave_alone()
+            if turn.done() and not turn.cancelled():  # got the lock at the moment of the cancellation
+                if waiters is self._exclusive_waiters:
+                    self._release_exclusive()
                 else:
-                    self._leave()
+                    self._release_shared()
             else:
-                if turn in line:
-                    line.remove(turn)
-                self._next(company_first=True)
+                if turn in waiters:
+                    waiters.remove(turn)
+                self._wake_next(shared_first=True)
             raise
 
-    def _leave(self) -> None:
-        self.inside -= 1
-        self._next(company_first=False)
+    def _release_shared(self) -> None:
+        self.shared_holders -= 1
+        self._wake_next(shared_first=False)
 
-    def _leave_alone(self) -> None:
+    def _release_exclusive(self) -> None:
         self.is_exclusively_held = False
-        self._next(company_first=True)
+        self._wake_next(shared_first=True)
 
-    def _next(self, *, company_first: bool) -> None:
-        """Let in whose turn it is, if there is room."""
+    def _wake_next(self, *, shared_first: bool) -> None:
+        """Give the lock to the waiters whose turn it is, if it is free for them."""
         if self.is_exclusively_held:
             return
-        if self._together and (not self._alone or (company_first and not self.inside)):
-            while (turn := _first(self._together)) is not None:
-                self.inside += 1
+        if self._shared_waiters and (not self._exclusive_waiters or (shared_first and not self.shared_holders)):
+            while (turn := _pop_waiting(self._shared_waiters)) is not None:
+                self.shared_holders += 1
                 turn.set_result(None)
-        elif self._alone and not self.inside and (turn := _first(self._alone)) is not None:
+        elif (
+            self._exclusive_waiters
+            and not self.shared_holders
+            and (turn := _pop_waiting(self._exclusive_waiters)) is not None
+        ):
             self.is_exclusively_held = True
             turn.set_result(None)
 
 
-def _first(line: deque[asyncio.Future[None]]) -> asyncio.Future[None] | None:
-    """Whoever waits longest and has not been called away."""
-    while line:
-        turn = line.popleft()
+def _pop_waiting(waiters: deque[asyncio.Future[None]]) -> asyncio.Future[None] | None:
+    """Remove and return the first waiter that is not cancelled; None if there is none."""
+    while waiters:
+        turn = waiters.popleft()
         if not turn.done():
             return turn
     return None
