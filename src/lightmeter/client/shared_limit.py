@@ -41,7 +41,7 @@ class SharedLimitMember:
         fcntl.flock(self._file, fcntl.LOCK_EX)
         unlocked.rename(self._own)  # nobody meets it without its lock, and takes it for a dead one's
 
-    def look(self, state: Mapping[str, float]) -> list[dict[str, float]]:
+    def exchange_states(self, state: Mapping[str, float]) -> list[dict[str, float]]:
         """Tell the others what this one has learned, and hear it from them.
 
         Args:
@@ -57,7 +57,7 @@ class SharedLimitMember:
             if path != self._own and (said := _heard(path)) is not None
         ]
 
-    def last(self, now: float) -> dict[str, float]:
+    def load_last_state(self, now: float) -> dict[str, float]:
         """What the last one to leave knew, if that is not too long ago; `now` is seconds since the epoch."""
         try:
             kept = json.loads((self._folder / _LAST).read_bytes())
@@ -65,7 +65,7 @@ class SharedLimitMember:
         except (OSError, ValueError, KeyError, TypeError):  # none, or none that can be read: begin anew
             return {}
 
-    def leave(self, state: Mapping[str, float], now: float) -> None:
+    def save_last_state(self, state: Mapping[str, float], now: float) -> None:
         """Free this share, and keep what is known; `now` is seconds since the epoch."""
         if state:
             with suppress(OSError):  # (worth having, never worth failing for)
