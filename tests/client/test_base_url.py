@@ -68,6 +68,6 @@ def test_processes_with_two_spellings_share_a_pace(tmp_path):
         join_shared_limit(tmp_path, "http://localhost:80/", "key") as one,
         join_shared_limit(tmp_path, "http://127.0.0.1", "key") as two,
     ):
-        one.look({"rate": 3.0})
-        assert two.look({}) == [{"rate": 3.0}]
+        one.exchange_states({"rate": 3.0})
+        assert two.exchange_states({}) == [{"rate": 3.0}]
     assert len(list((tmp_path / "pace").iterdir())) == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.rate_limit import AdaptiveLimiter, Quota, quota_of
+from lightmeter.client.rate_limit import AdaptiveLimiter, Quota, parse_quota
 
 EVENTS = st.lists(
     st.tuples(
@@ -20,7 +20,7 @@ ENOUGH_S = 6 * 3600.0
 
 
 def played(events, pace):
-    """Play events; the time after the last, the latest end of a Retry-After, and the tickets still out."""
+    """Play events; the time after the last, the latest end of a Retry-After, and the records still out."""
     now, quiet_until, out = 0.0, 0.0, []
     for event, pause_s, asked_s in events:
         now += pause_s
@@ -28,8 +28,8 @@ def played(events, pace):
             pace.on_admitted(now)
             out.append(pace.on_sent(now))
         elif event == "answer":
-            ticket = out.pop(0)
-            pace.on_answer(now, now - ticket.sent_at, ticket)
+            record = out.pop(0)
+            pace.on_answer(now, now - record.sent_at, record)
         elif event == "lost":
             pace.on_lost(out.pop(0))
         elif event == "throttled":
@@ -74,8 +74,8 @@ def test_always_recovers(events, max_in_flight):
     """After any history the door opens in finite time, and a service that takes everything is used fully again."""
     pace = AdaptiveLimiter(max_in_flight)
     now, _, out = played(events, pace)
-    for ticket in out:
-        pace.on_lost(ticket)
+    for record in out:
+        pace.on_lost(record)
     end = now + ENOUGH_S
     while now < end:
         wait_s = pace.wait_s(now, 0)
@@ -85,7 +85,11 @@ def test_always_recovers(events, max_in_flight):
             continue
         pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
         now += 0.1
-        if pace.wait_s(now, 0) == 0 and (pace.ceiling is None or pace.ceiling.rate > 9) and (pace.cap or 9) > 0:
+        if (
+            pace.wait_s(now, 0) == 0
+            and (pace.rate_estimator is None or pace.rate_estimator.rate > 9)
+            and (pace.concurrency_limit or 9) > 0
+        ):
             return
     pytest.fail(f"still slow after {ENOUGH_S} s: {pace.state()}")
 
@@ -95,7 +99,7 @@ def test_the_window_holds(events, max_in_flight, in_flight):
     """Never more in flight than the limit, and waits are finite."""
     pace = AdaptiveLimiter(max_in_flight)
     now, _, _ = played(events, pace)
-    assert 1 <= pace.window <= max_in_flight
+    assert 1 <= pace.in_flight_limit <= max_in_flight
     wait_s = pace.wait_s(now, in_flight)
     assert 0 <= wait_s < float("inf")
     assert wait_s > 0 or in_flight < max_in_flight
@@ -113,7 +117,7 @@ def test_what_was_learned_can_be_kept(events):
     if "rate" in state:
         assert again.state()["rate"] == pytest.approx(max(0.02, 0.7 * state["rate"]))
     elif "cap" in state:
-        assert again.cap == max(1, int(0.7 * state["cap"]))
+        assert again.concurrency_limit == max(1, int(0.7 * state["cap"]))
     else:
         assert again.state() == {}
 
@@ -121,15 +125,15 @@ def test_what_was_learned_can_be_kept(events):
 def test_one_decrease_for_each_episode():
     """Rejections of requests sent before the last decrease cost nothing more."""
     pace, now = limited()
-    tickets = [sent_one(pace, now + each) for each in range(5)]
-    pace.on_throttled(now + 5, None, tickets[0])
-    learned = pace.ceiling.rate
-    for ticket in tickets[1:]:
-        pace.on_throttled(now + 6, None, ticket)
-    assert pace.ceiling.rate == learned
+    records = [sent_one(pace, now + each) for each in range(5)]
+    pace.on_throttled(now + 5, None, records[0])
+    learned = pace.rate_estimator.rate
+    for record in records[1:]:
+        pace.on_throttled(now + 6, None, record)
+    assert pace.rate_estimator.rate == learned
     pace.on_throttled(now + 10, None, sent_one(pace, now + 9))
     pace.on_throttled(now + 12, None, sent_one(pace, now + 11))
-    assert pace.ceiling.rate <= learned
+    assert pace.rate_estimator.rate <= learned
 
 
 def test_pauses_grow_while_nothing_gets_through():
@@ -159,18 +163,18 @@ def test_pauses_are_half_fixed_half_chance(chance):
 def test_to_be_asked_to_wait_before_anything_was_taken_teaches_no_limit():
     """Who is told at once when to come back comes back then, with one request, and finds the limit as anyone else."""
     pace = AdaptiveLimiter(16)
-    tickets = [sent_one(pace, 0.0) for _ in range(3)]
-    for ticket in tickets:
-        pace.on_throttled(0.1, 7.0, ticket)
+    records = [sent_one(pace, 0.0) for _ in range(3)]
+    for record in records:
+        pace.on_throttled(0.1, 7.0, record)
     assert pace.wait_s(0.1, 0) == pytest.approx(7.0)
     knock = sent_one(pace, 7.2)
     assert pace.wait_s(7.3, 1) > 0
     pace.on_answer(7.3, 0.1, knock)
-    assert (pace.ceiling, pace.cap, pace.wait_s(7.3, 3)) == (None, None, 0.0)
+    assert (pace.rate_estimator, pace.concurrency_limit, pace.wait_s(7.3, 3)) == (None, None, 0.0)
     for number in range(30):
         pace.on_answer(7.4 + number, 0.1, sent_one(pace, 7.3 + number))
     pace.on_throttled(40.0, None, sent_one(pace, 39.9))
-    assert pace.ceiling.rate == pytest.approx(30 / 32.7, rel=0.01)
+    assert pace.rate_estimator.rate == pytest.approx(30 / 32.7, rel=0.01)
 
 
 def test_after_a_silence_one_request_knocks():
@@ -190,7 +194,7 @@ def test_requests_are_evenly_spaced():
     now += 10  # a long idle time saves nothing up
     for _ in range(3):
         pace.on_admitted(now)
-        assert pace.wait_s(now, 0) == pytest.approx(1 / pace.ceiling.allowed(now))
+        assert pace.wait_s(now, 0) == pytest.approx(1 / pace.rate_estimator.allowed(now))
         now += pace.wait_s(now, 0)
 
 
@@ -238,7 +242,7 @@ def test_a_quota_is_spread_until_it_is_renewed():
 )
 def test_quota_headers(headers, quota):
     """The tightest quota in any of the known spellings is read; what cannot be read is none."""
-    assert quota_of(headers) == quota
+    assert parse_quota(headers) == quota
 
 
 def test_at_least_one():

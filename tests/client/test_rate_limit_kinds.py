@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lightmeter.client.rate_limit import SendRecord
 from lightmeter.client.rate_limit.pacer import RequestPacer
 from lightmeter.client.rate_limit.rate_estimator import RateEstimator
-from tests.bench.pace.pace_scenarios import Ours
-from tests.bench.pace.pace_world import REJECTED, Bucket, Cap, Window, recent_rate, simulate
+from tests.bench.rate_limit.scenarios import Ours
+from tests.bench.rate_limit.simulation import REJECTED, Bucket, Cap, Window, recent_rate, simulate
 
 
 @settings(max_examples=10, deadline=None)
@@ -45,12 +45,12 @@ class Spied(Ours):
         self.left, self.rejected_at, self.episode = [], 0.0, 0
 
     def sent(self, now):
-        ceiling = self.pace.ceiling
+        ceiling = self.pace.rate_estimator
         if ceiling is not None:
             self.left.append((now, ceiling.rate, ceiling.allowed(now), self.rejected_at))
-        ticket = super().sent(now)
-        self.episode = ticket.episode
-        return ticket
+        record = super().sent(now)
+        self.episode = record.episode
+        return record
 
     def throttled(self, now, retry_after_s, token):
         if token.episode == self.episode:
@@ -115,7 +115,7 @@ def test_catching_up_is_bounded(rate, calm_s, late_s):
     spacing.on_rejected(now - calm_s)
     for each_s in late_s:
         now += spacing.wait_s(now, rate) + each_s
-        spacing.take(now, rate)
+        spacing.on_admitted(now, rate)
         left.append(now)
     caught_up_s = min(0.05, 0.005 + 0.005 * (now - 1000.0 + calm_s))
     assert all(later - earlier >= 1 / rate - caught_up_s - 1e-6 for earlier, later in pairwise(left))
@@ -136,9 +136,9 @@ def test_a_limit_that_rises_is_found_in_two_minutes(low, factor, up_at, seed):
 def first_step_s(ceiling, now, number=0):
     """Send until the first step of the next probe is over: its length, the time, and how many were sent."""
     began = None
-    while ceiling.step < 1:
+    while ceiling.probe_step < 1:
         ceiling.on_sent(now)
-        began = now if began is None and ceiling.step == 0 else began
+        began = now if began is None and ceiling.probe_step == 0 else began
         now, number = now + 1 / ceiling.allowed(now), number + 1
     return now - began, now, number
 
@@ -165,7 +165,7 @@ def test_a_bucket_that_holds_nothing_is_no_limit_in_flight():
         rng = random.Random(seed)  # noqa: S311 (as above)
         pace = Ours(rng)
         report = simulate(pace, Bucket(rng, lambda _: 10.0, burst_s=0.0), rng, 60)
-        assert pace.pace.cap is None
+        assert pace.pace.concurrency_limit is None
         assert len(report.taken) >= 0.55 * 600
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
 from lightmeter.client.rate_limit.quota_window import QuotaWindow
 from lightmeter.client.rate_limit.rate_search import RateSearch
-from tests.bench.pace.pace_draws import Draw, draw, judge, opening_of, service_of
-from tests.bench.pace.pace_scenarios import Ours
-from tests.bench.pace.pace_world import simulate
+from tests.bench.rate_limit.random_limits import Draw, draw, judge, opening_of, service_of
+from tests.bench.rate_limit.scenarios import Ours
+from tests.bench.rate_limit.simulation import simulate
 
 
 def played(drawn, seed):
@@ -56,18 +56,18 @@ def sent(pace, now):
 
 def test_a_rejection_does_not_hold_back_until_slow_answers_come():
     """Rejections come in milliseconds: who has none by then goes on, though the answer takes three seconds."""
-    pace, now, tickets = AdaptiveLimiter(64), 0.0, []
+    pace, now, records = AdaptiveLimiter(64), 0.0, []
     for _ in range(30):
-        now += pace.wait_s(now, len(tickets)) + 1e-6
-        tickets.append(sent(pace, now))
-    for ticket in tickets:
-        pace.on_answer(ticket.sent_at + 3.0, 3.0, ticket)
+        now += pace.wait_s(now, len(records)) + 1e-6
+        records.append(sent(pace, now))
+    for record in records:
+        pace.on_answer(record.sent_at + 3.0, 3.0, record)
     now += 3.0
     for _ in range(2):
         now += pace.wait_s(now, 5) + 1e-6
         pace.on_throttled(now + 0.01, None, sent(pace, now))
         now += 0.01
-    assert pace.ceiling is not None
+    assert pace.rate_estimator is not None
     now += pace.wait_s(now, 5) + 1e-6
     sent(pace, now)
     assert 0 < pace.wait_s(now, 6) < 2.5
@@ -76,16 +76,16 @@ def test_a_rejection_does_not_hold_back_until_slow_answers_come():
 def test_a_service_that_asks_for_long_counts_by_time():
     """A Retry-After of many latencies is no limit in flight, however many there were."""
     pace, now = AdaptiveLimiter(64), 0.0
-    tickets = []
+    records = []
     for _ in range(20):
-        now += pace.wait_s(now, len(tickets)) + 1e-6
-        tickets.append(sent(pace, now))
-    for ticket in tickets[:10]:
-        pace.on_answer(now, 0.1, ticket)
+        now += pace.wait_s(now, len(records)) + 1e-6
+        records.append(sent(pace, now))
+    for record in records[:10]:
+        pace.on_answer(now, 0.1, record)
     now += pace.wait_s(now, 10) + 1e-6
     pace.on_throttled(now + 0.01, 30.0, sent(pace, now))
-    assert pace.cap is None
-    assert pace.ceiling is not None
+    assert pace.concurrency_limit is None
+    assert pace.rate_estimator is not None
 
 
 def test_a_start_is_evenly_spaced_and_doubles_each_second():
@@ -130,7 +130,7 @@ def test_the_length_of_a_window_is_found_by_its_openings(length_s, quota, begun,
     window, number = QuotaWindow(SendRecord(0, 0.0, 0, -1, 0), 0), quota
     for _ in range(4):
         blocked_since = opening_s - length_s * (1 - begun)
-        window.on_accepted(
+        window.on_reset(
             SendRecord(number, opening_s + late * length_s, 0, -1, 0), blocked_since, opening_s - late * length_s
         )
         opening_s, number = opening_s + length_s, number + quota
@@ -148,7 +148,7 @@ def test_a_search_is_not_ended_by_what_others_have_learned():
     for _ in range(2):
         now += pace.wait_s(now, 5) + 1e-6
         pace.on_throttled(now + 0.01, None, sent(pace, now))
-    assert pace.ceiling is not None
-    tried = pace.ceiling.rate
+    assert pace.rate_estimator is not None
+    tried = pace.rate_estimator.rate
     pace.share([{"rate": 4 * tried, "sharers": 2.0}], now)
-    assert pace.ceiling.rate == tried
+    assert pace.rate_estimator.rate == tried

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Final
 
-__all__ = ["Timeouts", "stall_tolerant_timeout"]
+__all__ = ["StallTolerantTimeout", "Timeouts"]
 
 _STALL_S: Final = 1.0
 """A timer that fires this many seconds late shows that the process was suspended or starved of processor time."""
@@ -32,26 +31,33 @@ class Timeouts:
     total_s: float = 180.0
 
 
-@asynccontextmanager
-async def stall_tolerant_timeout(delay_s: float) -> AsyncIterator[None]:
-    """Raise `TimeoutError` in the block after `delay_s` seconds, like `asyncio.timeout`, but not right after a stall.
+class StallTolerantTimeout:
+    """Async context manager that raises `TimeoutError` after a time, like `asyncio.timeout`, but not after a stall.
 
     After a suspension of the process (SIGSTOP, a sleeping laptop) all timers expire at once, although answers may lie
-    unread in the sockets. A timer that fires late is therefore renewed once for a few seconds.
+    unread in the sockets. A timer that fires late is therefore renewed for a few seconds.
+
+    Args:
+        delay_s: Seconds that the block may take.
     """
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(None) as scope:
 
-        def on_timer() -> None:
-            nonlocal timer
-            now = loop.time()
-            if now - timer.when() > _STALL_S:
-                timer = loop.call_at(now + _AFTER_STALL_S, on_timer)
-            else:
-                scope.reschedule(now)
+    def __init__(self, delay_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._scope = asyncio.timeout(None)
+        self._timer = self._loop.call_later(delay_s, self._on_timer)
 
-        timer = loop.call_later(delay_s, on_timer)
-        try:
-            yield
-        finally:
-            timer.cancel()
+    async def __aenter__(self) -> None:
+        await self._scope.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        await self._scope.__aexit__(kind, error, trace)
+
+    def _on_timer(self) -> None:
+        now = self._loop.time()
+        if now - self._timer.when() > _STALL_S:
+            self._timer = self._loop.call_at(now + _AFTER_STALL_S, self._on_timer)
+        else:
+            self._scope.reschedule(now)  # the time has passed: this cancels the block

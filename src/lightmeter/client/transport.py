@@ -22,7 +22,7 @@ from yarl import URL
 
 from lightmeter.client.base_url import normalize_base_url
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.client.timeouts import Timeouts, stall_tolerant_timeout
+from lightmeter.client.timeouts import StallTolerantTimeout, Timeouts
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.models.vocabulary import AUTH_HEADER, MAX_QUERY_CHARS
@@ -38,8 +38,9 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 _KEEP_ALIVE_S: Final = 1.5
 """Seconds for which an idle connection is reused.
 
-If the server closes an idle connection just as a POST is sent over it, the outcome is unknown. Common servers close idle
-connections after 2 s (gunicorn), 5 s (uvicorn, node) or 75 s (nginx). A new handshake is cheaper than a held credit.
+If the server closes an idle connection just as a POST is sent over it, the outcome is unknown. Common servers close
+idle connections after 2 s (gunicorn), 5 s (uvicorn, node) or 75 s (nginx). A new handshake is cheaper than a held
+credit.
 """
 
 _PIECE_BYTES: Final = 256 * 1024
@@ -49,7 +50,7 @@ _CONNECT_MARGIN_S: Final = 0.25
 """By this much the connect timeout precedes the total one: only the former proves that nothing was sent."""
 
 _NOTHING_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
-"""Exceptions that aiohttp raises only before a request is written: DNS, TCP, TLS, proxy, or the wait for a connection."""
+"""Exceptions that aiohttp raises only before it writes a request: while it waits for, or opens, a connection."""
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class Transport:
         timeouts: Time limits of an exchange; the defaults of `Timeouts` if None.
         connections: Maximum number of open connections; further requests wait for a free one before anything is sent.
         max_answer_bytes: Largest answer body that is read, in bytes after content decoding.
-        proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means no proxy, whatever the environment says.
+        proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means none, whatever the environment says.
 
     Raises:
         SettingsError: the base URL, the key or the proxy is invalid.
@@ -179,7 +180,7 @@ class Transport:
         partial = _PartialAnswer()
         try:
             async with (
-                stall_tolerant_timeout(self._timeouts.total_s + _CONNECT_MARGIN_S),
+                StallTolerantTimeout(self._timeouts.total_s + _CONNECT_MARGIN_S),
                 self._session.request(
                     method, url, data=_payload(body), headers=_headers(body, headers), allow_redirects=False
                 ) as response,

@@ -36,7 +36,7 @@ async def persisted_limiter(session: Session, limiter: AdaptiveLimiter) -> Async
     clock, journal = session.clock, session.journal
     with ExitStack() as stack:
         member = _join(session, stack)
-        shared_state = member.last(clock.now()) if member is not None else {}
+        shared_state = member.load_last_state(clock.now()) if member is not None else {}
         limiter.warm_start(shared_state or _stored_state(session), clock.monotonic())
         sharing = asyncio.create_task(_share_forever(session, limiter, member)) if member is not None else None
         try:
@@ -47,7 +47,7 @@ async def persisted_limiter(session: Session, limiter: AdaptiveLimiter) -> Async
                 await asyncio.wait({sharing})
             state = limiter.state()
             if member is not None:
-                member.leave(state, clock.now())
+                member.save_last_state(state, clock.now())
             stored = {"base_url": session.endpoint.base_url, "state": state}
             await journal.write(put_meta({_META_KEY: json.dumps(stored)}))
 
@@ -79,5 +79,5 @@ async def _share_forever(session: Session, limiter: AdaptiveLimiter, member: Sha
     """Exchange state with other processes again and again; the files are small, so no thread is needed."""
     while True:
         with suppress(OSError):  # (such as a full disk: the shares then stay as they are)
-            limiter.share(member.look(limiter.state()), session.clock.monotonic())
+            limiter.share(member.exchange_states(limiter.state()), session.clock.monotonic())
         await session.clock.sleep(SHARE_INTERVAL_S)

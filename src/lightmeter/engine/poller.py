@@ -14,7 +14,7 @@ from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll
 from lightmeter.client.polling import PollSchedule
-from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, quota_of
+from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, parse_quota
 from lightmeter.client.transport import RawAnswer
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.in_flight import AcknowledgedRequest
@@ -165,7 +165,7 @@ class Poller:
             self._limiter.on_throttled(now, classification.retry_after_s, record)
         else:
             self._limiter.on_answer(now, now - record.sent_at, record)
-        if classification.retry_after_s is None and (quota := quota_of(raw.headers)) is not None:
+        if classification.retry_after_s is None and (quota := parse_quota(raw.headers)) is not None:
             self._limiter.on_quota(now, quota)
 
     async def _record(self, task: _PollTask, raw: RawAnswer, classification: Classification) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_submission
 from lightmeter.client.file_upload import encode_files
-from lightmeter.client.rate_limit import AdaptiveLimiter, quota_of
+from lightmeter.client.rate_limit import AdaptiveLimiter, parse_quota
 from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.client.transport import RawAnswer
 from lightmeter.engine.accounting import Accounting
@@ -142,7 +142,7 @@ class Sender:
                 self._limiter.on_throttled(now, classification.retry_after_s, record)
             else:
                 self._limiter.on_answer(now, now - started_at_s, record)
-            if (quota := quota_of(raw.headers)) is not None and classification.retry_after_s is None:
+            if (quota := parse_quota(raw.headers)) is not None and classification.retry_after_s is None:
                 self._limiter.on_quota(now, quota)
             await self._record(request, raw, classification)
         finally:

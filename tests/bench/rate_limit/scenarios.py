@@ -13,8 +13,8 @@ from typing import Any
 
 from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
 from lightmeter.client.rate_limit.pacer import RequestPacer
-from tests.bench.pace.pace_peers import AIMD, Cubic, Gradient2, Vegas
-from tests.bench.pace.pace_world import (
+from tests.bench.rate_limit.reference_controllers import AIMD, Cubic, Gradient2, Vegas
+from tests.bench.rate_limit.simulation import (
     Bucket,
     Cap,
     Controller,
@@ -70,7 +70,7 @@ class Oracle:
         return self.spacing.wait_s(now, self.rate)
 
     def sent(self, now: float) -> None:
-        self.spacing.take(now, self.rate)
+        self.spacing.on_admitted(now, self.rate)
 
     def answered(self, now: float, latency_s: float, token: Any) -> None: ...
 

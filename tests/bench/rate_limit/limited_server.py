@@ -13,7 +13,7 @@ import time
 
 from aiohttp import web
 
-from tests.bench.pace.pace_draws import draw, service_of
+from tests.bench.rate_limit.random_limits import draw, service_of
 
 
 async def serve(pairs: list[tuple[str, int]], began: float) -> None:

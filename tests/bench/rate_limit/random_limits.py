@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.bench.pace.pace_world import MAX_IN_FLIGHT, Bucket, Cap, Report, Window
+from tests.bench.rate_limit.simulation import MAX_IN_FLIGHT, Bucket, Cap, Report, Window
 
 __all__ = ["KINDS", "LEAD_S", "Draw", "Result", "draw", "judge", "opening_of", "service_of"]
 

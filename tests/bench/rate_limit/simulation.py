@@ -213,7 +213,7 @@ class _World:
         self.events: list[tuple[float, int, float, Any, Reply | None]] = []
 
     def run(self, seconds: float, most_rejected: float) -> Report:
-        """Each event is (when, number, when its request was sent or -1, ticket, reply if it has one)."""
+        """Each event is (when, number, when its request was sent or -1, record, reply if it has one)."""
         events, random, order, arrive = self.events, self.random, self.order, self.service.arrive
         heappush, heappop = heapq.heappush, heapq.heappop
         taken, rejected = self.report.taken.append, self.report.rejected.append

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from lightmeter.client.classify import ResponseVerdict
 from lightmeter.client.client import Client
-from lightmeter.client.rate_limit import AdaptiveLimiter, quota_of
-from tests.bench.pace.pace_draws import Draw, Result, draw, judge, opening_of, service_of
-from tests.bench.pace.pace_world import MAX_IN_FLIGHT, Report
+from lightmeter.client.rate_limit import AdaptiveLimiter, parse_quota
+from tests.bench.rate_limit.random_limits import Draw, Result, draw, judge, opening_of, service_of
+from tests.bench.rate_limit.simulation import MAX_IN_FLIGHT, Report
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -29,7 +29,7 @@ _MAX_PER_S = 400.0
 
 @contextmanager
 def _server(pairs: Sequence[tuple[str, int]], began: float) -> Iterator[int]:
-    command = [sys.executable, "-m", "tests.bench.pace.pace_server", json.dumps(pairs), str(began)]
+    command = [sys.executable, "-m", "tests.bench.rate_limit.limited_server", json.dumps(pairs), str(began)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -76,20 +76,20 @@ class _Run:
     async def _post(self) -> None:
         sent_at = time.monotonic()
         self.report.too_early += sent_at < self.quiet_until
-        ticket = self.pace.on_sent(sent_at)
+        record = self.pace.on_sent(sent_at)
         raw, judgement = await self.client.submit(_BODY)
         now = time.monotonic()
         if judgement.verdict is ResponseVerdict.THROTTLED:
             self.report.rejected.append(sent_at - self.began)
             if judgement.retry_after_s is not None:
                 self.quiet_until = max(self.quiet_until, now + judgement.retry_after_s)
-            self.pace.on_throttled(now, judgement.retry_after_s, ticket)
+            self.pace.on_throttled(now, judgement.retry_after_s, record)
         else:
             assert judgement.verdict is ResponseVerdict.ANSWERED, judgement
             self.report.taken.append(sent_at - self.began)
             self.report.latencies.append(now - sent_at)
-            self.pace.on_answer(now, now - sent_at, ticket)
-        if (quota := quota_of(raw.headers)) is not None and judgement.retry_after_s is None:
+            self.pace.on_answer(now, now - sent_at, record)
+        if (quota := parse_quota(raw.headers)) is not None and judgement.retry_after_s is None:
             self.pace.on_quota(now, quota)
 
 

@@ -12,7 +12,7 @@ from itertools import product
 
 import pytest
 
-from tests.bench.pace.pace_scenarios import CONTROLLERS, NO_BURST, ORACLES, SCENARIOS, SEEDS, measure
+from tests.bench.rate_limit.scenarios import CONTROLLERS, NO_BURST, ORACLES, SCENARIOS, SEEDS, measure
 
 GOALS = {
     "bucket 3 rps": (95, 1),

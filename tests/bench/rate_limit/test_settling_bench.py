@@ -1,6 +1,6 @@
 """How near the pace is to limits drawn at random, from 15 s on: on a virtual clock, and in real time.
 
-Run with `make bench BENCH=tests/bench/pace`. In simulation, 200 limits of each kind, in seconds.
+Run with `make bench BENCH=tests/bench/rate_limit`. In simulation, 200 limits of each kind, in seconds.
 In real time, six of each kind, before a server in a process of its own, by the toolkit's own client: some minutes.
 Nothing is asserted of what depends on this machine.
 """
@@ -13,10 +13,10 @@ import sys
 
 import pytest
 
-from tests.bench.pace.pace_draws import KINDS, draw, judge, opening_of, service_of
-from tests.bench.pace.pace_real_time import measure_real_time
-from tests.bench.pace.pace_scenarios import Ours
-from tests.bench.pace.pace_world import simulate
+from tests.bench.rate_limit.random_limits import KINDS, draw, judge, opening_of, service_of
+from tests.bench.rate_limit.real_time import measure_real_time
+from tests.bench.rate_limit.scenarios import Ours
+from tests.bench.rate_limit.simulation import simulate
 
 SIMULATED = range(5000, 5200)
 REAL = range(900, 906)
