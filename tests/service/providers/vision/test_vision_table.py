@@ -11,7 +11,7 @@ import pytest
 
 from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import default_rates
-from lightmeter.service.backends.providers.vision.adapter import PictureAdapter
+from lightmeter.service.backends.providers.vision.adapter import VisionAdapter
 from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
 
 HEAVY = ("botocore", "grpc", "clarifai_grpc", "google.auth", "google.protobuf", "httpx2")
@@ -22,7 +22,7 @@ def test_a_row_says_what_its_adapter_is(row):
     """The adapter exists, offers the features of its row, and its address is encrypted."""
     module, _, attribute = row.adapter.partition(":")
     adapter = getattr(import_module(module), attribute)
-    assert issubclass(adapter, PictureAdapter)
+    assert issubclass(adapter, VisionAdapter)
     assert adapter.supported_features == row.features
     assert row.base_url.startswith("https://")
     assert default_rates().rates[row.name].keys() == row.features

@@ -1,7 +1,7 @@
-"""The answer of `images:annotate` as typed values: the fields that are read, named as in the interface's reference.
+"""Types of the answer of `images:annotate`, with the fields that are used, named as in the API reference.
 
-Source: https://cloud.google.com/vision/docs/reference/rest/v1/AnnotateImageResponse. The interface leaves out what is
-zero or empty, so nearly everything has a default; other fields are ignored.
+Source: https://cloud.google.com/vision/docs/reference/rest/v1/AnnotateImageResponse. The API omits zero
+and empty values, so nearly all fields have defaults; unknown fields are ignored.
 """
 
 from __future__ import annotations
