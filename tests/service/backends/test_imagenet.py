@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
-from lightmeter.service.backends.imagenet.groups import GROUPS
+from lightmeter.service.backends.imagenet.tag_groups import GROUPS
 from lightmeter.service.backends.imagenet.tagger import EMBEDDING_MODEL, MAX_TAGS, MIN_SCORE, ImageNet
 
 TAGS = frozenset({"tags"})

@@ -70,7 +70,13 @@ class _Graph:
         self.nodes[-1].output[0] = self.last = name
 
     def convolve(self, convolution: str, normalization: str, *, stride: int = 1) -> None:
-        """Append a convolution; the batch normalization after it is folded into its weights."""
+        """Append a convolution; the batch normalization after it is folded into its weights.
+
+        Args:
+            convolution: Name of the convolution in the checkpoint.
+            normalization: Name of the batch normalization in the checkpoint.
+            stride: Stride of the convolution.
+        """
         kernel = self.weights[f"{convolution}.weight"]
         width, group_width = kernel.shape[:2]
         if group_width not in (1, self.width) or (group_width == 1 and width != self.width):

@@ -18,6 +18,7 @@ from lightmeter.models.response import Embedding, Entries, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.disk_cache import load_or_create
 from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
+from lightmeter.service.backends.imagenet.class_names import tag_members
 from lightmeter.service.backends.imagenet.efficientnet_lite import (
     CLASS_COUNT,
     GRAPH_VERSION,
@@ -26,10 +27,9 @@ from lightmeter.service.backends.imagenet.efficientnet_lite import (
     POOLED,
     PROBABILITIES,
 )
-from lightmeter.service.backends.imagenet.groups import GROUPS
-from lightmeter.service.backends.imagenet.names import tag_members
 from lightmeter.service.backends.imagenet.scene_words import is_grey, l2_normalize, load_scene_words
-from lightmeter.service.backends.imagenet.scores import TagScorer
+from lightmeter.service.backends.imagenet.tag_groups import GROUPS
+from lightmeter.service.backends.imagenet.tag_scorer import TagScorer
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 from lightmeter.settings import read_settings
 
@@ -75,7 +75,7 @@ class ImageNet:
     the center of a picture only (a square of nine tenths of the shorter side). It was not trained on drawings. It often
     tags flowers without a class of their own as the insects that sit on such flowers.
 
-    Scores are calibrated: fitted on 565 labeled pictures (`scores`) and, for scenes, on 856 (`scene_words`), then
+    Scores are calibrated: fitted on 565 labeled pictures (`tag_scorer`) and, for scenes, on 856 (`scene_words`), then
     measured on 126 photographs of nine other packages (`tests/bench/quality`; labeled by eye, a near miss counts as
     wrong). The figures are somewhat optimistic: the form of the curves and the fitting pictures were chosen, and the
     tag `city` removed, with these figures known.
@@ -146,6 +146,11 @@ class ImageNet:
 
         Tags: at most `MAX_TAGS`, none below `MIN_SCORE`, by falling score in hundredths, then from specific to
         general.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
 
         Raises:
             BackendError: the model cannot be loaded.

@@ -175,6 +175,11 @@ class CenterFace:
     ) -> list[Entries]:
         """Find the faces of each picture; both features come from one detection.
 
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+
         Raises:
             BackendError: a model cannot be loaded.
         """

@@ -135,6 +135,11 @@ class Logos:
     ) -> list[Entries]:
         """Search each picture for each logo.
 
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+
         Raises:
             BackendError: the logos cannot be read.
         """

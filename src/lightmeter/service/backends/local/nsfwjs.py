@@ -100,6 +100,11 @@ class NsfwJs:
     ) -> list[Entries]:
         """Rate each picture with the two labels `adult` and `racy`.
 
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+
         Raises:
             BackendError: the model cannot be loaded.
         """

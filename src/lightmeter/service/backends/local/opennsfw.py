@@ -63,6 +63,11 @@ class OpenNsfw:
     ) -> list[Entries]:
         """Rate each picture with two labels, `nsfw` and `sfw`, whose scores add up to 1.
 
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+
         Raises:
             BackendError: the model cannot be loaded.
         """

@@ -251,7 +251,13 @@ class PaletteBackend:
         features: frozenset[str],
         options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
-        """Find the dominant colors of each picture; see `dominant_colors`."""
+        """Find the dominant colors of each picture; see `dominant_colors`.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+        """
         if "colors" not in features:
             return [Entries() for _ in pictures]
         return [

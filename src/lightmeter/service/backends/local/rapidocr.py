@@ -133,6 +133,11 @@ class RapidOcr:
     ) -> list[Entries]:
         """Read each picture, at most 2000 pixels a side.
 
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+
         Raises:
             BackendError: a model cannot be loaded.
         """

@@ -102,6 +102,11 @@ class _OnnxBackend(ABC):
     ) -> list[Entries]:
         """Run the model on each picture.
 
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+
         Raises:
             BackendError: the model fails on a picture.
         """

@@ -109,6 +109,11 @@ class DescriptionAdapter(ABC):
     def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:
         """Describe each picture, one call and one entry for each.
 
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Role, language and prompt.
+
         Raises:
             BackendError: the provider refused, failed, or answered without a text; the message says which.
         """
@@ -143,7 +148,13 @@ class DescriptionAdapter(ABC):
     @abstractmethod
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request without retries; yield the answer before its body is read."""
+        """Send one request without retries; yield the answer before its body is read.
+
+        Args:
+            jpeg: The picture.
+            prompt: The whole prompt.
+            timeout_s: Longest time for each step of the call, in seconds.
+        """
 
     @abstractmethod
     def extract_text(self, body: Mapping[str, Any]) -> str:

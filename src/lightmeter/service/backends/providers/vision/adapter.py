@@ -114,6 +114,11 @@ class VisionAdapter(ABC):
     ) -> list[Entries]:
         """Send each picture to the provider; coordinates are in pixels of the given picture.
 
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+
         Raises:
             BackendError: the provider refused, failed, limits the rate, did not answer in time, or answered with
                 invalid data.

@@ -12,7 +12,7 @@ import pytest
 from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.providers.vision.adapter import VisionAdapter
-from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
+from lightmeter.service.backends.providers.vision.provider_table import VISION_PROVIDERS
 
 HEAVY = ("botocore", "grpc", "clarifai_grpc", "google.auth", "google.protobuf", "httpx2")
 
@@ -41,7 +41,7 @@ def test_heavy_packages_are_loaded_when_an_adapter_is_made():
     modules = [row.adapter.partition(":")[0] for row in VISION_PROVIDERS.values()]
     code = f"""
 import json, sys
-import lightmeter.service.backends.providers.vision.table
+import lightmeter.service.backends.providers.vision.provider_table
 first = [name for name in {HEAVY} if name in sys.modules]
 import {", ".join(modules)}
 print(json.dumps([first, [name for name in {HEAVY} if name in sys.modules]]))

@@ -10,7 +10,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from lightmeter.service.backends.imagenet.groups import GROUPS
+from lightmeter.service.backends.imagenet.tag_groups import GROUPS
 
 __all__ = ["CLASS_NAME_OVERRIDES", "EXCLUDED_CLASSES", "tag_members"]
 
