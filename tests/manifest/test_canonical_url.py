@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.manifest import canonical_url, stable_id
-from lightmeter.manifest.canonical_url import _respelled
+from lightmeter.manifest.canonical_url import _canonicalize
 
 EQUIVALENT = [
     ("HTTP://Example.COM/a.jpg", "http://example.com/a.jpg"),
@@ -159,7 +159,7 @@ PIECES = st.lists(st.sampled_from([*WORDS, " ", "\n", "x" * 254]), min_size=1, m
 def test_what_is_canonical_already_is_left_as_it_is(url):
     """The short way for URLs that need nothing gives what the long way gives, or does not take them."""
     try:
-        respelled = _respelled(url)
+        respelled = _canonicalize(url)
     except ValueError as reason:
         with pytest.raises(ValueError, match=re.escape(str(reason))):
             canonical_url(url)

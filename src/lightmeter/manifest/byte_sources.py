@@ -114,7 +114,7 @@ class HashingReader(io.RawIOBase):
         self._digest = sha256()
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -284,7 +284,13 @@ class LineReader:
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
-        """Return an error with the file and a line: the current one, or `line`."""
+        """Return an error with the file and a line: the current one, or `line`.
+
+        Args:
+            message: What is wrong, without file and line.
+            hint: What to do.
+            line: Line number; None means the current line.
+        """
         return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
     def _next(self) -> str:

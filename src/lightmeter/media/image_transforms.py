@@ -159,7 +159,13 @@ def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Let
 
 
 def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    """Resize a picture (bilinear) to a size in pixels, whatever its proportions; an array of that size is returned."""
+    """Resize a picture (bilinear) to a size in pixels, whatever its proportions; an array of that size is returned.
+
+    Args:
+        rgb: Height x width x 3.
+        width: Of the result, in pixels.
+        height: Of the result, in pixels.
+    """
     if rgb.shape[:2] == (height, width):
         return rgb
     picture = Image.fromarray(np.ascontiguousarray(rgb))

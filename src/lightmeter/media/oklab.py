@@ -37,7 +37,7 @@ _TO_LAB: Final = np.array(LMS_TO_OKLAB)
 
 
 def srgb_to_linear(srgb: Floats) -> Floats:
-    """Undo sRGB's transfer function: values 0 to 1, of any shape, to linear light 0 to 1."""
+    """Convert sRGB values, 0 to 1, to linear light, 0 to 1 (the inverse of sRGB's transfer function)."""
     return np.where(srgb <= ENCODED_KNEE, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lightmeter.service.backends.local.brand_names import LEAST_LETTERS, brand_key
+from lightmeter.service.backends.local.brand_names import MIN_LETTERS, brand_key
 
 LEAST_CITIZENS = 100_000
 """Smaller cities take no name away: most of them bear the name of something that is better known."""
@@ -77,7 +77,7 @@ def first_names(path: Path) -> set[str]:
 def is_readable(key: str) -> bool:
     """Whether the recogniser knows all its characters, and it is long enough to be found safely."""
     letters = sum(character.isalpha() for character in key)
-    return (letters >= LEAST_LETTERS or key in SHORT) and all(
+    return (letters >= MIN_LETTERS or key in SHORT) and all(
         READABLE.match(unicodedata.name(character, "")) for character in key
     )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.service.backends.imagenet.groups import GROUPS
-from lightmeter.service.backends.imagenet.scores import CalibrationCurve
+from lightmeter.service.backends.imagenet.tag_groups import GROUPS
+from lightmeter.service.backends.imagenet.tag_scorer import CalibrationCurve
 from lightmeter.service.backends.imagenet.tagger import build_tag_scorer
 from tests.bench.quality.quality_data import labelled
 from tests.bench.quality.tag_truth import outputs, right_tags

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lightmeter.media.image_transforms import transform_array
 from lightmeter.service.backends.imagenet.efficientnet_lite import INPUT, POOLED, PROBABILITIES
 from lightmeter.service.backends.imagenet.scene_words import is_grey
-from lightmeter.service.backends.imagenet.scores import TagScorer
+from lightmeter.service.backends.imagenet.tag_scorer import TagScorer
 from lightmeter.service.backends.imagenet.tagger import ImageNet
 from lightmeter.service.backends.onnx_session import open_session
 from tests.bench.quality.quality_data import Picture, labelled, open_rgb

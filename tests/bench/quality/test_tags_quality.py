@@ -26,14 +26,14 @@ import pytest
 from numpy.typing import NDArray
 
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
-from lightmeter.service.backends.imagenet.groups import GROUPS
 from lightmeter.service.backends.imagenet.scene_words import load_scene_words
-from lightmeter.service.backends.imagenet.scores import CLASS_CURVE, GROUP_CURVE
-from lightmeter.service.backends.imagenet.tagger import LEAST_SCORE, build_tag_scorer
+from lightmeter.service.backends.imagenet.tag_groups import GROUPS
+from lightmeter.service.backends.imagenet.tag_scorer import CLASS_CURVE, GROUP_CURVE
+from lightmeter.service.backends.imagenet.tagger import MIN_SCORE, build_tag_scorer
 from tests.bench.quality.quality_data import labelled, reliability, show, table
 from tests.bench.quality.tag_truth import add_scenes, outputs, right_tags
 
-BANDS = (LEAST_SCORE, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0)
+BANDS = (MIN_SCORE, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0)
 BEFORE = """
 the model before, on the same pictures: without a tag .381, wrong top tags .325, wrong most specific tags .587,
 wrong tags .433, tags on a picture 1.00; right at scores of .60-.80, .80-.90, .90-.95, .95-.98, .98-1.00:
@@ -122,7 +122,7 @@ def test_scores_are_the_share_of_right_tags(measured):
     for title, which in (("all", single | ~single), *kinds):
         bands = reliability(found.scores[:, which].ravel(), found.right[:, which].ravel(), BANDS)
         show(table(f"{name}: {title}", head, bands))
-    used = found.scores >= LEAST_SCORE
+    used = found.scores >= MIN_SCORE
     assert found.scores[used].mean() == pytest.approx(found.right[used].mean(), abs=0.05)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from lightmeter.facts.faces import read_faces
 from lightmeter.service.backends.local.centerface import (
     LANDMARK_NAMES,
-    LEAST_SCORE,
+    MIN_SCORE,
     CenterFace,
     decode_faces,
     person_score,
@@ -60,7 +60,7 @@ def test_the_astronaut_has_one_face(backend, astronaut):
     assert tuple(points) == LANDMARK_NAMES
     assert points["left_eye"]["x"] < points["nose"]["x"] < points["right_eye"]["x"]
     assert points["right_eye"]["y"] < points["nose"]["y"] < points["left_mouth_corner"]["y"]
-    assert face["score"] > LEAST_SCORE
+    assert face["score"] > MIN_SCORE
     assert list(answer["tags"]) == ["person"]
     assert answer["tags"]["person"][0]["source"] == "centerface"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
-from lightmeter.service.backends.imagenet.groups import GROUPS
-from lightmeter.service.backends.imagenet.tagger import EMBEDDING_MODEL, LEAST_SCORE, MAX_TAGS, ImageNet
+from lightmeter.service.backends.imagenet.tag_groups import GROUPS
+from lightmeter.service.backends.imagenet.tagger import EMBEDDING_MODEL, MAX_TAGS, MIN_SCORE, ImageNet
 
 TAGS = frozenset({"tags"})
 EMBEDDINGS = frozenset({"embeddings"})
@@ -73,7 +73,7 @@ def test_tags_are_few_and_ordered(backend, options, photo):
     scores = [round(entry.score, 2) for (entry,) in entries.tags.values()]
     assert 0 < len(scores) <= MAX_TAGS
     assert scores == sorted(scores, reverse=True)
-    assert scores[-1] >= LEAST_SCORE
+    assert scores[-1] >= MIN_SCORE
     assert all(entry.name == name for name, (entry,) in entries.tags.items())
     assert entries.embeddings is None
 

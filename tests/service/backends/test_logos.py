@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from lightmeter.errors import BackendError
 from lightmeter.service.backends.base import Backend
-from lightmeter.service.backends.local.logos import LEAST_FEATURES, Logos, _is_plausible
+from lightmeter.service.backends.local.logos import MIN_FEATURES, Logos, _is_plausible
 from lightmeter.settings import read_settings
 
 MATPLOTLIB = Path(mpl.get_data_path())
@@ -177,7 +177,7 @@ def test_logos_that_cannot_be_found_are_named_at_load(folder, caplog, monkeypatc
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
     assert any("Stripes.png" in line and "simple marks cannot be found" in line for line in told)
-    assert any(f"fewer than {LEAST_FEATURES}" in line for line in told)
+    assert any(f"fewer than {MIN_FEATURES}" in line for line in told)
     assert any("notes.txt" in line and "cannot be read" in line for line in told)
 
 

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.backends.own_prices import prices_of
+from lightmeter.service.backends.declared_prices import prices_of
 
 EXAMPLE = Path(__file__).with_name("own_backend")
 MEDIA = Path(__file__).parents[3] / "data" / "media"

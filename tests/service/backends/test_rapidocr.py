@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from lightmeter.errors import BackendError
 from lightmeter.service.backends.local import rapidocr
 from lightmeter.service.backends.local.brand_names import BrandNames, brand_key
-from lightmeter.service.backends.local.rapidocr import LEAST_SCORE, RapidOcr
+from lightmeter.service.backends.local.rapidocr import MIN_SCORE, RapidOcr
 
 FONTS = Path(mpl.get_data_path()) / "fonts" / "ttf"
 TEXTS, BRANDS = frozenset({"texts"}), frozenset({"brands"})
@@ -63,7 +63,7 @@ def test_lines_are_read_from_top_to_bottom_after_the_whole(read, font):
     assert [entry.text for entry in texts[1:]] == ["Fresh bread", "every morning", "7.30 to 12.15"]
     assert texts[0].text == "Fresh bread\nevery morning\n7.30 to 12.15"
     assert [entry.is_full_text for entry in texts] == [True, False, False, False]
-    assert texts[0].score == min(entry.score for entry in texts) >= LEAST_SCORE
+    assert texts[0].score == min(entry.score for entry in texts) >= MIN_SCORE
 
 
 def test_polygons_lie_on_the_ink(read):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Color, Entries, Face, Tag, Text
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.local.template import LEAST_TAG_SCORE, Template, color_word, compose_sentence
+from lightmeter.service.backends.local.template import MIN_TAG_SCORE, Template, color_word, compose_sentence
 
 
 def tagged(**scores):
@@ -52,7 +52,7 @@ def test_only_likely_tags_are_named(scores):
     said = compose_sentence([tagged(**scores)])
     words = set(said.replace(",", " ").replace(".", " ").split())
     template = {"A", "picture", "in", "which", "nothing", "was", "recognised", "and", "tagged"}
-    assert words - template <= {name for name, score in scores.items() if score >= LEAST_TAG_SCORE}
+    assert words - template <= {name for name, score in scores.items() if score >= MIN_TAG_SCORE}
     assert said.count(".") == 1
 
 

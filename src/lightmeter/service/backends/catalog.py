@@ -1,7 +1,7 @@
-"""Every back end that this installation knows: what it offers, what it costs, and why it cannot be used.
+"""Catalog of all back ends of this installation: features, prices, and why one cannot be used.
 
-They come from four places: the table of local back ends, the tables of providers, the entry points of other packages,
-and the operator's settings. Listing them loads no model and calls nobody.
+They come from four sources: the table of built-in back ends, the tables of providers, the entry points of other
+packages, and the operator's settings. Listing them loads no model and calls no provider.
 """
 
 from __future__ import annotations
@@ -19,13 +19,22 @@ from pydantic import SecretStr
 from lightmeter.errors import LightmeterError, SettingsError
 from lightmeter.pricing.rates import RateTable, default_rates
 from lightmeter.service.backends.base import Backend, ComposingBackend
-from lightmeter.service.backends.configured import ONNX_KINDS, BackendAlias, ProviderTable, millicredits, read_tables
+from lightmeter.service.backends.declared_prices import prices_of
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
-from lightmeter.service.backends.own_prices import prices_of
-from lightmeter.service.backends.providers.description.table import DESCRIPTION_PROVIDERS, OPENAI_COMPATIBLE_ADAPTER
+from lightmeter.service.backends.providers.description.provider_table import (
+    DESCRIPTION_PROVIDERS,
+    OPENAI_COMPATIBLE_ADAPTER,
+)
 from lightmeter.service.backends.providers.provider import NO_METRICS, Provider, ProviderMetrics, ProviderSettings
-from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
+from lightmeter.service.backends.providers.vision.provider_table import VISION_PROVIDERS
 from lightmeter.service.backends.registry import BUILTIN_BACKENDS, ENTRY_POINT_GROUP, BuiltinBackend, import_target
+from lightmeter.service.backends.settings_tables import (
+    ONNX_KINDS,
+    BackendAlias,
+    ProviderTable,
+    millicredits,
+    read_tables,
+)
 from lightmeter.settings import Settings, read_settings, settings_file
 
 __all__ = ["ALL_PROVIDERS", "AnyBackend", "BackendCatalog", "CatalogEntry", "read_catalog"]

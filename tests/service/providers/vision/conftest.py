@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
+from lightmeter.service.backends.providers.vision.provider_table import VISION_PROVIDERS
 from tests.facts.fact_rows import fact_tables
 
 WIDTH, HEIGHT = 200, 100

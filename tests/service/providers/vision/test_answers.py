@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from lightmeter.models.response import Entries
 from lightmeter.service.backends.providers.failures import CallFailed
 from lightmeter.service.backends.providers.http_client import decode_json
-from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, score_of
+from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, to_score
 from lightmeter.service.backends.providers.vision.googlevision import read_result
 from lightmeter.service.backends.providers.vision.googlevision_answer import BatchAnnotateResponse
-from lightmeter.service.backends.providers.vision.rekognition_answer import faces_of, labels_of, moderation_labels_of
+from lightmeter.service.backends.providers.vision.rekognition_answer import (
+    read_faces,
+    read_labels,
+    read_moderation_labels,
+)
 
 PICTURE = EncodedPicture(b"", 200, 100, 0.0)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)
@@ -61,7 +65,7 @@ def test_any_result_of_google_is_read(result):
 @given(answer=AMAZON)
 def test_any_answer_of_amazon_is_read(answer):
     """An answer of any shape becomes entries, or is malformed."""
-    for read in (faces_of, labels_of, moderation_labels_of):
+    for read in (read_faces, read_labels, read_moderation_labels):
         try:
             found = read(answer, PICTURE, "rekognition")
         except CallFailed as failure:
@@ -76,14 +80,14 @@ def test_a_face_stands_at_finite_numbers(side, number):
     """Python's JSON knows NaN and infinity; no face is placed there."""
     box = {"Left": 0.0, "Top": 0.0, "Width": 0.5, "Height": 0.5, side: number}
     with pytest.raises(CallFailed, match="finite"):
-        faces_of({"FaceDetails": [{"BoundingBox": box}]}, PICTURE, "rekognition")
+        read_faces({"FaceDetails": [{"BoundingBox": box}]}, PICTURE, "rekognition")
 
 
 @settings(deadline=None)
 @given(value=st.floats(), scale=st.sampled_from([1.0, 100.0]))
 def test_a_score_is_a_share(value, scale):
     """Scores are 0 to 1, keep their order, and what is no number is 0."""
-    score = score_of(value, scale)
+    score = to_score(value, scale)
     assert 0 <= score <= 1
     if 0 <= value <= scale:
         assert score == pytest.approx(value / scale, abs=1e-6)

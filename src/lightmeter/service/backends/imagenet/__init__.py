@@ -1,1 +1,1 @@
-"""Tags: EfficientNet-Lite2 trained on ImageNet, with calibrated scores and words for scenes."""
+"""Back end `imagenet`: tags by EfficientNet-Lite2, with calibrated scores and scene tags."""

@@ -1,9 +1,9 @@
-"""Read the tensors of a PyTorch checkpoint without PyTorch, and without running what a pickle may ask to be run.
+"""Reads the tensors of a PyTorch checkpoint without PyTorch, and without executing code in the pickle.
 
-The format is torch.save's from before version 1.6 (documented by `torch/serialization.py`, `_legacy_save`): five
-pickles in a row (magic number, protocol version, facts about the machine, the object, the keys of its storages),
-then for each storage key its length (8 bytes, little endian) and its numbers. Pickles can call anything that can
-be imported; this reader resolves five names, none of which does more than build a dictionary or an array.
+The format is that of torch.save before version 1.6 (`torch/serialization.py`, `_legacy_save`): five pickles (magic
+number, protocol version, machine properties, the object, the keys of its storages), then for each storage its length
+(8 bytes, little endian) and its numbers. A pickle may call any importable function; this reader resolves only five
+names, which build dictionaries and arrays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STORAGES: Final = MappingProxyType({"FloatStorage": "<f4", "DoubleStorage": "<f
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """A run of numbers that follows the pickles."""
+    """Array of numbers that is stored after the pickles."""
 
     key: str
     dtype: str
@@ -41,7 +41,7 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """A view of a storage; offset and strides count numbers, not bytes."""
+    """View into a storage; offset and strides are in numbers, not bytes."""
 
     storage: _Storage
     offset: int
@@ -49,10 +49,10 @@ class _Tensor:
     strides: tuple[int, ...]
 
     def view(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """Cut the tensor out of its storage, as a copy.
+        """Return the tensor as a copy.
 
         Raises:
-            ValueError: it reaches outside of its storage.
+            ValueError: the tensor reaches beyond its storage.
         """
         steps = (*self.shape, *self.strides, self.offset)
         if len(self.shape) != len(self.strides) or not all(type(step) is int and step >= 0 for step in steps):
@@ -65,13 +65,13 @@ class _Tensor:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Resolves the names that weights need, refuses all others.
+    """Unpickler that resolves only the names that weights need.
 
-    What it hands out cannot be altered by the pickle: a built-in type, a bound method, strings.
+    The pickle cannot alter the resolved objects: a built-in type, a bound method, strings.
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Resolve one of the five names, and no other."""
+        """Return the object for one of the five allowed names."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
@@ -81,11 +81,11 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no weights need")
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """Note a storage; its numbers are read after the pickles."""
+        """Return a storage; its numbers are read after the pickles."""
         match pid:
             case ("storage", str() as dtype, str() as key, "cpu", int() as length, None):
                 return _Storage(key, dtype, length)
-        raise pickle.UnpicklingError("it has a storage that is none")
+        raise pickle.UnpicklingError("it has an invalid storage")
 
     def _tensor(self, *arguments: Any) -> _Tensor:
         storage, offset, shape, strides, _requires_grad, _hooks = arguments
@@ -94,8 +94,8 @@ class _Unpickler(pickle.Unpickler):
         return _Tensor(storage, offset, tuple(shape), tuple(strides))
 
 
-def _numbers(content: io.BytesIO, storage: _Storage) -> NDArray[Any]:
-    """Read one storage: its length, then its numbers."""
+def _read_storage(content: io.BytesIO, storage: _Storage) -> NDArray[Any]:
+    """Read the numbers of one storage."""
     if int.from_bytes(content.read(_LENGTH_BYTES), "little") != storage.length:
         raise ValueError("a storage is not as long as its tensors say")
     numbers = content.read(storage.length * np.dtype(storage.dtype).itemsize)
@@ -103,7 +103,7 @@ def _numbers(content: io.BytesIO, storage: _Storage) -> NDArray[Any]:
 
 
 def _read(content: io.BytesIO) -> dict[str, NDArray[Any]]:
-    """Follow the format from the first byte to the last storage."""
+    """Read the five pickles and all storages."""
     magic, protocol, machine = (_Unpickler(content).load() for _ in range(3))
     if magic != _MAGIC or protocol != _PROTOCOL or not machine["little_endian"]:
         raise ValueError("it is of another format")
@@ -111,7 +111,7 @@ def _read(content: io.BytesIO) -> dict[str, NDArray[Any]]:
     keys = _Unpickler(content).load()
     tensors = {name: tensor for name, tensor in weights.items() if isinstance(tensor, _Tensor)}
     storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
-    numbers = {key: _numbers(content, storages[key]) for key in keys}
+    numbers = {key: _read_storage(content, storages[key]) for key in keys}
     return {name: tensor.view(numbers[tensor.storage.key]) for name, tensor in tensors.items()}
 
 
@@ -122,12 +122,12 @@ def read_checkpoint(content: bytes) -> Mapping[str, NDArray[Any]]:
         content: The bytes of the file.
 
     Returns:
-        Name to array, in the order of the file; float32, float64 or int64.
+        Arrays by name, in the order of the file; float32, float64 or int64.
 
     Raises:
-        BackendError: it is of another format, damaged, or asks for anything that plain weights do not need.
+        BackendError: the file has another format, is damaged, or names an object that weights do not need.
     """
     try:
         return _read(io.BytesIO(content))
-    except Exception as error:  # a damaged pickle may raise anything; nothing of it has any effect here
+    except Exception as error:  # a damaged pickle may raise anything
         raise BackendError(f"The checkpoint cannot be read: {error}.") from error

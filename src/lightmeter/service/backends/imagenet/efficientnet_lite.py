@@ -1,6 +1,6 @@
-"""Inputs, outputs and sizes of the EfficientNet-Lite networks, for code that runs a graph that is built already.
+"""Input, output names and sizes of the EfficientNet-Lite networks.
 
-Building a graph needs the package `onnx`, which takes as long to load as a tenth of all the rest of the service.
+The code that builds a graph is in another module, because it needs the package `onnx`, which loads slowly.
 
 Source of the numbers: the EfficientNet-Lite code that TensorFlow published in 2020 (`efficientnet_lite_builder.py`):
 width, depth and resolution of each variant.
@@ -24,12 +24,12 @@ __all__ = [
 ]
 
 GRAPH_VERSION: Final = 2
-"""Raised when the graph that is built changes, so that cached graphs of earlier versions are built anew."""
+"""Version in the name of cached graphs; increase it whenever `build_graph` changes."""
 CLASS_COUNT: Final = 1000
 INPUT: Final = "pictures"
 PROBABILITIES: Final = "probabilities"
 POOLED: Final = "pooled"
-"""Output with the averaged features of the last convolution, which the classes are computed from."""
+"""Name of the output with the pooled features of the last convolution."""
 POOLED_WIDTH: Final = 1280
 
 _STAGE_STRIDES: Final = (1, 2, 2, 2, 1, 2, 1)
@@ -38,7 +38,7 @@ _STAGE_STRIDES: Final = (1, 2, 2, 2, 1, 2, 1)
 
 @dataclass(frozen=True, slots=True)
 class EfficientNetVariant:
-    """One network of the family; kernel sizes and widths are read from its weights.
+    """One network of the EfficientNet-Lite family; kernel sizes and widths come from its weights.
 
     Attributes:
         name: For messages and file names.
@@ -51,7 +51,7 @@ class EfficientNetVariant:
     blocks: tuple[int, ...]
 
     def strides(self) -> Iterator[int]:
-        """Give the stride of each block, in order."""
+        """Yield the stride of each block, in order."""
         for first, count in zip(_STAGE_STRIDES, self.blocks, strict=True):
             yield first
             yield from [1] * (count - 1)

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite as an ONNX graph, made from the weights of a checkpoint.
+"""Builds an EfficientNet-Lite network as an ONNX graph from the weights of a checkpoint.
 
 Source of the architecture: Mingxing Tan and Quoc V. Le, "EfficientNet: Rethinking Model Scaling for
 Convolutional Neural Networks", 2019, in the Lite variant that TensorFlow published in 2020: no
@@ -29,23 +29,23 @@ from lightmeter.service.backends.imagenet.efficientnet_lite import (
 __all__ = ["build_graph"]
 
 _EPSILON: Final = 1e-3
-"""Of the batch normalisation, as trained."""
+"""Epsilon of the batch normalization, as in training."""
 _MEAN: Final = 127.0
 _SPREAD: Final = 128.0
-_UNFIT: Final = (
+_BUILD_ERRORS: Final = (
     KeyError,
     ValueError,
     IndexError,
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
 )
-"""What building and checking raise when a weight is missing or has another shape."""
+"""Exceptions of building and checking if a weight is missing or has another shape."""
 _OPSET: Final = 17
 _IR_VERSION: Final = 8
 
 
 class _Graph:
-    """Nodes and constants so far, and the name and the number of channels of the last output."""
+    """ONNX graph under construction: nodes, constants, and the name and channel count of the last output."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
         self.weights = weights
@@ -55,28 +55,34 @@ class _Graph:
         self.width = 3
 
     def constant(self, name: str, value: NDArray[Any]) -> str:
-        """Add a constant; returns its name."""
+        """Add a constant and return its name."""
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
     def add(self, kind: str, *others: str, **attributes: Any) -> None:
-        """Apply an operator to the last output and to others, named."""
+        """Append a node whose inputs are the last output and the named `others`."""
         output = f"{len(self.nodes)}.{kind}"
         self.nodes.append(helper.make_node(kind, [self.last, *others], [output], **attributes))
         self.last = output
 
     def rename_last(self, name: str) -> None:
-        """Give the last output a name of its own, so that it can be an output of the graph."""
+        """Rename the last output, so that it can be an output of the graph."""
         self.nodes[-1].output[0] = self.last = name
 
-    def convolve(self, convolution: str, normalisation: str, *, stride: int = 1) -> None:
-        """Add a convolution with the batch normalisation after it folded into its weights."""
+    def convolve(self, convolution: str, normalization: str, *, stride: int = 1) -> None:
+        """Append a convolution; the batch normalization after it is folded into its weights.
+
+        Args:
+            convolution: Name of the convolution in the checkpoint.
+            normalization: Name of the batch normalization in the checkpoint.
+            stride: Stride of the convolution.
+        """
         kernel = self.weights[f"{convolution}.weight"]
         width, group_width = kernel.shape[:2]
         if group_width not in (1, self.width) or (group_width == 1 and width != self.width):
             raise ValueError(f"{convolution} does not take {self.width} channels")
         parts = ("weight", "bias", "running_mean", "running_var")
-        scale, shift, mean, variance = (self.weights[f"{normalisation}.{part}"] for part in parts)
+        scale, shift, mean, variance = (self.weights[f"{normalization}.{part}"] for part in parts)
         gain = scale / np.sqrt(variance + _EPSILON)
         folded = (kernel * gain[:, None, None, None]).astype(np.float32)
         self.add(
@@ -86,17 +92,17 @@ class _Graph:
             kernel_shape=kernel.shape[2:],
             strides=[stride, stride],
             group=self.width // group_width,
-            # As TensorFlow pads: the odd pixel goes below and to the right.
+            # TensorFlow's padding: the odd pixel is added below and to the right.
             auto_pad="SAME_UPPER",
         )
         self.width = width
 
     def relu6(self) -> None:
-        """Limit to 0..6."""
+        """Append a ReLU6: clip to 0 to 6."""
         self.add("Clip", "zero", "six")
 
     def block(self, index: int, stride: int) -> None:
-        """Add an inverted residual block; the first has no expansion."""
+        """Append an inverted residual block; the first has no expansion."""
         name, start, start_width = f"_blocks.{index}", self.last, self.width
         if f"{name}._expand_conv.weight" in self.weights:
             self.convolve(f"{name}._expand_conv", f"{name}._bn0")
@@ -109,7 +115,7 @@ class _Graph:
 
 
 def _add_layers(graph: _Graph, variant: EfficientNetVariant) -> None:
-    """Add all layers, from pixels to probabilities."""
+    """Append all layers, from pixels to probabilities."""
     graph.constant("zero", np.array(0, np.float32))
     graph.constant("six", np.array(6, np.float32))
     graph.add("Transpose", perm=[0, 3, 1, 2])
@@ -134,14 +140,14 @@ def _add_layers(graph: _Graph, variant: EfficientNetVariant) -> None:
 def build_graph(weights: Mapping[str, NDArray[Any]], variant: EfficientNetVariant) -> bytes:
     """Build the graph: uint8 pictures (n, side, side, 3) in; float32 probabilities (n, 1000), features (n, 1280) out.
 
-    A caller that asks for one output does not pay for the other.
+    Only the requested outputs are computed.
 
     Args:
-        weights: Name to array, named as in the checkpoint (`_conv_stem.weight`, `_blocks.0._bn1.bias`, …).
-        variant: Which network the weights belong to.
+        weights: Arrays by their names in the checkpoint (`_conv_stem.weight`, `_blocks.0._bn1.bias`, …).
+        variant: The network that the weights belong to.
 
     Returns:
-        The ONNX model, serialised and checked.
+        The serialized ONNX model, checked.
 
     Raises:
         BackendError: a weight is missing or its shape does not fit.
@@ -166,7 +172,7 @@ def build_graph(weights: Mapping[str, NDArray[Any]], variant: EfficientNetVarian
             opset_imports=[helper.make_opsetid("", _OPSET)],
         )
         onnx.checker.check_model(model, full_check=True)
-    except _UNFIT as error:
+    except _BUILD_ERRORS as error:
         raise BackendError(f"The weights are not those of {variant.name}: {error!r}.") from error
-    serialised: bytes = model.SerializeToString()
-    return serialised
+    content: bytes = model.SerializeToString()
+    return content

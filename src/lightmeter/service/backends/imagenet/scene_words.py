@@ -1,8 +1,8 @@
-"""Words for scenes and contents that no class of ImageNet stands for: `outdoor`, `sky`, `person`.
+"""Tags for scenes and contents that are not among the ImageNet classes: `outdoor`, `sky`, `person`.
 
-A linear probe: a logistic regression for each word on the averaged features that the network computes anyway (Guillaume
-Alain and Yoshua Bengio, "Understanding intermediate layers using linear classifier probes", 2016). The weights lie
-beside this file; `scene_words.txt` says what they were made from and how to make them again.
+Each tag is a linear probe: a logistic regression on the pooled features of the network (Guillaume Alain and Yoshua
+Bengio, "Understanding intermediate layers using linear classifier probes", 2016). The weights are beside this file;
+`scene_words.txt` names the training data and the command that fits them.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ WEIGHTS_FILE: Final = Path(__file__).with_suffix(".npz")
 BLACK_AND_WHITE: Final = "black and white"
 
 _GREY_SPREAD: Final = 4
-"""Most difference between red, green and blue, of 255, in a picture without colour: what JPEG may add to none."""
+"""Largest difference between red, green and blue, of 255, of a grey pixel: JPEG adds as much."""
 _GREY_SHARE: Final = 0.99
+"""Fraction of grey pixels from which a picture is black and white."""
 _GREY_SCORE: Final = 0.99
-"""Of a picture without colour; one with colour scores nothing. Measured in pixels, not guessed."""
+"""Score of the tag `black and white` for a grey picture; other pictures score 0."""
 
 
 def l2_normalize(pooled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Scale features (the last axis) to unit length; features of zero stay zero."""
+    """Scale vectors (the last axis) to unit length; zero vectors stay zero."""
     vectors = pooled.astype(np.float64)
     scaled: NDArray[np.float64] = vectors / np.maximum(np.sqrt((vectors * vectors).sum(-1, keepdims=True)), 1e-12)
     return scaled
 
 
 def is_grey(view: NDArray[np.uint8]) -> bool:
-    """Whether a picture (height x width x 3) has no colour."""
+    """Return whether a picture (height x width x 3) has no color."""
     red, green, blue = (view[..., channel] for channel in range(3))
     spread = np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)
     return bool((spread <= _GREY_SPREAD).mean() >= _GREY_SHARE)
 
 
 class SceneWords:
-    """The words and their regressions, and `BLACK_AND_WHITE`, which needs none.
+    """Scores scene words by logistic regressions, and `BLACK_AND_WHITE` by the pixels.
 
     Args:
-        names: The words with regressions.
-        weights: Words by features, and behind them the intercept: words by 1281.
+        names: Words with a regression.
+        weights: Array, words x 1281: a weight for each feature, then the intercept.
     """
 
     def __init__(self, names: tuple[str, ...], weights: NDArray[np.floating[Any]]) -> None:
@@ -54,19 +55,19 @@ class SceneWords:
         self._intercepts = weights[:, -1].astype(np.float64)
 
     def scores(self, pooled: NDArray[np.floating[Any]], *, grey: bool) -> NDArray[np.float64]:
-        """Score each word, 0 to 1.
+        """Return the score of each word, 0 to 1.
 
         Args:
-            pooled: Averaged features of one picture, shape 1280.
-            grey: Whether it has no colour.
+            pooled: Pooled features of one picture, shape 1280.
+            grey: Whether the picture has no color.
         """
-        # Not a matrix product: BLAS would wake its own threads for it and take them from the models.
+        # Not a matrix product: BLAS would start threads, which compete with the models.
         odds = (self._weights * l2_normalize(pooled)).sum(1) + self._intercepts
         return np.append(1 / (1 + np.exp(-np.clip(odds, -30, 30))), _GREY_SCORE * grey)
 
 
 @cache
 def load_scene_words() -> SceneWords:
-    """Read the weights that are shipped."""
+    """Read the packaged weights."""
     with np.load(WEIGHTS_FILE) as stored:
         return SceneWords(tuple(str(word) for word in stored["words"]), stored["weights"])

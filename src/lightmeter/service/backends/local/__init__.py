@@ -1,1 +1,1 @@
-"""Local models other than tags: faces, NSFW, texts, logos, colors and composed descriptions."""
+"""Local back ends for faces, unsafe content, texts, logos, colors and composed descriptions."""

@@ -1,7 +1,7 @@
-"""Names of brands, and whether a line of text is one of them.
+"""Matches lines of text with a list of brand names.
 
-The list stands in `brand_names.txt`; where it comes from and how it was made stands in `brand_names.LICENSE.txt`.
-A line is compared as a whole: words inside a line were tried, and mostly found brands that are not there.
+The list is in `brand_names.txt`; `brand_names.LICENSE.txt` says where it comes from. A line is compared as a whole:
+matches of single words were mostly false.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import unicodedata
 from importlib.resources import files
 from typing import Final
 
-__all__ = ["LEAST_LETTERS", "BrandNames", "brand_key"]
+__all__ = ["MIN_LETTERS", "BrandNames", "brand_key"]
 
-LEAST_LETTERS: Final = 5
-"""Letters of the shortest name in the list, a few well-known ones aside: shorter names are too often something else."""
+MIN_LETTERS: Final = 5
+"""Fewest letters of a name in the list, except for a few well-known ones: shorter names are often other words."""
 
 
 def brand_key(text: str) -> str:
-    """The letters and digits of a text, without accents and case: `McDonald's®` and `MCDONALDS` have the same."""
+    """Return the letters and digits of a text, without accents and case: equal for `McDonald's®` and `MCDONALDS`."""
     decomposed = unicodedata.normalize("NFKD", text).casefold()
     return "".join(character for character in decomposed if character.isalnum())
 
 
 class BrandNames:
-    """The list of names, in memory: about 5 MB."""
+    """The list of brand names, about 5 MB in memory."""
 
     def __init__(self) -> None:
         text = (files("lightmeter.service.backends.local") / "brand_names.txt").read_text(encoding="utf-8")
@@ -33,5 +33,5 @@ class BrandNames:
         return len(self._names)
 
     def find(self, text: str) -> str | None:
-        """The brand that the whole of `text` names, as the brand writes itself; None if it names none."""
+        """Return the brand that `text` as a whole names, in its own spelling; None if it names none."""
         return self._names.get(brand_key(text))

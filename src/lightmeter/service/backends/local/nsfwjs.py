@@ -1,13 +1,13 @@
-"""Whether a picture is pornographic or racy, in words of likelihood: a second source beside `opennsfw`.
+"""Back end `nsfwjs`: likelihood that a picture is pornographic or racy, a second source beside `opennsfw`.
 
 NSFW.js (MIT) is a MobileNetV2 of 2020 (1.4 times as wide), trained by Gant Laborde and others on pictures that the
-`nsfw_data_scraper` of Alexander Kim collected; its authors state 93 % of pictures right. The weights are those of the
-npm package's middle model, in `weights/nsfwjs-mid.onnx`; answers differ from the original's by less than 0.0001.
+`nsfw_data_scraper` of Alexander Kim collected; its authors state an accuracy of 93 %. The weights are those of the
+npm package's middle model, in `weights/nsfwjs-mid.onnx`; probabilities differ from the original's by less than 0.0001.
 
-It tells drawings, neutral pictures, hentai, porn and sexy ones apart. Two labels are answered:
+Its classes are drawing, hentai, neutral, porn and sexy. Two labels are answered:
 
 - `adult`: porn and hentai together;
-- `racy`: what the model calls sexy: lingerie, swimwear, poses.
+- `racy`: the class sexy: lingerie, swimwear, poses.
 
 =============  ==============
 probability    likelihood
@@ -19,11 +19,10 @@ below .1       VERY_UNLIKELY
 .99 and above  VERY_LIKELY
 =============  ==============
 
-POSSIBLE is no verdict but asks for somebody to look: on harmless pictures, most of what either source rates above .5
-stays below .9.
+POSSIBLE calls for a human review: of the harmless pictures that either source rates above .5, most are below .9.
 
-It knows nothing of violence, weapons, drugs or hate, and answers no label for them. How much of what is unsafe it
-finds was not measured here: only false alarms were (`tests/bench/quality/test_nsfw_quality.py`). Of 378 harmless
+It does not detect violence, weapons, drugs or hate. Its recall was not measured, only its false alarms
+(`tests/bench/quality/test_nsfw_quality.py`). Of 378 harmless
 pictures 2 were rated above .5 as adult and none as racy, where `opennsfw` had 4; both sources had 1 of them.
 """
 
@@ -48,7 +47,7 @@ __all__ = ["CLASS_NAMES", "LABELS", "NsfwJs", "likelihood"]
 CLASS_NAMES: Final = ("drawing", "hentai", "neutral", "porn", "sexy")
 """The model's classes, in its order."""
 LABELS: Final = {"adult": ("hentai", "porn"), "racy": ("sexy",)}
-"""What is answered, and the classes whose probabilities add up to it."""
+"""Answered label → classes whose probabilities are added up."""
 
 _STEPS: Final = (0.1, 0.5, 0.9, 0.99)
 _WORDS: Final = ("VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY")
@@ -56,7 +55,7 @@ _VIEW: Final = StretchToSquare(224)
 
 
 def likelihood(probability: float) -> str:
-    """The word for a probability, 0 to 1; see the table above. A limit belongs to the word above it."""
+    """Return the likelihood word for a probability, 0 to 1; each limit of the table belongs to the higher word."""
     return _WORDS[bisect_right(_STEPS, probability)]
 
 
@@ -84,34 +83,39 @@ class NsfwJs:
         return open_session(packaged_file("lightmeter/service/backends/local/weights/nsfwjs-mid.onnx"))
 
     def probabilities(self, picture: RGB) -> dict[str, float]:
-        """Probability of each of `CLASSES`; they add up to 1.
+        """Return the probability of each of `CLASS_NAMES`; they add up to 1.
 
         Raises:
             BackendError: the model cannot be loaded.
         """
-        seen = np.ascontiguousarray(transform_array(picture, _VIEW))
-        (shares,) = self._session.run(None, {"pictures": seen[None]})
-        return dict(zip(CLASS_NAMES, map(float, shares[0]), strict=True))
+        pixels = np.ascontiguousarray(transform_array(picture, _VIEW))
+        (probabilities,) = self._session.run(None, {"pictures": pixels[None]})
+        return dict(zip(CLASS_NAMES, map(float, probabilities[0]), strict=True))
 
     def analyze(
         self,
         pictures: Sequence[RGB],
         features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (moderation depends on no option)
+        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
         """Rate each picture with the two labels `adult` and `racy`.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
 
         Raises:
             BackendError: the model cannot be loaded.
         """
         if "nsfw" not in features:
             return [Entries() for _ in pictures]
-        return [self._rated(self.probabilities(picture)) for picture in pictures]
+        return [self._rate(self.probabilities(picture)) for picture in pictures]
 
-    def _rated(self, shares: dict[str, float]) -> Entries:
+    def _rate(self, probabilities: dict[str, float]) -> Entries:
         return Entries(
             nsfw=[
-                Nsfw(label=label, likelihood=likelihood(sum(shares[name] for name in names)), source=self.name)
+                Nsfw(label=label, likelihood=likelihood(sum(probabilities[name] for name in names)), source=self.name)
                 for label, names in LABELS.items()
             ]
         )

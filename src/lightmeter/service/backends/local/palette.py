@@ -1,16 +1,16 @@
-"""The dominant colours of a picture, from its pixels alone: no model, no randomness, a few milliseconds.
+"""Back end `palette`: dominant colors of a picture, by deterministic clustering of its pixels in a few milliseconds.
 
-A picture is sampled on a jittered grid (colours stay exact, regular patterns do not alias), binned, and
-clustered in Oklab, where a distance means about the same difference to the eye everywhere. A cluster is named by a
-colour that occurs in the picture, its medoid, never by a mean that may occur nowhere; clusters merge only while their
-union stays narrow; and a colour is said to cover only pixels that look like it.
+The picture is sampled on a jittered grid (exact colors, no aliasing with regular patterns), binned, and clustered in
+Oklab, a color space in which equal distances look about equally different. Each cluster is represented by its medoid, a
+color that occurs in the picture. Clusters are merged only while their union stays narrow. The fraction of a color
+counts only similar pixels.
 
-What it cannot do: name colours in words, tell an object from its background, or undo a colour cast. Smooth gradients
-have no dominant colour: what is answered stands for the steps of one.
+Limits: it does not separate objects from the background or correct color casts. A smooth gradient has no dominant
+color; the answered colors are steps of it.
 
-Measured by `tests/bench/quality/test_colors_quality.py` on 92 pictures: the pixels are 5.3 CIEDE2000 from the nearest
-colour on average (k-means in CIELAB 4.7, median cut 5.6); of the colours that claim 5 % or more, 8 % cover less than
-a third of that within 5 CIEDE2000 (24 and 35 %).
+Measured by `tests/bench/quality/test_colors_quality.py` on 92 pictures: pixels are 5.3 CIEDE2000 from the nearest
+answered color on average (k-means in CIELAB 4.7, median cut 5.6). Of the colors with a fraction of 5 % or more, 8 %
+cover less than a third of it within 5 CIEDE2000 (24 % and 35 %).
 """
 
 from __future__ import annotations
@@ -35,47 +35,47 @@ MAX_COLORS: Final = 8
 """Most entries for one picture."""
 
 _GRID: Final = 128
-"""Samples along each side; 16,384 in all put the error of a share near 0.4 % (one standard deviation)."""
+"""Samples along each side; with 16,384 in all, a fraction has a standard error of about 0.4 %."""
 _CLUSTERS: Final = 12
-"""Clusters before near ones are merged: half as many again as the entries that may be left."""
+"""Clusters before merging: 1.5 times the most entries."""
 _ROUNDS: Final = 12
-"""Lloyd rounds at most; shares move by less than a percent after about eight."""
+"""Most rounds of Lloyd's algorithm; after about eight, fractions change by less than a percent."""
 _NEAR: Final = 0.06
-"""Oklab distance up to which a colour may stand for another (a just noticeable difference is about 0.02)."""
+"""Oklab distance up to which one color may represent another (a just noticeable difference is about 0.02)."""
 _WIDE: Final = 0.03
-"""Mean Oklab distance to its medoid beyond which no cluster grows by merging."""
+"""Largest mean Oklab distance to the medoid in a merged cluster."""
 _FAR: Final = 0.05
-"""Oklab distance beyond which a member pulls at the medoid no harder."""
+"""Oklab distance to which distances from the medoid are capped, so that outliers count less."""
 _CANDIDATES: Final = 64
-"""Members tried as a medoid, the commonest of a cluster; all of them would be slow for noise."""
-_LEAST_SHARE: Final = 0.005
-"""Smaller clusters are edges and noise, unless the picture has nothing else."""
+"""Most members of a cluster that are tried as its medoid, the most frequent first: noise has very many."""
+_MIN_SHARE: Final = 0.005
+"""Smallest fraction of an answered color: smaller clusters are edges and noise."""
 _CHROMA_WEIGHT: Final = 2.0
 _CONTRAST_WEIGHT: Final = 1.0
 _FULL_CHROMA: Final = 0.3225
 """Largest Oklab chroma in sRGB (that of its magenta)."""
-_SAME: Final = 1e-9
-"""Pull of a bin, squared distance times root of share, at which it needs no centre of its own."""
-_GOLDEN: Final = (5**0.5 - 1) / 2
+_MIN_SEED_WEIGHT: Final = 1e-9
+"""Smallest weight of a bin (squared distance x root of its fraction) that becomes a seed."""
+_GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
-def _jittered(length: int, offset: float) -> NDArray[np.intp]:
-    """At most `_GRID` positions in `range(length)`, one in each stratum, golden-ratio jitter inside it."""
+def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
+    """Return at most `_GRID` positions in `range(length)`: one in each stratum, with golden-ratio jitter."""
     if length <= _GRID:
         return np.arange(length)
     strata = np.arange(_GRID)
-    jitter = (strata * _GOLDEN + offset) % 1
+    jitter = (strata * _GOLDEN_RATIO + offset) % 1
     return np.minimum(((strata + jitter) * length / _GRID).astype(np.intp), length - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """The samples of a picture by the upper five bits of each channel, without the bins that are empty.
+    """Samples of a picture, grouped by the upper five bits of each channel; empty bins are omitted.
 
     Attributes:
-        colors: Mean Oklab colour `(n, 3)`.
-        shares: Share of the samples `(n,)`.
-        members: For each bin the sample nearest to its mean, as sRGB `(n, 3)`.
+        colors: Mean Oklab color of each bin, `(n, 3)`.
+        shares: Fraction of the samples in each bin, `(n,)`.
+        members: Sample of each bin that is nearest to its mean, as sRGB, `(n, 3)`.
     """
 
     colors: Floats
@@ -83,9 +83,9 @@ class _Bins:
     members: RGB
 
 
-def _binned(picture: RGB) -> _Bins:
+def _bin_samples(picture: RGB) -> _Bins:
     height, width = picture.shape[:2]
-    sample = picture[np.ix_(_jittered(height, 0.0), _jittered(width, 0.5))].reshape(-1, 3)
+    sample = picture[np.ix_(_sample_positions(height, 0.0), _sample_positions(width, 0.5))].reshape(-1, 3)
     keys = (sample >> 3).astype(np.int64) @ np.array([1024, 32, 1])
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     sums = [np.bincount(inverse, weights=sample[:, channel], minlength=len(counts)) for channel in range(3)]
@@ -94,26 +94,26 @@ def _binned(picture: RGB) -> _Bins:
     # By bin, then by distance: the first of each bin is its nearest sample.
     order = np.lexsort((away, inverse))
     nearest = order[np.cumsum(counts) - counts]
-    # Averaged as sRGB: inside a bin, eight levels wide, the curve is straight enough.
+    # Averaged in sRGB: inside a bin, eight levels wide, the transfer function is nearly linear.
     return _Bins(srgb_to_oklab(means / 255.0), counts / len(sample), sample[nearest])
 
 
 def _squared_distances(points: Floats, centers: Floats) -> Floats:
-    # |p - c|² spelled out: one small matrix product instead of n * k * 3 differences.
+    # |p - c|² expanded: one small matrix product instead of n * k * 3 differences.
     crossed = points @ centers.T
     squared: Floats = (points**2).sum(axis=1)[:, None] - 2 * crossed + (centers**2).sum(axis=1)
     return np.maximum(squared, 0)
 
 
 def _seeds(points: Floats, shares: Floats) -> Floats:
-    """Start k-means as k-means++ would, but take the likeliest next centre in place of a random one."""
+    """Choose seeds as k-means++ does, but take the most probable next one instead of a random one."""
     chosen = [int(np.argmax(shares))]
     nearest = _squared_distances(points, points[chosen])[:, 0]
     while len(chosen) < _CLUSTERS:
-        # Square roots of shares: a small colour far from all others deserves a centre too.
-        pull = np.sqrt(shares) * nearest
-        best = int(np.argmax(pull))
-        if pull[best] <= _SAME:
+        # Square roots of fractions: a rare color far from all others gets a seed, too.
+        weights = np.sqrt(shares) * nearest
+        best = int(np.argmax(weights))
+        if weights[best] <= _MIN_SEED_WEIGHT:
             break
         chosen.append(best)
         nearest = np.minimum(nearest, _squared_distances(points, points[[best]])[:, 0])
@@ -121,7 +121,7 @@ def _seeds(points: Floats, shares: Floats) -> Floats:
 
 
 def _cluster(points: Floats, shares: Floats) -> list[Members]:
-    """Weighted k-means: for each cluster that is not empty, the indices of its points."""
+    """Run weighted k-means; return the indices of the points of each cluster that is not empty."""
     centers = _seeds(points, shares)
     owner = np.zeros(len(points), dtype=np.intp)
     for turn in range(_ROUNDS):
@@ -138,13 +138,13 @@ def _cluster(points: Floats, shares: Floats) -> list[Members]:
 
 
 def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, float]:
-    """The member that stands for a cluster, and how wide the cluster is around it.
+    """Find the medoid of a cluster: the member with the smallest sum of distances to the others.
 
-    It is the one with the least sum of distances to the others, of which none counts for more than `_FAR`: colours
-    that it cannot stand for anyway do not pull at it. Only the `_CANDIDATES` commonest members are tried.
+    Distances are capped at `_FAR`, so that outliers do not move the medoid. Only the `_CANDIDATES` most frequent
+    members are tried.
 
     Returns:
-        Its index, and the mean of those distances.
+        Index of the medoid, and the mean of those distances.
     """
     common = members[np.argsort(-shares[members], kind="stable")[:_CANDIDATES]]
     apart = np.minimum(np.sqrt(_squared_distances(points[common], points[members])), _FAR)
@@ -154,10 +154,10 @@ def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, floa
 
 
 def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
-    """Join the nearest two clusters, again and again, while they are near and their union is narrow.
+    """Merge the nearest two clusters repeatedly, while they are near and their union is narrow.
 
     Returns:
-        The medoid of each cluster that is left.
+        Medoid of each remaining cluster.
     """
     clusters = list(clusters)
     medoids = np.array([_medoid(points, shares, members)[0] for members in clusters])
@@ -182,11 +182,11 @@ def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
 
 
 def _prominence(centers: Floats, shares: Floats) -> Floats:
-    """Share * (1 + 2 * chroma + contrast), divided by the sum over all colours of the picture.
+    """Return share * (1 + 2 * chroma + contrast), divided by the sum over all colors of the picture.
 
-    Chroma is relative to the most vivid sRGB colour; contrast is the Oklab distance to the mean of the
-    picture, at most 1 (white on black). A vivid or contrasting patch thus counts for up to four times its
-    area. The formula is our own.
+    Chroma is relative to the most vivid sRGB color; contrast is the Oklab distance to the mean of the picture, at most
+    1 (white on black). A vivid or contrasting area counts for up to four times its size. The formula was made for this
+    project.
     """
     chroma = np.hypot(centers[:, 1], centers[:, 2]) / _FULL_CHROMA
     contrast = np.minimum(np.linalg.norm(centers - shares @ centers / shares.sum(), axis=1), 1)
@@ -196,26 +196,25 @@ def _prominence(centers: Floats, shares: Floats) -> Floats:
 
 
 def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
-    """Find the dominant colours of a picture, most prominent first.
+    """Find the dominant colors of a picture, most prominent first.
 
     Args:
         picture: Height by width by 3, 0 to 255, not empty.
-        source: What the entries name as their source.
+        source: Name of the back end in the entries.
 
     Returns:
-        One to `MAX_COLORS` colours, each of which occurs in the picture. `pixel_fraction` is the share of the
-        picture's pixels that are nearest to the colour and within an Oklab distance of 0.06; `score` is its
-        prominence; each adds up to at most 1.
+        One to `MAX_COLORS` colors that occur in the picture. `pixel_fraction` is the fraction of pixels that are
+        nearest to the color and within an Oklab distance of 0.06; `score` is the prominence. Each adds up to at most 1.
     """
-    bins = _binned(picture)
+    bins = _bin_samples(picture)
     medoids = _merge(bins.colors, bins.shares, _cluster(bins.colors, bins.shares))
     squared = _squared_distances(bins.colors, bins.colors[medoids])
     owner = np.argmin(squared, axis=1)
     alike = squared[np.arange(len(owner)), owner] <= _NEAR**2
     shares: Floats = np.bincount(owner[alike], weights=bins.shares[alike], minlength=len(medoids)).astype(np.float64)
     scores = _prominence(bins.colors[medoids], shares)
-    large = (shares >= _LEAST_SHARE) | (shares == shares.max())
-    # A stable sort, ties by share: the same picture gives the same bytes everywhere.
+    large = (shares >= _MIN_SHARE) | (shares == shares.max())
+    # A stable sort, ties by share: results are the same on every machine.
     order = np.lexsort((-shares, -scores))
     colors = []
     for index in order[large[order]][:MAX_COLORS]:
@@ -244,15 +243,21 @@ class PaletteBackend:
     licence = "Apache-2.0"
 
     def warm(self) -> None:
-        """Nothing to load."""
+        """Do nothing: there is no model."""
 
     def analyze(
         self,
         pictures: Sequence[RGB],
         features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (colours depend on no option)
+        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
-        """Find the dominant colours of each picture; see `dominant_colors`."""
+        """Find the dominant colors of each picture; see `dominant_colors`.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+        """
         if "colors" not in features:
             return [Entries() for _ in pictures]
         return [

@@ -1,8 +1,8 @@
-"""Text in pictures, and brands that are named in it: PP-OCRv6 through the package `rapidocr`.
+"""Back end `rapidocr`: text in pictures (OCR), and brand names in it, by PP-OCRv6 in the package `rapidocr`.
 
-Three networks run one after the other: a detector finds lines of text, a classifier turns those that stand upside down,
-a recogniser reads them. The package carries their weights; nothing is downloaded. What the package would download is
-for other languages and for drawing results, and is never reached from here.
+Three networks run in sequence: a detector finds lines of text, a classifier finds lines that are upside down, a
+recognizer reads them. The package carries their weights; nothing is downloaded. It would download files only for other
+languages and for drawing results, which are not used.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from lightmeter.service.backends.onnx_session import packaged_file
 if TYPE_CHECKING:
     from rapidocr import RapidOCR
 
-__all__ = ["LEAST_SCORE", "RapidOcr"]
+__all__ = ["MIN_SCORE", "RapidOcr"]
 
-LEAST_SCORE: Final = 0.7
-"""Lines with a lower score are left out: most of them are no text."""
-_LEAST_ALONE: Final = 0.995
-"""The same for a line of one character, which no neighbour bears out. Chosen on 431 pictures that the benchmark does
-not use: lone characters that were no text (windows, fruit, wheels) scored .71 to .990, most real ones .998 and more."""
+MIN_SCORE: Final = 0.7
+"""Lowest score of an answered line: most lines below are not text."""
+_MIN_CHARACTER_SCORE: Final = 0.995
+"""Lowest score of a line of one character. Chosen on 431 pictures that the benchmark does not use: single characters
+that were not text (windows, fruit, wheels) scored .71 to .990, most real ones .998 and more."""
 
 _VIEW: Final = FitWithin(2000)
-"""Longest side, in pixels, of what lines are cut from and read: the default of `rapidocr`."""
+"""Longest side, in pixels, of the picture that lines are cropped from and read: the default of `rapidocr`."""
 _DETECTOR_SIDE: Final = 736
-"""Longest side, in pixels, of the smaller copy that the detector searches."""
-_LOOKED_AT: Final = 4
-"""Width, in heights, of what the classifier of turned lines sees: 192 x 48 pixels."""
+"""Longest side, in pixels, of the detector's input."""
+_CLASSIFIER_RATIO: Final = 4
+"""Width / height of the classifier's input, 192 x 48 pixels."""
 _MAX_ENLARGED: Final = 2.0
-"""Smaller pictures than the detector's are enlarged so much at most: it misses lines of small print. On 24 drawn pages
-of 300 to 640 pixels, words exact rose from 81.3 to 82.8 in a hundred, for a tenth more time."""
+"""Largest enlargement of small pictures, because the detector misses small print. On 24 drawn pages of 300 to 640
+pixels, exact words rose from 81.3 % to 82.8 %, for a tenth more time."""
 _BLOCK: Final = 32
-"""The detector works on blocks of as many pixels a side; it sees nothing in a picture of less."""
+"""Side of the detector's blocks, in pixels; it finds nothing in a smaller picture."""
 _MAX_RATIO: Final = 8
-"""Pictures of a greater ratio of their sides are padded, or the detector would see less than three blocks across."""
+"""Longer side / shorter side above which pictures are padded: the detector needs three blocks across."""
 
 _MODELS: Final = {
     "Det": ("PP-OCRv6_det_small.onnx", "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f"),
@@ -56,16 +56,16 @@ _MODELS: Final = {
 """Model files of `rapidocr` 3.10.0 and their SHA-256."""
 
 _SETTINGS: Final[dict[str, Any]] = {
-    "Global.log_level": "critical",  # it logs to a handler of its own, past the service's log
-    "Global.text_score": LEAST_SCORE,
-    # Both would enlarge a picture of one row to gigabytes; `_padded` does what is needed of them.
+    "Global.log_level": "critical",  # it logs to its own handler, not to the service's log
+    "Global.text_score": MIN_SCORE,
+    # Both would enlarge a picture of one row to gigabytes; `_padded` replaces them.
     "Global.use_preprocess_img": False,
     "Global.use_vertical_padding": False,
     "EngineConfig.onnxruntime.intra_op_num_threads": 1,
     "EngineConfig.onnxruntime.inter_op_num_threads": 1,
     "Det.limit_type": "max",
     "Det.limit_side_len": _DETECTOR_SIDE,
-    # Lines of a batch are padded to the longest of them: six at once took 1.4 times as long, and twice the memory.
+    # A batch is padded to its longest line: batches of six took 1.4 times as long, and twice the memory.
     "Rec.rec_batch_num": 1,
     "Cls.cls_batch_num": 1,
 }
@@ -73,7 +73,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of text; its corners clockwise from the upper left of the writing, in pixels."""
+    """Line of text; corners clockwise from the upper left of the writing, in pixels."""
 
     text: str
     score: float
@@ -83,20 +83,19 @@ class _Line:
 class RapidOcr:
     """Back end `rapidocr`: features `texts` and `brands`, from one pass.
 
-    The first entry of `texts` is the whole text, one line of the picture a line, as Google's interface does it: its
-    `is_full_text` is true, its score the least of its lines, its polygon the rectangle around them. Then comes each
-    line, from top to bottom. Polygons are clockwise, from the upper left of the writing.
-    A picture without text has no entry at all.
+    The first entry of `texts` is the whole text, as in Google's API: `is_full_text` is true, its score is the lowest of
+    its lines, its polygon the rectangle around them. Then follows each line, from top to bottom. Polygons are clockwise
+    from the upper left of the writing. A picture without text has no entry.
 
-    A brand is a line that, as a whole, is a name of the list in `brand_names.txt`. Its score says how surely the line
-    was read, not how surely the brand is meant.
+    A brand is a line that as a whole is a name in `brand_names.txt`. Its score is that of the line: how reliably it was
+    read, not whether the brand is meant.
 
-    Measured (`tests/bench/quality`): 92 of a hundred words exact on 30 photographs and scans, at .35 s on one core in
-    the median; a text on 1 of 139 photographs without any; 3 of 15 readable brands, none wrong.
+    Measured (`tests/bench/quality`): 92 % of words exact on 30 photographs and scans, with a median of .35 s on one
+    core; a false text on 1 of 139 photographs; 3 of 15 readable brands, none wrong.
 
-    It reads Latin letters, digits, Chinese and Japanese. It does not read other scripts, handwriting well, writing
-    that is less than about 10 pixels high where the longer side of the picture has 2000, nor text that is bent; logos
-    without their name in plain letters are no brand to it.
+    It reads Latin letters, digits, Chinese and Japanese. It does not read other scripts, curved text, most handwriting,
+    or letters less than about 10 pixels high if the longer side has 2000. It does not find logos without their name in
+    plain letters.
     """
 
     name = "rapidocr"
@@ -130,9 +129,14 @@ class RapidOcr:
         self,
         pictures: Sequence[RGB],
         features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (nothing to choose)
+        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
         """Read each picture, at most 2000 pixels a side.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
 
         Raises:
             BackendError: a model cannot be loaded.
@@ -146,17 +150,17 @@ class RapidOcr:
             lines = list(_lines(engine, picture))
             found.append(
                 Entries(
-                    texts=list(self._texts(lines)) if "texts" in wanted else None,
-                    brands=list(self._named(lines, brands)) if "brands" in wanted else None,
+                    texts=list(self._text_entries(lines)) if "texts" in wanted else None,
+                    brands=list(self._brand_entries(lines, brands)) if "brands" in wanted else None,
                 )
             )
         return found
 
-    def _texts(self, lines: Sequence[_Line]) -> Iterator[Text]:
+    def _text_entries(self, lines: Sequence[_Line]) -> Iterator[Text]:
         if lines:
             yield Text(
                 text="\n".join(line.text for line in lines),
-                bounding_poly=_polygon(_around(lines)),
+                bounding_poly=_polygon(_bounding_rectangle(lines)),
                 score=min(line.score for line in lines),
                 is_full_text=True,
                 source=self.name,
@@ -170,7 +174,7 @@ class RapidOcr:
                 source=self.name,
             )
 
-    def _named(self, lines: Sequence[_Line], brands: BrandNames) -> Iterator[Brand]:
+    def _brand_entries(self, lines: Sequence[_Line], brands: BrandNames) -> Iterator[Brand]:
         for line in lines:
             name = brands.find(line.text)
             if name is not None:
@@ -178,35 +182,35 @@ class RapidOcr:
 
 
 class _LineRecognizer:
-    """The recogniser of `rapidocr`, which reads lines that may stand upside down both ways; the higher score wins.
+    """Recognizer that reads lines which may be upside down both ways; the reading with the higher score counts.
 
-    The classifier alone is not to be trusted: of 50 upright lines drawn for it, two were turned, and then read as
-    nonsense. It sees long lines squeezed, so that it is shown the middle of each line as well.
+    The classifier alone is not reliable: of 50 upright lines, it turned two. It compresses long lines, so it also
+    classifies the middle of each line.
     """
 
-    def __init__(self, classifier: Any, recogniser: Any) -> None:
+    def __init__(self, classifier: Any, recognizer: Any) -> None:
         self._classifier = classifier
-        self._recogniser = recogniser
+        self._recognizer = recognizer
 
-    def __call__(self, wanted: Any) -> Any:
-        """Read lines; as the recogniser of `rapidocr`."""
-        result = self._recogniser(wanted)
-        looks = [self._classifier(lines).cls_res for lines in (wanted.img, [_middle(line) for line in wanted.img])]
-        turned = [place for place, seen in enumerate(zip(*looks, strict=True)) if "180" in dict(seen)]
+    def __call__(self, batch: Any) -> Any:
+        """Read lines, with the interface of `rapidocr`'s recognizer."""
+        result = self._recognizer(batch)
+        verdicts = [self._classifier(lines).cls_res for lines in (batch.img, [_middle(line) for line in batch.img])]
+        turned = [index for index, verdict in enumerate(zip(*verdicts, strict=True)) if "180" in dict(verdict)]
         if turned:
-            around = [np.ascontiguousarray(wanted.img[place][::-1, ::-1]) for place in turned]
-            other = self._recogniser(replace(wanted, img=around))
+            rotated = [np.ascontiguousarray(batch.img[index][::-1, ::-1]) for index in turned]
+            other = self._recognizer(replace(batch, img=rotated))
             readings = list(zip(result.txts, result.scores, strict=True))
-            for place, text, score in zip(turned, other.txts, other.scores, strict=True):
-                readings[place] = max(readings[place], (text, score), key=lambda reading: reading[1])
+            for index, text, score in zip(turned, other.txts, other.scores, strict=True):
+                readings[index] = max(readings[index], (text, score), key=lambda reading: reading[1])
             result.txts, result.scores = (tuple(part) for part in zip(*readings, strict=True))
         return result
 
 
 def _middle(line: RGB) -> RGB:
-    """The middle of a line of text, `_LOOKED_AT` times as wide as it is high, or all of a shorter one."""
+    """Return the middle of a line of text, `_CLASSIFIER_RATIO` times as wide as high; a shorter line as it is."""
     height, width = line.shape[:2]
-    spare = max(0, width - _LOOKED_AT * height) // 2
+    spare = max(0, width - _CLASSIFIER_RATIO * height) // 2
     return np.ascontiguousarray(line[:, spare : width - spare])
 
 
@@ -219,34 +223,34 @@ def _load_engine() -> RapidOCR:
     }
     try:
         engine: Any = RapidOCR(params={**_SETTINGS, **model_paths})
-        # It loads each model at its first use, so each is used once. A choice of steps is kept for later calls.
+        # Models load at their first use, so each is used once. The arguments of a call stay set for later calls.
         blank = np.zeros((_BLOCK, _BLOCK, 3), np.uint8)
         engine(blank, use_det=False)
         engine.text_rec = _LineRecognizer(engine.text_cls, engine.text_rec)
         engine(blank, use_det=True, use_cls=False)
-    except Exception as error:  # it raises whatever onnxruntime or its own parts do
+    except Exception as error:  # it passes on exceptions of many types
         raise BackendError(f"The models of rapidocr cannot be loaded: {error}.") from error
     loaded: RapidOCR = engine
     return loaded
 
 
 def _lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
-    """The lines of text in a picture, from top to bottom and from left to right."""
+    """Yield the lines of text in a picture, from top to bottom and from left to right."""
     seen = _enlarged(transform_array(picture, _VIEW))
     height, width = seen.shape[:2]
     down, across = picture.shape[0] / height, picture.shape[1] / width
-    result: Any = engine(_padded(seen[..., ::-1]))  # it wants blue green red
+    result: Any = engine(_padded(seen[..., ::-1]))  # BGR
     if result.boxes is None:
         return
     for text, score, box in zip(map(str.strip, result.txts), result.scores, result.boxes, strict=True):
-        if len(text) == 1 and score < _LEAST_ALONE:
+        if len(text) == 1 and score < _MIN_CHARACTER_SCORE:
             continue
         corners = [(min(max(x, 0), width) * across, min(max(y, 0), height) * down) for x, y in box.tolist()]
         yield _Line(text, round(float(score), 4), tuple((round(x), round(y)) for x, y in corners))
 
 
 def _enlarged(picture: RGB) -> RGB:
-    """A small picture, nearer to the size that the detector sees; any other as it is."""
+    """Enlarge a picture that is smaller than the detector's input; return others unchanged."""
     height, width = picture.shape[:2]
     factor = min(_DETECTOR_SIDE / max(height, width), _MAX_ENLARGED)
     if factor <= 1:
@@ -256,15 +260,15 @@ def _enlarged(picture: RGB) -> RGB:
 
 
 def _padded(picture: RGB) -> RGB:
-    """Room for the detector: black below or to the right of a picture that is very small or very long."""
+    """Pad a very small or very long picture with black, below or to the right."""
     height, width = picture.shape[:2]
     least = max(_BLOCK, -(-max(height, width) // _MAX_RATIO))
     padding = ((0, max(0, least - height)), (0, max(0, least - width)), (0, 0))
     return np.ascontiguousarray(np.pad(picture, padding))
 
 
-def _around(lines: Sequence[_Line]) -> tuple[tuple[int, int], ...]:
-    """The corners of the upright rectangle around all lines."""
+def _bounding_rectangle(lines: Sequence[_Line]) -> tuple[tuple[int, int], ...]:
+    """Return the corners of the upright rectangle around all lines."""
     across, down = zip(*(corner for line in lines for corner in line.corners), strict=True)
     left, right, top, bottom = min(across), max(across), min(down), max(down)
     return (left, top), (right, top), (right, bottom), (left, bottom)

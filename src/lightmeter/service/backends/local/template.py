@@ -1,7 +1,7 @@
-"""One sentence about a picture, composed from what other local back ends found: no language model.
+"""Back end `template`: one English sentence composed from the results of other local back ends, without a model.
 
-It is honest about itself: the source of its descriptions is `template`. It names what was found, and it does not know
-how the things in a picture relate. It knows no role, no prompt and no language but English.
+The sentence lists what was found and says nothing about relations between things. Role, prompt and language are
+ignored.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.models.response import Description, Entries
 from lightmeter.service.backends.base import AnalysisOptions
 
-__all__ = ["LEAST_TAG_SCORE", "MAX_TAGS", "Template", "compose_sentence"]
+__all__ = ["MAX_TAGS", "MIN_TAG_SCORE", "Template", "compose_sentence"]
 
-LEAST_TAG_SCORE: Final = 0.5
-"""Tags below this score are more often wrong than right, and are not mentioned."""
+MIN_TAG_SCORE: Final = 0.5
+"""Lowest score of a mentioned tag: tags below are more often wrong than right."""
 
 MAX_TAGS: Final = 3
-"""Tags in a sentence."""
+"""Most tags in a sentence."""
 
 MAX_COLORS: Final = 2
-"""Colours in a sentence."""
+"""Most colors in a sentence."""
 
 MAX_TEXT_CHARS: Final = 80
-"""Characters of read text in a sentence."""
+"""Longest quoted text in a sentence, in characters."""
 
 COLOR_WORDS: Final = {
     "black": "101010",
@@ -54,7 +54,7 @@ COLOR_WORDS: Final = {
     "pink": "ee9dbb",
     "magenta": "c42a86",
 }
-"""Everyday words for colours, each with one sRGB colour that most people call so; our own choice."""
+"""Color word → typical sRGB color in hexadecimal digits; chosen for this project."""
 
 NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -62,7 +62,7 @@ NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "
 class Template:
     """Back end `template`: feature `descriptions`, composed from the entries of other back ends.
 
-    It cannot say more than they found, and repeats their mistakes.
+    It repeats the mistakes of these back ends.
     """
 
     name = "template"
@@ -81,7 +81,7 @@ class Template:
 
         Args:
             found: Entries by back end; those of `builds_on` that failed are absent.
-            options: Role, language and prompt; they have no influence.
+            options: Ignored.
 
         Raises:
             BackendError: none of the other back ends answered.
@@ -92,12 +92,12 @@ class Template:
 
 
 def compose_sentence(found: Sequence[Entries]) -> str:
-    """One sentence that names what was found, and says so where nothing was."""
+    """Return a sentence that lists the results, or says that there are none."""
     subject = _subject(found)
     parts = [subject] if subject else []
     colors = _colors(found)
     if colors:
-        parts.append(f"mostly {_listed(colors)}" if parts else f"mainly in {_listed(colors)}")
+        parts.append(f"mostly {_join(colors)}" if parts else f"mainly in {_join(colors)}")
     text = _text(found)
     if text:
         parts.append(f"with the text “{text}”")
@@ -110,10 +110,10 @@ def compose_sentence(found: Sequence[Entries]) -> str:
 
 
 def _subject(found: Sequence[Entries]) -> str:
-    """People first, then the tags with the best scores."""
+    """Return the subject of the sentence: people, then the tags with the best scores."""
     people = _people(found)
     tags = [name for name in _tags(found) if not (people and name.lower() in {"person", "people"})]
-    things = _listed(tags[:MAX_TAGS])
+    things = _join(tags[:MAX_TAGS])
     if people and things:
         return f"A picture of {people}, tagged {things}"
     if people:
@@ -130,18 +130,18 @@ def _people(found: Sequence[Entries]) -> str:
 
 
 def _tags(found: Sequence[Entries]) -> list[str]:
-    """Names by falling score, each once."""
+    """Return tag names by falling score, each once."""
     best: dict[str, float] = {}
     for entries in found:
         for name, tags in entries.tags.items():
             score = max((tag.score or 0.0 for tag in tags), default=0.0)
-            if score >= LEAST_TAG_SCORE:
+            if score >= MIN_TAG_SCORE:
                 best[name] = max(score, best.get(name, 0.0))
     return sorted(best, key=lambda name: -best[name])
 
 
 def _colors(found: Sequence[Entries]) -> list[str]:
-    """Words for the largest colours, each once."""
+    """Return the words for the largest colors, each once."""
     entries: list[Any] = [color for each in found for colors in each.colors.values() for color in colors]
     entries.sort(key=lambda color: -(color.pixel_fraction or 0.0))
     return list(dict.fromkeys(color_word(color.hex) for color in entries))[:MAX_COLORS]
@@ -155,15 +155,15 @@ def _text(found: Sequence[Entries]) -> str:
     return shown if len(shown) <= MAX_TEXT_CHARS else shown[:MAX_TEXT_CHARS].rsplit(" ", 1)[0] + "…"
 
 
-def _listed(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+def _join(words: Sequence[str]) -> str:
+    """Join words: `a`, `a and b`, `a, b and c`."""
     if len(words) < 2:  # noqa: PLR2004 (a list needs two)
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def color_word(code: str) -> str:
-    """The everyday word whose colour is nearest in Oklab; `code` is `#rrggbb`."""
+    """Return the word whose color is nearest in Oklab to `code`, which is `#rrggbb`."""
     lab = srgb_to_oklab(np.array([list(bytes.fromhex(code.removeprefix("#")))]) / 255.0)
     return _WORDS[int(((_LABS - lab) ** 2).sum(axis=1).argmin())]
 

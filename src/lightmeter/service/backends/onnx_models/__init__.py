@@ -1,1 +1,1 @@
-"""Back ends made from an ONNX file of the operator's own: a classifier, a detector or an embedding, without code."""
+"""Back ends for the operator's own ONNX models, configured without code: classifier, detector, embedding."""

@@ -1,4 +1,4 @@
-"""The three back ends that an ONNX file can become: a classifier, a detector, an embedding."""
+"""Back ends for the operator's ONNX models: classifier, detector and embedding."""
 
 from __future__ import annotations
 
@@ -24,32 +24,35 @@ from lightmeter.service.backends.onnx_session import PICTURES_A_CALL
 __all__ = ["OnnxClassifier", "OnnxDetector", "OnnxEmbedding", "make_onnx_backend"]
 
 DETECTOR_THRESHOLD: Final = 0.25
+"""Default lowest score of a box, as in Ultralytics."""
+
 CLASSIFIER_THRESHOLD: Final = 0.01
+"""Default lowest score of a class."""
 
 DIGITS: Final = 4
-"""Of scores and boxes."""
+"""Decimal places of scores and boxes."""
 
 VECTOR_DIGITS: Final = 7
-"""About what a single float holds."""
+"""Decimal places of vectors: the precision of a 32-bit float."""
 
 MAX_BOXES: Final = 100
-"""Of one label in one picture."""
+"""Most boxes of one label in one picture."""
 
 
 def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) -> Backend:
-    """Make a back end of an ONNX file. The model is loaded and tried on test pictures at once.
+    """Create a back end for an ONNX file. The model is loaded, and run on test pictures, at once.
 
     Args:
-        name: What requests call it, lowercase.
-        settings: What the operator says of the model.
+        name: Name in requests, lowercase.
+        settings: The operator's settings of the model.
         base_dir: Folder that relative paths start from: that of the settings file.
 
     Returns:
         A back end with two further attributes: `prices` (credits by feature) and `model` (name and digest).
 
     Raises:
-        SettingsError: a file is missing, or the model is not what the settings say; the message starts with the names
-            of the back end and of the setting.
+        SettingsError: a file is missing, or the model does not fit the settings; the message starts with the names of
+            the back end and of the setting.
         BackendError: onnxruntime cannot run the model.
     """
     kinds: Mapping[str, type[_OnnxBackend]] = {
@@ -67,12 +70,12 @@ def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) ->
 
 
 class _OnnxBackend(ABC):
-    """A back end with an ONNX model behind it.
+    """Base of the back ends that run an ONNX model.
 
     Attributes:
-        name: Of the back end.
+        name: Name of the back end.
         features: The one feature that it offers.
-        traits: How it is called.
+        traits: How the service calls it.
         prices: Credits for each image or video frame, by feature.
         model: Name of the model's file and the first digits of its SHA-256.
     """
@@ -88,27 +91,32 @@ class _OnnxBackend(ABC):
             calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.view
         )
 
-    def warm(self) -> None:  # noqa: B027 (all of them are loaded when they are made)
-        """Nothing is left to load."""
+    def warm(self) -> None:  # noqa: B027 (the model is loaded by the constructor)
+        """Do nothing: the model is loaded already."""
 
     def analyze(
         self,
         pictures: Sequence[RGB],
         features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (a model of pictures depends on no option)
+        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
         """Run the model on each picture.
 
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
+
         Raises:
-            BackendError: the model fails on one.
+            BackendError: the model fails on a picture.
         """
         if not self.features & features:
             return [Entries() for _ in pictures]
         return [self._entries(self._model.input.fit(picture)) for picture in pictures]
 
     @abstractmethod
-    def _entries(self, fitted: LetterboxedImage) -> Entries:
-        """What the model finds in one picture."""
+    def _entries(self, letterboxed: LetterboxedImage) -> Entries:
+        """Return the entries of one picture."""
 
     def _tag(self, label: str, score: float, **more: Any) -> Tag:
         shown = round(rescale_score(score, self._settings.decision_threshold), DIGITS)
@@ -116,9 +124,9 @@ class _OnnxBackend(ABC):
 
 
 class OnnxClassifier(_OnnxBackend):
-    """A score for each class: feature `tags`, or `nsfw` in the numeric form.
+    """Back end for a classifier: feature `tags`, or `nsfw` in the numeric form.
 
-    Classes of one name count as one, with the highest of their scores.
+    Classes of the same name count as one, with the highest of their scores.
     """
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
@@ -126,7 +134,7 @@ class OnnxClassifier(_OnnxBackend):
         self._output = self._model.output_index(settings.output)
         outputs = np.stack([self._model.vector(each, self._output) for each in self._model.test_outputs()])
         labels, count = self._model.labels(settings.labels, base_dir), outputs.shape[1]
-        if max(labels) >= count or (len(labels) < count and not _may_leave_out(settings)):
+        if max(labels) >= count or (len(labels) < count and not _may_skip_indices(settings)):
             raise SettingsError(
                 f"labels: {len(labels)} names, the last for index {max(labels)}, and the model has {count} outputs.",
                 hint="Check that the labels are those of the model.",
@@ -135,8 +143,10 @@ class OnnxClassifier(_OnnxBackend):
         self._activation = settings.activation or _activation_of(outputs)
         self._threshold = CLASSIFIER_THRESHOLD if settings.threshold is None else settings.threshold
 
-    def _entries(self, fitted: LetterboxedImage) -> Entries:
-        scores = apply_activation(self._model.vector(self._model.run(fitted.canvas), self._output), self._activation)
+    def _entries(self, letterboxed: LetterboxedImage) -> Entries:
+        scores = apply_activation(
+            self._model.vector(self._model.run(letterboxed.canvas), self._output), self._activation
+        )
         if not np.isfinite(scores).all():
             raise BackendError(f"The model {self.model} gives a score that is not a number.")
         best: dict[str, float] = {}
@@ -150,23 +160,23 @@ class OnnxClassifier(_OnnxBackend):
         return Entries(tags={label: [self._tag(label, score)] for label, score in shown[: self._settings.top]})
 
 
-def _may_leave_out(settings: OnnxModelSettings) -> bool:
-    """Whether the labels are an object index → name."""
+def _may_skip_indices(settings: OnnxModelSettings) -> bool:
+    """Return whether the labels may be an object index → name, which may leave out indices."""
     return isinstance(settings.labels, Path) and settings.labels.suffix.lower() == ".json"
 
 
 def _activation_of(outputs: Floats) -> Activation:
-    """What turns the outputs for some pictures, one a row, into scores."""
+    """Return the activation for outputs of several pictures, one picture a row."""
     if are_scores(outputs):
         return "none"
     return "softmax" if outputs.shape[1] > 1 else "sigmoid"
 
 
 class OnnxDetector(_OnnxBackend):
-    """Boxes: feature `tags`, one for each label with its highest score.
+    """Back end for a detector: feature `tags`, one for each label with its highest score.
 
-    Each tag has a further field `boxes`, best first: `left`, `top`, `width` and `height` as shares of the picture, 0 to
-    1, and `score`.
+    Each tag has a field `boxes`, best first: `left`, `top`, `width` and `height` as fractions of the picture, 0 to 1,
+    and `score`.
     """
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
@@ -181,15 +191,15 @@ class OnnxDetector(_OnnxBackend):
         self._activation = settings.activation or ("none" if all(map(are_scores, raw)) else "sigmoid")
         self._threshold = DETECTOR_THRESHOLD if settings.threshold is None else settings.threshold
 
-    def _entries(self, fitted: LetterboxedImage) -> Entries:
-        found = self._decode(self._model.run(fitted.canvas))
+    def _entries(self, letterboxed: LetterboxedImage) -> Entries:
+        found = self._decode(self._model.run(letterboxed.canvas))
         found = Candidates(found.boxes, apply_activation(found.scores, self._activation), found.classes)
         by_label: dict[str, tuple[list[list[float]], list[float]]] = {}
         for index, label in self._labels.items():
             boxes, scores = self._of_class(found, index)
             if len(boxes):
                 all_boxes, all_scores = by_label.setdefault(label, ([], []))
-                all_boxes.extend(boxes_to_fractions(boxes, fitted).tolist())
+                all_boxes.extend(boxes_to_fractions(boxes, letterboxed).tolist())
                 all_scores.extend(scores.tolist())
         ranked = sorted(((label, *each) for label, each in by_label.items()), key=lambda item: -max(item[2]))
         return Entries(
@@ -197,10 +207,10 @@ class OnnxDetector(_OnnxBackend):
         )
 
     def _of_class(self, found: Candidates, index: int) -> tuple[Floats, Floats]:
-        """Boxes `(n, 4)` and scores `(n,)` of one class that are sure enough, each thing once."""
+        """Return boxes `(n, 4)` and scores `(n,)` of one class, above the threshold and without overlaps."""
         scores = found.scores if found.classes is not None else found.scores[:, index]
         wanted = (scores >= self._threshold) & np.isfinite(found.boxes).all(axis=1)
-        if found.classes is not None:  # the model has dropped the weaker boxes itself
+        if found.classes is not None:  # the model has already dropped overlapping boxes
             wanted &= found.classes == index
             return found.boxes[wanted][:MAX_BOXES], scores[wanted][:MAX_BOXES]
         boxes, scores = found.boxes[wanted], scores[wanted]
@@ -223,7 +233,7 @@ class OnnxDetector(_OnnxBackend):
 
 
 class OnnxEmbedding(_OnnxBackend):
-    """A vector of unit length: feature `embeddings`."""
+    """Back end for an embedding model: feature `embeddings`, a vector of unit length."""
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
         super().__init__(name, settings, base_dir)
@@ -231,8 +241,8 @@ class OnnxEmbedding(_OnnxBackend):
         for outputs in self._model.test_outputs():
             self._model.vector(outputs, self._output)
 
-    def _entries(self, fitted: LetterboxedImage) -> Entries:
-        vector = self._model.vector(self._model.run(fitted.canvas), self._output).astype(np.float64)
+    def _entries(self, letterboxed: LetterboxedImage) -> Entries:
+        vector = self._model.vector(self._model.run(letterboxed.canvas), self._output).astype(np.float64)
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
             raise BackendError(f"The vector of {self.model} has length {length}: it cannot be compared.")

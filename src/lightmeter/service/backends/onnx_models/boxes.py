@@ -1,4 +1,4 @@
-"""Boxes: overlap, non-maximum suppression, and their way back from a model's input to the picture."""
+"""Bounding boxes: overlap, non-maximum suppression, and conversion from model input to picture coordinates."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["Floats", "boxes_to_fractions", "corners", "intersection_over_union",
 Floats: TypeAlias = NDArray[np.float32]
 
 
-def corners(centred: Floats) -> Floats:
-    """Boxes `(n, 4)` of centre x, centre y, width, height as left, top, right, bottom."""
-    half = centred[:, 2:] / 2
-    return np.concatenate([centred[:, :2] - half, centred[:, :2] + half], axis=1)
+def corners(centered: Floats) -> Floats:
+    """Convert boxes `(n, 4)` from center x, center y, width, height to left, top, right, bottom."""
+    half = centered[:, 2:] / 2
+    return np.concatenate([centered[:, :2] - half, centered[:, :2] + half], axis=1)
 
 
 def intersection_over_union(box: Floats, boxes: Floats) -> Floats:
-    """How much a box `(4,)` and each of others `(n, 4)` overlap, 0 to 1; left, top, right, bottom.
+    """Return the overlap, 0 to 1, of a box `(4,)` with each of `boxes` `(n, 4)`: left, top, right, bottom.
 
-    A box without an area overlaps nothing.
+    A box without an area overlaps no box.
     """
     sides = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])
     shared = np.prod(np.maximum(sides, 0), axis=1)
@@ -33,29 +33,29 @@ def intersection_over_union(box: Floats, boxes: Floats) -> Floats:
     return overlap
 
 
-def non_maximum_suppression(boxes: Floats, scores: Floats, most_overlap: float) -> NDArray[np.intp]:
-    """Keep the best of boxes that cover the same thing: greedy, best score first.
+def non_maximum_suppression(boxes: Floats, scores: Floats, max_overlap: float) -> NDArray[np.intp]:
+    """Drop boxes that overlap a box with a higher score (greedy).
 
     Args:
-        boxes: `(n, 4)`: left, top, right, bottom; all of one class.
-        scores: `(n,)`.
-        most_overlap: Intersection over union, above which the weaker of two boxes is dropped.
+        boxes: Array `(n, 4)`: left, top, right, bottom; all of one class.
+        scores: Array `(n,)`.
+        max_overlap: Intersection over union above which the weaker of two boxes is dropped.
 
     Returns:
-        Indices of the boxes that are kept, best first.
+        Indices of the remaining boxes, best first.
     """
-    waiting = np.argsort(-scores, kind="stable")
-    kept = []
-    while len(waiting):
-        best, waiting = waiting[0], waiting[1:]
-        kept.append(best)
-        waiting = waiting[intersection_over_union(boxes[best], boxes[waiting]) <= most_overlap]
-    return np.array(kept, np.intp)
+    remaining = np.argsort(-scores, kind="stable")
+    selected = []
+    while len(remaining):
+        best, remaining = remaining[0], remaining[1:]
+        selected.append(best)
+        remaining = remaining[intersection_over_union(boxes[best], boxes[remaining]) <= max_overlap]
+    return np.array(selected, np.intp)
 
 
-def boxes_to_fractions(boxes: Floats, fitted: LetterboxedImage) -> Floats:
-    """Boxes `(n, 4)` in pixels of a model's input as shares of the picture, 0 to 1, cut off at its edges."""
-    start = np.array([fitted.left, fitted.top] * 2, np.float32)
-    size = np.array([fitted.width, fitted.height] * 2, np.float32)
-    shares: Floats = np.clip((boxes - start) / size, 0, 1)
-    return shares
+def boxes_to_fractions(boxes: Floats, letterboxed: LetterboxedImage) -> Floats:
+    """Convert boxes `(n, 4)` from pixels of a model's input to fractions of the picture, clipped to 0 to 1."""
+    start = np.array([letterboxed.left, letterboxed.top] * 2, np.float32)
+    size = np.array([letterboxed.width, letterboxed.height] * 2, np.float32)
+    fractions: Floats = np.clip((boxes - start) / size, 0, 1)
+    return fractions

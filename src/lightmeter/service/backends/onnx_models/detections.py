@@ -1,6 +1,6 @@
-"""What the outputs of a detector mean, by the format of its export.
+"""Decoding of detector outputs to candidate boxes, for each export format.
 
-N is the number of candidate boxes, C that of the classes. Boxes are in pixels of the input unless said otherwise.
+N is the number of candidate boxes, C that of the classes. Boxes are in pixels of the input unless stated otherwise.
 
 ========  =======================================  ==================================================================
 format    outputs                                  meaning
@@ -33,32 +33,31 @@ from numpy.typing import NDArray
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.backends.onnx_models.boxes import Floats, corners
+from lightmeter.service.backends.onnx_models.model import ModelOutputs
 from lightmeter.service.backends.onnx_models.settings import DetectorFormat
 
 __all__ = ["Candidates", "DetectionDecoder", "decoder_for", "detect_format"]
 
-Outputs: TypeAlias = Sequence[NDArray[Any]]
-
 BOX: Final = 4
-NMS_ROW: Final = 6
-"""Left, top, right, bottom, score, class."""
+YOLOV10_VALUES: Final = 6
+"""Values of a row of `yolov10`: left, top, right, bottom, score, class."""
 
 SSD_OUTPUTS: Final = 4
 SSD_WORDS: Final = (("box",), ("class",), ("score",), ("num", "count"))
 
 NANODET_PLUS_STRIDES: Final = (8, 16, 32, 64)
 NANODET_STEPS: Final = range(2, 34)
-"""R + 1 of the models that were published is 8 or 11."""
+"""Allowed R + 1; published models have 8 or 11."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Boxes that a model proposes.
+    """Candidate boxes of a detector.
 
     Attributes:
-        boxes: `(n, 4)`: left, top, right, bottom, in pixels of the model's input.
-        scores: `(n, classes)`, as the model gives them; of formats that name one class for each box, `(n,)`.
-        classes: `(n,)`, the index of each box's class; None where `scores` has all classes.
+        boxes: Array `(n, 4)`: left, top, right, bottom, in pixels of the model's input.
+        scores: Array `(n, classes)` of raw scores; `(n,)` for formats with one class a box.
+        classes: Array `(n,)`, class index of each box; None if `scores` has all classes.
     """
 
     boxes: Floats
@@ -66,19 +65,19 @@ class Candidates:
     classes: NDArray[np.intp] | None = None
 
 
-DetectionDecoder: TypeAlias = Callable[[Outputs], Candidates]
+DetectionDecoder: TypeAlias = Callable[[ModelOutputs], Candidates]
 
 
-def detect_format(names: Sequence[str], outputs: Outputs, classes: int) -> DetectorFormat:
-    """Which format a detector's outputs have.
+def detect_format(names: Sequence[str], outputs: ModelOutputs, classes: int) -> DetectorFormat:
+    """Return the format of a detector's outputs, by their shapes.
 
     Args:
-        names: Of the outputs.
-        outputs: What it gave for a picture.
-        classes: How many names of classes there are.
+        names: Names of the outputs.
+        outputs: Outputs for a picture.
+        classes: Number of class names.
 
     Raises:
-        SettingsError: none that is known here, or more than one.
+        SettingsError: no supported format fits, or more than one.
     """
     shapes = [output.shape for output in outputs]
     fits: list[DetectorFormat] = []
@@ -88,7 +87,7 @@ def detect_format(names: Sequence[str], outputs: Outputs, classes: int) -> Detec
             fits.append("yolov8")
         if 5 + classes in lengths:
             fits.append("yolov5")
-        if lengths[1] == NMS_ROW:
+        if lengths[1] == YOLOV10_VALUES:
             fits.append("yolov10")
         if (lengths[1] - classes) / BOX in NANODET_STEPS:
             fits.append("nanodet")
@@ -107,19 +106,19 @@ def detect_format(names: Sequence[str], outputs: Outputs, classes: int) -> Detec
 
 
 def decoder_for(
-    format_: DetectorFormat, names: Sequence[str], outputs: Outputs, classes: int, size: tuple[int, int]
+    format_: DetectorFormat, names: Sequence[str], outputs: ModelOutputs, classes: int, size: tuple[int, int]
 ) -> DetectionDecoder:
-    """What turns a detector's outputs into candidates.
+    """Return the function that decodes a detector's outputs to candidates.
 
     Args:
-        format_: The format.
-        names: Of the outputs.
-        outputs: What it gave for a picture.
-        classes: How many names of classes there are.
+        format_: Export format.
+        names: Names of the outputs.
+        outputs: Outputs for a picture.
+        classes: Number of class names.
         size: Width and height of the input, in pixels.
 
     Raises:
-        SettingsError: the outputs do not have that format with so many classes.
+        SettingsError: the outputs do not have that format with that number of classes.
     """
     found: DetectionDecoder | None = None
     match format_:
@@ -128,7 +127,7 @@ def decoder_for(
             if len(outputs) == 1 and outputs[0].ndim == 3 and leading + classes in outputs[0].shape[1:]:  # noqa: PLR2004
                 found = partial(_yolo, width=leading + classes, leading=leading)
         case "yolov10":
-            if len(outputs) == 1 and outputs[0].shape[-1] == NMS_ROW:
+            if len(outputs) == 1 and outputs[0].shape[-1] == YOLOV10_VALUES:
                 found = _yolov10
         case "ssd":
             if len(outputs) == SSD_OUTPUTS:
@@ -142,8 +141,8 @@ def decoder_for(
     return found
 
 
-def _yolo(outputs: Outputs, *, width: int, leading: int) -> Candidates:
-    """Rows of a box, perhaps the score of any object, and the score of each class; or columns of them."""
+def _yolo(outputs: ModelOutputs, *, width: int, leading: int) -> Candidates:
+    """Decode rows (or columns) of a box, for YOLOv5 the score of any object, and the score of each class."""
     rows = outputs[0][0].astype(np.float32)
     if rows.shape[1] != width:
         rows = rows.T
@@ -153,13 +152,13 @@ def _yolo(outputs: Outputs, *, width: int, leading: int) -> Candidates:
     return Candidates(corners(rows[:, :BOX]), scores)
 
 
-def _yolov10(outputs: Outputs) -> Candidates:
-    rows = outputs[0].reshape(-1, NMS_ROW).astype(np.float32)
+def _yolov10(outputs: ModelOutputs) -> Candidates:
+    rows = outputs[0].reshape(-1, YOLOV10_VALUES).astype(np.float32)
     return Candidates(rows[:, :BOX], rows[:, BOX], rows[:, BOX + 1].astype(np.intp))
 
 
-def _ssd_order(names: Sequence[str], outputs: Outputs) -> tuple[int, ...]:
-    """Which outputs are boxes, classes, scores and count: by their names, else as they come."""
+def _ssd_order(names: Sequence[str], outputs: ModelOutputs) -> tuple[int, ...]:
+    """Return the indices of boxes, classes, scores and count among the outputs: by name, else by position."""
     order = tuple(
         next((index for index, name in enumerate(names) if any(word in name.lower() for word in words)), -1)
         for words in SSD_WORDS
@@ -167,7 +166,7 @@ def _ssd_order(names: Sequence[str], outputs: Outputs) -> tuple[int, ...]:
     return order if len(set(order) - {-1}) == SSD_OUTPUTS else tuple(range(len(outputs)))
 
 
-def _ssd(outputs: Outputs, *, order: tuple[int, ...], size: tuple[int, int]) -> Candidates:
+def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]) -> Candidates:
     boxes, classes, scores, count = (outputs[index] for index in order)
     found = int(np.ravel(count)[0])
     shares = boxes.reshape(-1, BOX)[:found].astype(np.float32)
@@ -177,8 +176,8 @@ def _ssd(outputs: Outputs, *, order: tuple[int, ...], size: tuple[int, int]) -> 
     )
 
 
-def _stages(outputs: Outputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Scores and distances of each stride, the finest first; None if the outputs are no such pairs."""
+def _stages(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
+    """Return scores and distances of each stride, the finest first; None if the outputs are not such pairs."""
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:
         if output.ndim != 3:  # noqa: PLR2004 (one picture, cells, values)
@@ -194,8 +193,8 @@ def _stages(outputs: Outputs, classes: int) -> list[tuple[NDArray[Any], NDArray[
     return stages
 
 
-def _nanodet_strides(outputs: Outputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """Strides of the grids, the finest first; None if the outputs are not NanoDet's for an input of that size."""
+def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
+    """Return the strides of the grids, the finest first; None if the outputs do not fit NanoDet and the input size."""
     if len(outputs) == 1:
         if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX not in NANODET_STEPS:  # noqa: PLR2004
             return None
@@ -208,7 +207,7 @@ def _nanodet_strides(outputs: Outputs, classes: int, size: tuple[int, int]) -> t
     return strides if strides and expected == sum(cells) else None
 
 
-def _nanodet(outputs: Outputs, *, classes: int, size: tuple[int, int]) -> Candidates:
+def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int]) -> Candidates:
     strides = _nanodet_strides(outputs, classes, size) or ()
     if len(outputs) == 1:
         scores, distances = outputs[0][0, :, :classes], outputs[0][0, :, classes:]
@@ -224,14 +223,14 @@ def _nanodet(outputs: Outputs, *, classes: int, size: tuple[int, int]) -> Candid
     likely = distances.astype(np.float32).reshape(len(distances), BOX, -1)
     likely = np.exp(likely - likely.max(axis=2, keepdims=True))
     likely /= likely.sum(axis=2, keepdims=True)
-    # Not a matrix product: BLAS would wake its own threads for it.
+    # Not a matrix product: BLAS would start threads.
     away = (likely * np.arange(likely.shape[2], dtype=np.float32)).sum(axis=2) * steps
     boxes = np.concatenate([points - away[:, :2], points + away[:, 2:]], axis=1)
     return Candidates(boxes, scores.astype(np.float32))
 
 
 def _cells(width: int, height: int, stride: int, offset: float) -> Floats:
-    """The points `(n, 2)` that the cells of a grid measure from, row by row, in pixels."""
+    """Return the reference points `(n, 2)` of the cells of a grid, row by row, in pixels."""
     columns, rows = -(-width // stride), -(-height // stride)
     x, y = np.meshgrid(np.arange(columns), np.arange(rows))
     points: Floats = ((np.stack([x.ravel(), y.ravel()], axis=1) + offset) * stride).astype(np.float32)

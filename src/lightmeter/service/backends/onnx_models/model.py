@@ -1,4 +1,4 @@
-"""A loaded ONNX model that looks at one picture at a time."""
+"""ONNX model with one picture as input: loading, test runs, outputs and labels."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ __all__ = ["ModelOutputs", "OnnxModel"]
 ModelOutputs: TypeAlias = Sequence[NDArray[Any]]
 
 DIGEST_DIGITS: Final = 12
+"""Hexadecimal digits of the SHA-256 in the name of a model."""
 
 
 class OnnxModel:
     """An ONNX model with one input for a picture.
 
     Args:
-        settings: What the operator says of it.
+        settings: The operator's settings of the model.
         base_dir: Folder that relative paths start from.
 
     Attributes:
         name: Name of the file and the first digits of its SHA-256, such as `birds@0a1b2c3d4e5f`.
-        input: How a picture becomes its input.
-        output_names: In the order of the outputs.
+        input: Conversion of a picture to its input.
+        output_names: Names of the outputs, in order.
 
     Raises:
-        SettingsError: a file is missing or wrong, or the model takes no picture; the message starts with a setting.
+        SettingsError: a file is missing or invalid, or the model does not take a picture; the message starts with the
+            name of a setting.
         BackendError: onnxruntime cannot load it.
     """
 
@@ -54,10 +56,10 @@ class OnnxModel:
         self.output_names = [each.name for each in self._session.get_outputs()]
 
     def run(self, canvas: RGB) -> ModelOutputs:
-        """All outputs for a picture in the size of the input.
+        """Return all outputs for a picture of the input's size.
 
         Raises:
-            BackendError: the model fails on it.
+            BackendError: the model fails.
         """
         try:
             outputs: ModelOutputs = self._session.run(None, {self.input.name: self.input.tensor(canvas)})
@@ -66,30 +68,30 @@ class OnnxModel:
         return outputs
 
     def test_outputs(self) -> list[ModelOutputs]:
-        """All outputs for a black, a grey and a noisy picture."""
+        """Return all outputs for a black, a grey and a noisy picture."""
         shape = (self.input.height, self.input.width, 3)
         noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         return [self.run(canvas) for canvas in (np.zeros(shape, np.uint8), np.full(shape, 128, np.uint8), noise)]
 
-    def output_index(self, wanted: str | None) -> int:
-        """Which output has a name; the only one, if none is named.
+    def output_index(self, name: str | None) -> int:
+        """Return the index of a named output; without a name, of the only output.
 
         Raises:
-            SettingsError: there is none of that name, or there are several.
+            SettingsError: there is no output of that name, or there are several and no name.
         """
         names = self.output_names
-        if wanted is None and len(names) == 1:
+        if name is None and len(names) == 1:
             return 0
-        if wanted not in names:
-            problem = f"the model has {len(names)} outputs" if wanted is None else f"there is no {wanted!r}"
+        if name not in names:
+            problem = f"the model has {len(names)} outputs" if name is None else f"there is no {name!r}"
             raise SettingsError(f"output: {problem}.", hint=f"Name one of: {', '.join(names)}.")
-        return names.index(wanted)
+        return names.index(name)
 
     def vector(self, outputs: ModelOutputs, index: int) -> Floats:
-        """The numbers of an output that has only one axis longer than 1.
+        """Return an output as a vector.
 
         Raises:
-            SettingsError: it has more.
+            SettingsError: the output has more than one axis longer than 1.
         """
         values = outputs[index]
         if values.size != max(values.shape, default=1):
@@ -100,16 +102,16 @@ class OnnxModel:
             )
         return values.reshape(-1).astype(np.float32)
 
-    def labels(self, given: tuple[str, ...] | Path | None, base_dir: Path) -> dict[int, str]:
-        """Names of classes by index: those given, else those in the model's metadata.
+    def labels(self, configured: tuple[str, ...] | Path | None, base_dir: Path) -> dict[int, str]:
+        """Return class names by index: the configured ones, else those in the model's metadata.
 
         Raises:
-            SettingsError: there are none, or one has no name.
+            SettingsError: there are no names, or one is empty.
         """
-        if isinstance(given, Path):
-            named = read_labels_file(base_dir / given)
+        if isinstance(configured, Path):
+            named = read_labels_file(base_dir / configured)
         else:
-            named = dict(enumerate(given)) if given else self._metadata_labels()
+            named = dict(enumerate(configured)) if configured else self._metadata_labels()
         if not named:
             raise SettingsError("labels: none are given, and the model carries none.", hint="Set labels = a file.")
         for index, label in named.items():
@@ -118,7 +120,7 @@ class OnnxModel:
         return named
 
     def _metadata_labels(self) -> dict[int, str]:
-        """The entry `names` of the metadata, as Ultralytics writes it: a Python dict or list as text."""
+        """Return the entry `names` of the metadata, which Ultralytics writes as the text of a Python dict or list."""
         try:
             names = ast.literal_eval(self._session.get_modelmeta().custom_metadata_map.get("names", ""))
             by_index = names if isinstance(names, Mapping) else dict(enumerate(names))

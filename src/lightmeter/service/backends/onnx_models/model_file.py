@@ -1,4 +1,4 @@
-"""An ONNX file: what it holds beside the graph, and whether it may be loaded."""
+"""Checks of ONNX files before loading: format, and location of external data."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["check_model_file", "digest_of"]
 
 
 def check_model_file(path: Path) -> tuple[Path, ...]:
-    """Check that a file is an ONNX model whose external data, if any, lie in its own folder.
+    """Check that a file is an ONNX model and that its external data are in its own folder.
 
-    onnxruntime checks this from some version on, and 1.20 read any path that the model names.
+    onnxruntime 1.20 reads any path that the model names; newer versions check it.
 
     Args:
         path: The ONNX file.
@@ -26,34 +26,34 @@ def check_model_file(path: Path) -> tuple[Path, ...]:
         The files with external data, sorted.
 
     Raises:
-        SettingsError: it is missing, is no ONNX model, or names external data that are missing or elsewhere.
+        SettingsError: the file is missing or not an ONNX model, or its external data are missing or in another folder.
     """
     try:
         model = onnx.load(path, load_external_data=False)
     except OSError as error:
         raise SettingsError(f"model: {path}: {error.strerror or error}.") from error
-    except Exception as error:  # they come from protobuf, which we do not depend on
+    except Exception as error:  # exceptions of protobuf, which is not a dependency
         raise SettingsError(f"model: {path} is not an ONNX file.", hint="Export the model to ONNX first.") from error
-    if not model.graph.node or not model.opset_import:  # protobuf reads many files that are something else
+    if not model.graph.node or not model.opset_import:  # protobuf parses many files of other formats
         raise SettingsError(f"model: {path} is not an ONNX file.", hint="Export the model to ONNX first.")
     folder = path.parent.resolve()
     graphs = [model.graph, *model.functions]
-    places = {
+    locations = {
         ExternalDataInfo(each).location for graph in graphs for each in _tensors(graph) if uses_external_data(each)
     }
-    beside = []
-    for place in sorted(places):
-        resolved = (folder / place).resolve()
+    external_files = []
+    for location in sorted(locations):
+        resolved = (folder / location).resolve()
         if not resolved.is_relative_to(folder):
-            raise SettingsError(f"model: {path} names weights outside of its folder: {place!r}.")
+            raise SettingsError(f"model: {path} names weights outside of its folder: {location!r}.")
         if not resolved.is_file():
-            raise SettingsError(f"model: {path} names weights in {place!r}, and there is no such file beside it.")
-        beside.append(resolved)
-    return tuple(beside)
+            raise SettingsError(f"model: {path} names weights in {location!r}, and there is no such file beside it.")
+        external_files.append(resolved)
+    return tuple(external_files)
 
 
 def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor that is stored in a graph, also in the graphs inside it."""
+    """Yield every tensor that is stored in a graph and its subgraphs."""
     if isinstance(graph, onnx.GraphProto):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:
@@ -67,10 +67,10 @@ def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Tenso
                 yield from _tensors(inner)
 
 
-def digest_of(path: Path, beside: tuple[Path, ...]) -> str:
-    """SHA-256 of a model with its external data, as hexadecimal digits."""
-    whole = sha256()
-    for part in (path, *beside):
+def digest_of(path: Path, external_files: tuple[Path, ...]) -> str:
+    """Return the SHA-256 of a model with its external data, in hexadecimal digits."""
+    digest = sha256()
+    for part in (path, *external_files):
         with part.open("rb") as file:
-            whole.update(file_digest(file, "sha256").digest())
-    return whole.hexdigest()
+            digest.update(file_digest(file, "sha256").digest())
+    return digest.hexdigest()

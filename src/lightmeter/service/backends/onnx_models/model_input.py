@@ -1,4 +1,4 @@
-"""What a model wants to be given: read from its input's shape, and from what the operator says."""
+"""Conversion of pictures to the input of an ONNX model, by the input's shape and the operator's settings."""
 
 from __future__ import annotations
 
@@ -32,23 +32,25 @@ DTYPES: Final[dict[str, type[np.float32 | np.float16 | np.uint8]]] = {
     "tensor(uint8)": np.uint8,
 }
 
-COLOURS: Final = 3
+CHANNELS: Final = 3
 
 AXES: Final = 4
-"""One picture, its height, its width, its colours."""
+"""Axes of the input: batch, height, width, color channels, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """How a picture becomes the input of a model.
+    """Conversion of a picture to the input of a model; for the attributes see `OnnxModelSettings`.
 
     Attributes:
-        name: Of the input.
-        width, height: In pixels.
-        dtype: Of its numbers.
+        name: Name of the input.
+        width, height: Size of the input, in pixels.
+        dtype: Type of its numbers.
         layout: Order of its axes.
-        resize: How a picture is fitted; see `OnnxModelSettings`, as for the rest.
-        crop_share, fill, bgr: Likewise.
+        resize: How a picture is resized to the input.
+        crop_share: Fraction of the shorter side for `crop`.
+        fill: Grey level of the padding for `letterbox`, 0 to 255.
+        bgr: Whether the channels are blue, green, red.
         scale, mean, std: A pixel value p becomes (p * scale - mean) / std.
     """
 
@@ -67,7 +69,7 @@ class ModelInput:
 
     @property
     def view(self) -> InputTransform:
-        """What is wanted of a picture: as little as `fit` needs."""
+        """Smallest transform of a picture that `fit` can work with."""
         longer = max(self.width, self.height)
         if self.resize == "letterbox":
             return FitWithin(longer)
@@ -76,7 +78,7 @@ class ModelInput:
         return FitWithin(max(MAX_SIDE, longer))
 
     def fit(self, picture: RGB) -> LetterboxedImage:
-        """A picture, or its `view`, in the size of the input, with the place that it takes there."""
+        """Resize a picture, or its `view`, to the input; return it with its position there."""
         seen = transform_array(picture, self.view)
         if self.resize == "letterbox":
             return letterbox(seen, self.width, self.height, self.fill)
@@ -88,7 +90,7 @@ class ModelInput:
         return LetterboxedImage(seen, 0, 0, self.width, self.height)
 
     def tensor(self, canvas: RGB) -> NDArray[np.generic]:
-        """The pixels as numbers: one picture, axes in the order of `layout`."""
+        """Convert the pixels to the input tensor: a batch of one picture, axes in the order of `layout`."""
         ordered = canvas[..., ::-1] if self.bgr else canvas
         if self.dtype is np.uint8:
             numbers: NDArray[np.generic] = ordered
@@ -101,34 +103,34 @@ class ModelInput:
 
 
 def read_input(name: str, type_: str, shape: Sequence[int | str | None], settings: OnnxModelSettings) -> ModelInput:
-    """Find out how a model wants its pictures.
+    """Return the conversion for a model's input.
 
     Args:
-        name: Of the model's input.
-        type_: Of its numbers, as onnxruntime writes it.
-        shape: Its axes; text or None where the model leaves a length open.
-        settings: What the operator says; it wins where the model leaves a choice.
+        name: Name of the input.
+        type_: Type of its numbers, as onnxruntime writes it.
+        shape: Lengths of its axes; text or None for a variable length.
+        settings: The operator's settings, for what the model leaves open.
 
     Raises:
-        SettingsError: it is no input for one picture with three colours, or its size is not known.
+        SettingsError: the input is not for one picture with three channels, or its size is unknown.
     """
-    written = f"input {name!r} of shape {list(shape)}"
+    shown = f"input {name!r} of shape {list(shape)}"
     if type_ not in DTYPES:
-        raise SettingsError(f"model: {written} takes {type_}; pictures are given as {', '.join(DTYPES)}.")
+        raise SettingsError(f"model: {shown} takes {type_}; pictures are given as {', '.join(DTYPES)}.")
     if len(shape) != AXES:
-        raise SettingsError(f"model: {written} is not for pictures: they have {AXES} axes, such as [1, 3, 224, 224].")
+        raise SettingsError(f"model: {shown} is not for pictures: they have {AXES} axes, such as [1, 3, 224, 224].")
     if isinstance(shape[0], int) and shape[0] > 1:
         raise SettingsError(
-            f"model: {written} takes {shape[0]} pictures at a time.", hint="Export it for one, or any number."
+            f"model: {shown} takes {shape[0]} pictures at a time.", hint="Export it for one, or any number."
         )
-    layout = settings.layout or ("nhwc" if shape[3] == COLOURS and shape[1] != COLOURS else "nchw")
-    colours, height, width = (shape[1], shape[2], shape[3]) if layout == "nchw" else (shape[3], shape[1], shape[2])
-    if isinstance(colours, int) and colours > 0 and colours != COLOURS:
-        raise SettingsError(f"model: {written} has {colours} colour channels, and pictures have {COLOURS}.")
-    width, height = _size(width, height, settings, written)
+    layout = settings.layout or ("nhwc" if shape[3] == CHANNELS and shape[1] != CHANNELS else "nchw")
+    channels, height, width = (shape[1], shape[2], shape[3]) if layout == "nchw" else (shape[3], shape[1], shape[2])
+    if isinstance(channels, int) and channels > 0 and channels != CHANNELS:
+        raise SettingsError(f"model: {shown} has {channels} color channels, and pictures have {CHANNELS}.")
+    width, height = _size(width, height, settings, shown)
     dtype = DTYPES[type_]
     if dtype is np.uint8 and settings.model_fields_set & {"scale", "mean", "std"}:
-        raise SettingsError(f"scale, mean, std: {written} takes whole numbers from 0 to 255 as they are.")
+        raise SettingsError(f"scale, mean, std: {shown} takes whole numbers from 0 to 255 as they are.")
     return ModelInput(
         name=name,
         width=width,
@@ -146,15 +148,15 @@ def read_input(name: str, type_: str, shape: Sequence[int | str | None], setting
 
 
 def _size(
-    width: int | str | None, height: int | str | None, settings: OnnxModelSettings, written: str
+    width: int | str | None, height: int | str | None, settings: OnnxModelSettings, shown: str
 ) -> tuple[int, int]:
-    """Width and height in pixels."""
+    """Return width and height in pixels, from the input's shape or the settings."""
     found = tuple(side if isinstance(side, int) and side > 0 else None for side in (width, height))
     wanted: Sequence[int | None] = settings.size or found
     if any(has not in (None, want) for has, want in zip(found, wanted, strict=True)):
-        raise SettingsError(f"size: {list(wanted)} does not fit {written}.", hint="Leave size out.")
+        raise SettingsError(f"size: {list(wanted)} does not fit {shown}.", hint="Leave size out.")
     if wanted[0] is None or wanted[1] is None:
         raise SettingsError(
-            f"size: {written} does not say its size.", hint="Set size = [width, height], as the model was trained."
+            f"size: {shown} does not say its size.", hint="Set size = [width, height], as the model was trained."
         )
     return wanted[0], wanted[1]

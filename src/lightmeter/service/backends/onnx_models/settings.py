@@ -28,53 +28,53 @@ OnnxModelKind = Literal["onnx-classifier", "onnx-detector", "onnx-embedding"]
 DetectorFormat = Literal["yolov5", "yolov8", "yolov10", "ssd", "nanodet"]
 
 MAX_INPUT_SIDE: Final = 4096
-"""Largest input of a model, in pixels a side."""
+"""Longest side of a model's input, in pixels."""
 
 
-def _three(value: Any) -> Any:
-    """One number stands for all three channels."""
+def _repeat_for_channels(value: Any) -> Any:
+    """Repeat a single number for all three channels."""
     return (value, value, value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 Side = Annotated[int, Field(ge=1, le=MAX_INPUT_SIDE)]
-PerChannel = Annotated[tuple[float, float, float], BeforeValidator(_three)]
+PerChannel = Annotated[tuple[float, float, float], BeforeValidator(_repeat_for_channels)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class OnnxModelSettings(BaseModel):
-    """What an operator says of an ONNX model.
+    """The operator's settings of an ONNX model.
 
     A pixel value p, 0 to 255, becomes the input (p * scale - mean) / std.
 
     Attributes:
-        kind: What the model does.
+        kind: Type of the model.
         model: Path of the ONNX file, relative to the folder of the settings file.
         labels: Names of the classes, by index: a list, or the path of a file (`read_labels_file`). By default the entry
-            `names` of the model's metadata, as Ultralytics exports have it.
-        feature: Of a classifier: `tags`, or `nsfw`, whose labels are answered in the numeric form.
+            `names` of the model's metadata, which Ultralytics exports have.
+        feature: For a classifier: `tags`, or `nsfw` in the numeric form.
         size: Width and height of the input, in pixels; by default those of the model's input.
-        resize: `crop` cuts out the middle, `stretch` changes the proportions, `letterbox` shows the whole picture with
-            its proportions on a grey ground. By default letterbox for detectors and crop for others.
-        crop_share: For `crop`: share of the picture's shorter side that is cut out, above 0, at most 1. 0.875 is common
-            (224 of 256 pixels).
-        fill: For `letterbox`: the grey, 0 to 255.
+        resize: `crop` takes the center, `stretch` changes the proportions, `letterbox` adds grey borders.
+            By default letterbox for detectors and crop for others.
+        crop_share: For `crop`: fraction of the picture's shorter side, above 0, at most 1. 0.875 is common (224 of 256
+            pixels).
+        fill: For `letterbox`: grey level of the padding, 0 to 255.
         layout: Order of the input's axes; by default the order in which the model's input has three channels.
-        channels: Order of the colour channels.
-        scale: Factor of the pixel values; by default 1/255, and 1 where the input is of whole numbers.
-        mean: Subtracted after scaling, in the order of `channels`; one number stands for all three.
-        std: Divisor after that, likewise.
-        output: Name of the output of a classifier or an embedding; needed only where there are several.
-        activation: What turns outputs into scores. By default none if the outputs are within 0 and 1 on three test
-            pictures; else softmax for classifiers (sigmoid for one with a single output) and sigmoid for detectors.
+        channels: Order of the color channels.
+        scale: Factor of the pixel values; by default 1/255, and 1 for an input of integers.
+        mean: Subtracted after scaling, in the order of `channels`; one number is used for all three.
+        std: Divisor after subtraction; one number is used for all three.
+        output: Name of the output of a classifier or an embedding; required only if there are several.
+        activation: Function that converts outputs to scores. By default none if the outputs are within 0 and 1 on three
+            test pictures; else softmax for classifiers (with a single output: sigmoid) and sigmoid for detectors.
         top: Most tags for one picture.
-        threshold: Lowest score of the model that is answered; by default 0.01 for classifiers, 0.25 for detectors.
-        decision_threshold: Score of the model that is answered as 0.9, the `tag_score` of a request that names none.
-            Others follow by their odds, so that 0, 1 and the order stay. By default 0.9: scores are answered as is.
-        format: Of a detector: what its outputs mean (`detections`); by default detected from their shapes.
-        iou: Of a detector: intersection over union above which the weaker of two boxes of one class is dropped.
-        price: Credits for each image or video frame, in thousandths at the finest.
-        licence: Licence of the model, free text.
-        description: What it knows, free text.
+        threshold: Lowest raw score that is answered; by default 0.01 for classifiers, 0.25 for detectors.
+        decision_threshold: Raw score that is answered as 0.9, the default `tag_score` of requests. Others are scaled by
+            their odds: 0, 1 and the order stay. By default 0.9, which changes nothing.
+        format: For a detector: format of its outputs (`detections`); by default detected from their shapes.
+        iou: For a detector: intersection over union above which the weaker of two boxes of one class is dropped.
+        price: Credits for each image or video frame, with at most three decimal places.
+        licence: License of the model, free text.
+        description: What the model recognizes, free text.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
@@ -104,30 +104,30 @@ class OnnxModelSettings(BaseModel):
     description: str = ""
 
     @model_validator(mode="after")
-    def _fits_its_kind(self) -> Self:
-        """Refuse what the kind has no use for: it would be ignored in silence."""
-        idle = {
+    def _reject_unused_settings(self) -> Self:
+        """Reject settings that this kind of model ignores."""
+        ignored = {
             "onnx-classifier": ("format", "iou"),
             "onnx-detector": ("feature", "output"),
             "onnx-embedding": (
                 *("labels", "feature", "activation", "top", "threshold", "decision_threshold", "format", "iou"),
             ),
         }[self.kind]
-        unused = [name for name in idle if name in self.model_fields_set]
+        unused = [name for name in ignored if name in self.model_fields_set]
         if self.feature == "nsfw":  # every label of a moderation model is answered
             unused += [name for name in ("top", "threshold", "decision_threshold") if name in self.model_fields_set]
         if unused:
-            raise ValueError(f"{', '.join(unused)}: not a setting of {self._kind_in_words()}")
+            raise ValueError(f"{', '.join(unused)}: not a setting of {self._kind_text()}")
         if 0 in self.std:
             raise ValueError("std: a divisor of 0")
         return self
 
-    def _kind_in_words(self) -> str:
+    def _kind_text(self) -> str:
         return f"{self.kind} with feature nsfw" if self.feature == "nsfw" else self.kind
 
     @property
     def offered_feature(self) -> str:
-        """The one feature that the model answers."""
+        """The one feature that the model offers."""
         return "embeddings" if self.kind == "onnx-embedding" else self.feature
 
     @property
@@ -136,7 +136,7 @@ class OnnxModelSettings(BaseModel):
         return {self.offered_feature: self.price}
 
     def missing_file(self, base_dir: Path) -> str | None:
-        """Which file is not there, as a sentence; None if all are. Opens nothing.
+        """Return which file is missing, as a sentence; None if none is. No file is opened.
 
         Args:
             base_dir: Folder that relative paths start from: that of the settings file.
@@ -149,14 +149,14 @@ class OnnxModelSettings(BaseModel):
 
 
 def read_onnx_settings(name: str, table: Any) -> OnnxModelSettings:
-    """Check one table of the settings file.
+    """Validate one table of the settings file.
 
     Args:
-        name: Of the back end, for messages.
-        table: What stands under `[backends.NAME]`.
+        name: Name of the back end, for messages.
+        table: Content of `[backends.NAME]`.
 
     Raises:
-        SettingsError: the table has an unknown or a wrong entry; the message names the first.
+        SettingsError: the table has an unknown or an invalid entry; the message names the first.
     """
     try:
         return OnnxModelSettings.model_validate(table)
@@ -168,14 +168,14 @@ def read_onnx_settings(name: str, table: Any) -> OnnxModelSettings:
 
 
 def read_labels_file(path: Path) -> dict[int, str]:
-    """Read names of classes by index.
+    """Read class names by index from a file.
 
     A `.json` file holds a list of names, or an object index → name that may leave indices out, as COCO's 80 classes
-    with numbers up to 90 do. Any other file has one name a line, the first for index 0; empty lines at its end do not
-    count.
+    with numbers up to 90 do. Any other file has one name a line, the first for index 0; empty lines at its end are
+    ignored.
 
     Raises:
-        SettingsError: the file cannot be read, or holds something else.
+        SettingsError: the file cannot be read or has another content.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

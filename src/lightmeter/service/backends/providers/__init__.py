@@ -1,1 +1,1 @@
-"""Adapters to analysis providers: each turns a picture into that provider's request, and its answer into entries."""
+"""Adapters that call the APIs of providers: language models that describe pictures, and vision APIs."""

@@ -1,4 +1,4 @@
-"""What is known of a provider before it is called, and what its adapter is made from."""
+"""Description of a provider, the settings of its adapter, and the metrics of its calls."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pydantic import SecretStr
 __all__ = ["NO_METRICS", "Provider", "ProviderMetrics", "ProviderSettings", "Usage"]
 
 DEFAULT_CONCURRENCY: Final = 8
-"""Calls of one provider at the same time, unless the operator says otherwise."""
+"""Default number of simultaneous calls of one provider."""
 
 DEFAULT_TIMEOUT_S: Final = 60.0
-"""Longest wait for one answer of a provider; a vision model takes 2 to 20 seconds for a description."""
+"""Default timeout of one call, in seconds; a language model takes 2 to 20 seconds for a description."""
 
 DEFAULT_ATTEMPTS: Final = 4
-"""Calls for one picture at most: the first, and three more after throttling or a passing error."""
+"""Default number of calls for one picture: the first, and three more after throttling or a transient error."""
 
 DEFAULT_DEADLINE_S: Final = 180.0
-"""Longest time for one picture with all calls and pauses."""
+"""Longest time for one picture with all calls and pauses, in seconds."""
 
 DEFAULT_MAX_PAUSE_S: Final = 60.0
-"""Longest pause before another call; the limits of most providers are renewed each minute."""
+"""Longest pause before another call, in seconds; most providers renew their limits each minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one call of a provider used.
+    """Tokens and cost of one call of a provider.
 
     Attributes:
-        model: The model that the provider names in its answer, or the requested one.
-        input_tokens: Tokens of prompt and picture; None where the provider does not count them.
-        output_tokens: Tokens of the answer; None likewise.
-        usd: Cost in US dollars by the provider's published price; None where it is not known.
+        model: Model that the answer names, or the requested one.
+        input_tokens: Tokens of prompt and picture; None if the provider does not count them.
+        output_tokens: Tokens of the answer; None if the provider does not count them.
+        usd: Cost in US dollars by the provider's published price; None if unknown.
     """
 
     model: str
@@ -46,13 +46,13 @@ class Usage:
 
 
 class ProviderMetrics(Protocol):
-    """Counts what adapters do. Its methods are called from any thread."""
+    """Counters of provider calls; the methods are called from any thread."""
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
-        """Count one call that was answered."""
+        """Count one answered call."""
 
     def provider_error(self, backend: str, kind: str) -> None:
-        """Count one call that failed; `kind` is one of a few words: throttled, timeout, refused, broken, malformed."""
+        """Count one failed call; `kind` is a `FailureKind`: throttled, timeout, refused, broken or malformed."""
 
 
 class _NoMetrics:
@@ -68,22 +68,22 @@ NO_METRICS: Final[ProviderMetrics] = _NoMetrics()
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One provider that the service has an adapter for: a row of a table, cheap to import.
+    """Description of a provider: a table row that imports no adapter.
 
     Attributes:
-        name: What requests call it, lowercase.
+        name: Name in requests, lowercase.
         adapter: `package.module:Class`; `Class(settings)` with `ProviderSettings` is a `Backend`.
         features: Features that it offers.
-        model: The default model; None: the operator must name one.
-        base_url: Address of its interface; None: the operator must name one.
-        base_url_variable: Environment variable with another address; None: only the settings can name one.
-        key_variable: Environment variable with the key; None: it needs no key.
-        secret_variable: Environment variable with a second secret, where a key is a pair.
-        option_variables: Option of the adapter to the environment variable that sets it, where that is not empty.
-        key_option: Option that takes the place of the key, such as the file of a service account; None: none does.
-        extra: The extra of this package that its adapter needs; None: none.
-        package: The module that the extra installs.
-        options: Default `options` of its adapter. What the operator sets is laid over them, key by key.
+        model: Default model; None: the operator must set one.
+        base_url: Base URL of its API; None: the operator must set one.
+        base_url_variable: Environment variable that overrides the base URL; None: only the settings can.
+        key_variable: Environment variable with the key; None: no key is needed.
+        secret_variable: Environment variable with the second half of a key; None: the key has one part.
+        option_variables: Option of the adapter → environment variable that sets it, if that is not empty.
+        key_option: Option that replaces the key, such as the file of a service account; None: there is none.
+        extra: Extra of this package that its adapter needs; None: none.
+        package: Module that the extra installs.
+        options: Default `options` of its adapter; the operator's options override them key by key.
     """
 
     name: str
@@ -102,27 +102,27 @@ class Provider:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the package that the adapter needs is there; nothing is imported."""
+        """Whether the package that the adapter needs is installed; it is not imported."""
         return self.package is None or find_spec(self.package.partition(".")[0]) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """What an adapter is made from: a row of the provider table, with what the operator has set laid over it.
+    """Settings of an adapter: a provider's defaults with the operator's overrides.
 
     Attributes:
-        name: Name of the back end: the `source` of its entries.
-        base_url: Address of the provider's interface, without a slash at its end.
-        model: Name of the model at the provider; empty where the provider has no choice of models.
-        api_key: Key of the account; None where none is needed.
-        api_secret: Second half of a key, where a key is a pair.
+        name: Name of the back end, the `source` of its entries.
+        base_url: Base URL of the provider's API, without a slash at its end.
+        model: Name of the model at the provider; empty if the provider has no choice of models.
+        api_key: Key of the account; None if none is needed.
+        api_secret: Second half of a key; None if the key has one part.
         features: Features to offer.
-        concurrency: Calls at the same time, 1 or more.
-        timeout_s: Longest wait for one answer, in seconds.
-        max_attempts: Calls for one picture at most, 1 or more.
+        concurrency: Most calls at the same time, 1 or more.
+        timeout_s: Longest time for one call, in seconds.
+        max_attempts: Most calls for one picture, 1 or more.
         deadline_s: Longest time for one picture with all calls and pauses, in seconds.
-        max_pause_s: Longest pause before another call, in seconds; who is told to wait longer gives up.
-        options: Further settings of this adapter alone, such as the region of an AWS account.
+        max_pause_s: Longest pause before another call, in seconds; if the provider asks for more, the picture fails.
+        options: Settings of this adapter only, such as the region of an AWS account.
         metrics: Counts calls, tokens and errors.
     """
 

@@ -1,1 +1,1 @@
-"""Adapters to language models that describe pictures."""
+"""Adapters for language models that describe pictures."""

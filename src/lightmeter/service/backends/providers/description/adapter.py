@@ -1,4 +1,4 @@
-"""What all description adapters have in common: a picture goes out as JPEG with a prompt, and a text comes back."""
+"""Base class of the description adapters: sends a JPEG with a prompt and returns the text of the answer."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ from lightmeter.service.backends.providers.retry import Retrier
 __all__ = ["MAX_TOKENS", "DescriptionAdapter", "clean_description", "request_fields", "token_count"]
 
 VIEW: Final = FitWithin(1024)
-"""Providers shrink larger pictures themselves; tokens grow with the pixels."""
+"""Transform of sent pictures: providers shrink larger pictures anyway, and tokens grow with the pixels."""
 
 JPEG_QUALITY: Final = 90
+"""JPEG quality of sent pictures, 1 to 95."""
 
 MAX_TOKENS: Final = 2048
-"""Of one answer, unless the options say otherwise: some 1,500 words, or fewer with the model's reasoning."""
+"""Default token limit of an answer: about 1,500 words, or fewer with the model's reasoning."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-"""Control characters but tab and newline: some databases take none of them in JSON."""
+"""Control characters except tab and newline, which some databases reject in JSON."""
 
 
 MAX_ANSWER_BYTES: Final = 4 * 2**20
@@ -62,24 +63,24 @@ def _restrict_headers(credentials: Mapping[str, str], request: httpx2.Request) -
 
 
 class DescriptionAdapter(ABC):
-    """A back end that asks a language model of a provider for a description of each picture.
+    """Base of back ends in which a provider's language model describes pictures.
 
-    `analyze` sends one call for each picture from the caller's thread. Pictures leave this machine.
+    `analyze` makes one call for each picture, in the caller's thread. Pictures are sent to the provider.
 
     Args:
-        settings: Name, address, key and limits. Each of its `options` is a further field of the request's body: JSON,
-            or text where it is none; an empty one leaves the field out.
+        settings: Name, address, key and limits. Each of its `options` is a field of the request's body: a JSON value,
+            or text if it is not JSON; an empty option removes the field.
         credentials: Headers that carry the key.
 
     Attributes:
         name: The `source` of its entries.
         features: `descriptions`, if the settings offer it.
-        traits: As many calls at once as the settings allow; the whole picture, no side longer than 1024 pixels.
+        traits: Number of simultaneous calls from the settings; pictures of at most 1024 pixels a side.
         model: Name of the model at the provider.
-        licence: Of what it answers.
+        licence: Terms of its answers.
 
     Raises:
-        SettingsError: the base URL or the model is missing or none.
+        SettingsError: the base URL is invalid, or the model is missing.
     """
 
     licence = "terms of the provider"
@@ -102,21 +103,26 @@ class DescriptionAdapter(ABC):
         load_prices()
 
     def close(self) -> None:
-        """Close the connections; who forgets it has them closed with the last reference to this object."""
+        """Close the connections; they are also closed when this object is garbage-collected."""
         self.client.close()
 
     def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:
-        """Describe each picture; one entry each, with this back end's name as its source.
+        """Describe each picture, one call and one entry for each.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Role, language and prompt.
 
         Raises:
-            BackendError: the provider refused, failed, or answered with no text; the message says which.
+            BackendError: the provider refused, failed, or answered without a text; the message says which.
         """
         if "descriptions" not in features & self.features:
             return [Entries() for _ in pictures]
         prompt = prompt_for(options)
-        return [self._described(picture, prompt) for picture in pictures]
+        return [self._describe(picture, prompt) for picture in pictures]
 
-    def _described(self, picture: RGB, prompt: str) -> Entries:
+    def _describe(self, picture: RGB, prompt: str) -> Entries:
         jpeg = encode_jpeg(transform_array(picture, VIEW), quality=JPEG_QUALITY)
         text = self._retrier.run(
             lambda timeout_s: self._request_description(jpeg, prompt, timeout_s), self._retrier.deadline()
@@ -130,42 +136,48 @@ class DescriptionAdapter(ABC):
                 content = read_body(response, deadline, MAX_ANSWER_BYTES)
             body = decode_json(content, dict[str, Any])
             self._count_usage(body)
-            return self.text_of(body)
+            return self.extract_text(body)
 
     def _count_usage(self, body: Mapping[str, Any]) -> None:
-        tokens = self.tokens_of(body.get("usage"))
-        answered = body.get("model")
-        model = answered if isinstance(answered, str) and answered else self.model
+        tokens = self.extract_tokens(body.get("usage"))
+        reported = body.get("model")
+        model = reported if isinstance(reported, str) and reported else self.model
         cost = cost_usd(self.settings.base_url, model, tokens)
         self.settings.metrics.provider_usage(self.name, Usage(model, tokens.input, tokens.output, cost))
 
     @abstractmethod
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request, without retries; the body of the answer is not read yet."""
+        """Send one request without retries; yield the answer before its body is read.
+
+        Args:
+            jpeg: The picture.
+            prompt: The whole prompt.
+            timeout_s: Longest time for each step of the call, in seconds.
+        """
 
     @abstractmethod
-    def text_of(self, body: Mapping[str, Any]) -> str:
-        """The description in an answer.
+    def extract_text(self, body: Mapping[str, Any]) -> str:
+        """Return the description in the body of an answer.
 
         Raises:
             CallFailed: there is none.
         """
 
     @abstractmethod
-    def tokens_of(self, usage: object) -> TokenCounts:
-        """The counts in the `usage` of an answer, whatever stands there."""
+    def extract_tokens(self, usage: object) -> TokenCounts:
+        """Return the token counts in the `usage` of an answer, which may be any JSON value."""
 
 
 def token_count(usage: object, *path: str) -> int | None:
-    """A number of tokens somewhere in a JSON value; None where there is no whole number, 0 or more."""
+    """Return the token count at a path of a JSON value; None if there is no integer of 0 or more."""
     for name in path:
         usage = usage.get(name) if isinstance(usage, dict) else None
     return usage if isinstance(usage, int) and not isinstance(usage, bool) and usage >= 0 else None
 
 
 def request_fields(options: Mapping[str, str]) -> dict[str, Any]:
-    """Further fields of a request's body: JSON values, or text where it is no JSON; empty ones are left out."""
+    """Convert options to fields of a request's body: JSON values, or text if not JSON; empty options are dropped."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
         if value:
@@ -177,18 +189,18 @@ def request_fields(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def clean_description(text: str, *, is_cut: bool) -> str:
-    """A description without control characters and outer white space.
+    """Return a description without control characters and outer white space.
 
     Args:
-        text: What the model wrote.
-        is_cut: Whether it reached the limit of tokens; what it has written is kept.
+        text: Text of the model.
+        is_cut: Whether the model reached its token limit; the text up to there is valid.
 
     Raises:
-        CallFailed: nothing is left.
+        CallFailed: the text is empty.
     """
-    written = _CONTROL.sub("", text).strip()
-    if written:
-        return written
+    cleaned = _CONTROL.sub("", text).strip()
+    if cleaned:
+        return cleaned
     if is_cut:
         raise CallFailed(
             FailureKind.MALFORMED,

@@ -1,4 +1,4 @@
-"""Descriptions from Anthropic's Claude, natively: its OpenAI-compatible layer is documented as not for production."""
+"""Description adapter for Claude's own API; Anthropic's OpenAI-compatible API is documented as not for production."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ from lightmeter.service.backends.providers.provider import ProviderSettings
 __all__ = ["Claude"]
 
 _NO_KEY = "none"
-"""With no key the SDK would search the environment and the disk for one; this one is not sent."""
+"""Placeholder, which is not sent: without a key, the SDK would search the environment and the disk for one."""
 
 
 class Claude(DescriptionAdapter):
-    """Descriptions by a Claude model over the Messages API.
+    """Back end that describes pictures with a Claude model through the Messages API.
 
-    Model: any Claude model that sees pictures. Terms: Anthropic's commercial terms. It cannot identify people by their
-    faces and does not try to; it may decline a picture, which is an error here. It cannot tell whether a description is
-    true.
+    Model: any Claude model with vision. Terms: Anthropic's commercial terms. It does not identify people by their
+    faces. It may refuse a picture, which is an error here. Descriptions are not checked for truth.
 
-    The key goes out in the header `x-api-key`, which the documentation of API version 2026-10-21 names; the SDK would
-    send it as a bearer token, which older proxies do not read.
+    The key is sent in the header `x-api-key`, as the documentation of API version 2026-10-21 says; the SDK would send a
+    bearer token, which older proxies do not accept.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -56,7 +55,13 @@ class Claude(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request, without retries; the body of the answer is not read yet."""
+        """Send one request without retries; yield the answer before its body is read.
+
+        Args:
+            jpeg: The picture.
+            prompt: The whole prompt.
+            timeout_s: Longest time for each step of the call, in seconds.
+        """
         with self._api.messages.with_streaming_response.create(
             model=self.model,
             max_tokens=self._max_tokens,
@@ -77,11 +82,11 @@ class Claude(DescriptionAdapter):
         ) as response:
             yield response.http_response
 
-    def text_of(self, body: Mapping[str, Any]) -> str:
-        """The text blocks, joined; blocks of other kinds, such as the model's thinking, are left out.
+    def extract_text(self, body: Mapping[str, Any]) -> str:
+        """Join the text blocks; other blocks, such as the model's thinking, are ignored.
 
         Raises:
-            CallFailed: there is none, or the model refused.
+            CallFailed: there is no text, or the model refused.
         """
         blocks, stop = body.get("content"), body.get("stop_reason")
         if stop == "refusal":
@@ -94,12 +99,12 @@ class Claude(DescriptionAdapter):
         written = "".join(text for text in texts if isinstance(text, str))
         return clean_description(written, is_cut=stop == "max_tokens")
 
-    def tokens_of(self, usage: object) -> TokenCounts:
-        """Input tokens are the sum of those read anew, written to the cache and read from it."""
-        fresh = token_count(usage, "input_tokens")
+    def extract_tokens(self, usage: object) -> TokenCounts:
+        """Return token counts; input tokens are the sum of uncached, cache-written and cache-read tokens."""
+        uncached = token_count(usage, "input_tokens")
         cached = token_count(usage, "cache_read_input_tokens") or 0
         written = token_count(usage, "cache_creation_input_tokens") or 0
-        total = None if fresh is None else fresh + cached + written
+        total = None if uncached is None else uncached + cached + written
         return TokenCounts(total, token_count(usage, "output_tokens"), cached)
 
 

@@ -1,4 +1,4 @@
-"""Descriptions from any endpoint that speaks OpenAI's chat completions with pictures."""
+"""Description adapters for all endpoints with OpenAI's chat completions API, and for Ollama."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = ["Ollama", "OpenAICompatible", "ollama_base_url"]
 OLLAMA_PORT: Final = 11434
 
 _TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
-"""The older name, which local servers know, and the one that OpenAI's reasoning models insist on."""
+"""The older field, which local servers support, and the one that OpenAI's reasoning models require."""
 
 _NO_KEY: Final = "none"
-"""The SDK wants a key; it is not sent."""
+"""Placeholder, which is not sent: the SDK requires a key."""
 
 
 class OpenAICompatible(DescriptionAdapter):
-    """Descriptions by a chat model that sees pictures: OpenAI, xAI, Gemini, Jina, vLLM, llama.cpp and others.
+    """Back end that describes pictures with a chat model: OpenAI, xAI, Gemini, Jina, vLLM, llama.cpp and others.
 
-    Model: any that the endpoint serves under `settings.model`. Terms: those of the provider. It cannot tell whether a
-    description is true, does not check that a `tweet` keeps its length, and reads no streamed answers.
+    Model: any vision model that the endpoint serves as `settings.model`. Terms: those of the provider. Descriptions are
+    not checked for truth or for the length of a `tweet`; streamed answers are not supported.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -53,7 +53,13 @@ class OpenAICompatible(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request, without retries; the body of the answer is not read yet."""
+        """Send one request without retries; yield the answer before its body is read.
+
+        Args:
+            jpeg: The picture.
+            prompt: The whole prompt.
+            timeout_s: Longest time for each step of the call, in seconds.
+        """
         picture = f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
         with self._api.chat.completions.with_streaming_response.create(
             model=self.model,
@@ -71,11 +77,11 @@ class OpenAICompatible(DescriptionAdapter):
         ) as response:
             yield response.http_response
 
-    def text_of(self, body: Mapping[str, Any]) -> str:
-        """The text of the first choice.
+    def extract_text(self, body: Mapping[str, Any]) -> str:
+        """Return the text of the first choice.
 
         Raises:
-            CallFailed: there is none, it was filtered, or the model refused.
+            CallFailed: there is no text, it was filtered, or the model refused.
         """
         choices = body.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -95,24 +101,23 @@ class OpenAICompatible(DescriptionAdapter):
             raise CallFailed(FailureKind.MALFORMED, "it has no text")
         return clean_description(content or "", is_cut=is_cut)
 
-    def tokens_of(self, usage: object) -> TokenCounts:
-        """Prompt and completion tokens.
+    def extract_tokens(self, usage: object) -> TokenCounts:
+        """Return prompt and completion tokens.
 
-        xAI and Gemini leave reasoning out of `completion_tokens` but not out of `total_tokens`, and charge for it.
+        xAI and Gemini count reasoning in `total_tokens` but not in `completion_tokens`, and charge for it.
         """
-        prompt, written = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
+        prompt, completion = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
         total = token_count(usage, "total_tokens")
         if prompt is not None and total is not None:
-            written = max(written or 0, total - prompt)
-        return TokenCounts(prompt, written, token_count(usage, "prompt_tokens_details", "cached_tokens") or 0)
+            completion = max(completion or 0, total - prompt)
+        return TokenCounts(prompt, completion, token_count(usage, "prompt_tokens_details", "cached_tokens") or 0)
 
 
 class Ollama(OpenAICompatible):
-    """Descriptions by a model of an Ollama server, such as LLaVA and BakLLaVA; nothing leaves the operator's machines.
+    """Back end that describes pictures with a model of the operator's Ollama server, such as LLaVA or BakLLaVA.
 
     Models: LLaVA 1.6 (Vicuna or Mistral with a CLIP encoder), BakLLaVA 1 (Mistral 7B). Terms: those of the model, which
-    `ollama show` prints. Both read little text in pictures, count badly, and write English far better than other
-    languages.
+    `ollama show` prints. Both are weak at reading text, at counting, and in languages other than English.
     """
 
     licence = "terms of the model"
@@ -122,10 +127,10 @@ class Ollama(OpenAICompatible):
 
 
 def ollama_base_url(host: str) -> str:
-    """The OpenAI-compatible address of the server that `OLLAMA_HOST` names.
+    """Return the OpenAI-compatible base URL of an Ollama server.
 
     Args:
-        host: `host`, `host:port` or a URL, as Ollama takes it; also the whole base URL, with a path.
+        host: Value of `OLLAMA_HOST`: `host`, `host:port` or a URL; also a whole base URL, with a path.
 
     Example:
         >>> ollama_base_url("0.0.0.0")
@@ -134,11 +139,11 @@ def ollama_base_url(host: str) -> str:
     has_scheme = "://" in host
     parts = urlsplit(host if has_scheme else f"http://{host}")
     name = parts.hostname or "127.0.0.1"
-    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)  # noqa: S104 (what a server listens on, nobody can call)
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)  # noqa: S104 (a listen address is not a target address)
     try:
         port = parts.port
     except ValueError:
-        return host  # refused as a base URL, with a message
+        return host  # rejected later as a base URL, with a message
     port = port or (None if has_scheme else OLLAMA_PORT)
     address = f"[{name}]" if ":" in name else name
     path = parts.path.rstrip("/") or "/v1"

@@ -1,7 +1,4 @@
-"""What a description provider is asked: a prompt for each role, and the language of the answer. Pure text.
-
-The prompts are the project's own. A custom prompt takes the place of the role's.
-"""
+"""Prompts for descriptions: one for each role, a custom prompt, and the language of the answer. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ RULES: Final = (
     "Answer with the finished text alone: no heading, no quotation marks around it, no Markdown, "
     "no remark about yourself or about this request."
 )
-"""Ends the prompt of every role."""
+"""Last part of the prompt of every role."""
 
 ROLE_PROMPTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -83,12 +80,12 @@ ROLE_PROMPTS: Final[Mapping[str, str]] = MappingProxyType(
         ),
     }
 )
-"""Role → what is asked, without `RULES` and the language."""
+"""Role → prompt, without `RULES` and the language."""
 
 
 @cache
 def language_names() -> tuple[str, ...]:
-    """English names of the languages that can be asked for, sorted: those of ISO 639 that language models know."""
+    """Return the English names of the supported languages, sorted: those of ISO 639 that language models know."""
     return tuple((files(__package__) / "languages.txt").read_text(encoding="utf-8").split("\n")[:-1])
 
 
@@ -98,16 +95,16 @@ def _by_folded_name() -> Mapping[str, str]:
 
 
 def language_of(requested: str) -> str:
-    """The language that a request names, as it is spelt in the list; English where the list has no such name.
+    """Return the requested language as spelled in the list; English if the list lacks it.
 
-    Letter case and spaces around the name do not matter. Nothing else of the request reaches the prompt.
+    Case and outer white space are ignored. Because only names of the list are used, the field cannot inject a prompt.
     """
     return _by_folded_name().get(requested.strip().casefold(), DEFAULT_LANGUAGE)
 
 
 def prompt_for(options: AnalysisOptions) -> str:
-    """The whole prompt: the custom one, or that of the role (of `general` for an unknown role), and the language."""
-    asked = (options.prompt or "").strip()
-    if not asked:
-        asked = f"{ROLE_PROMPTS.get(options.role.strip().lower(), ROLE_PROMPTS[DEFAULT_ROLE])} {RULES}"
-    return f"{asked}\n\nAnswer in {language_of(options.language)}."
+    """Return the prompt: the custom one or that of the role (an unknown role counts as `general`), and the language."""
+    prompt = (options.prompt or "").strip()
+    if not prompt:
+        prompt = f"{ROLE_PROMPTS.get(options.role.strip().lower(), ROLE_PROMPTS[DEFAULT_ROLE])} {RULES}"
+    return f"{prompt}\n\nAnswer in {language_of(options.language)}."

@@ -1,7 +1,4 @@
-"""What a call costs the operator, by the providers' published prices. The price list comes with `genai-prices`.
-
-The list is read from the installed package; nothing is fetched.
-"""
+"""Cost of a call in US dollars by the providers' published prices, from the installed package `genai-prices`."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ __all__ = ["TokenCounts", "cost_usd", "load_prices"]
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Tokens of one call.
+    """Token counts of one call.
 
     Attributes:
-        input: Of prompt and picture, those read from the provider's cache included; None: not counted.
-        output: Of the answer, those spent on reasoning included; None: not counted.
-        cached: Those of `input` that came from the provider's cache, which cost less.
+        input: Tokens of prompt and picture, including those from the provider's cache; None if not counted.
+        output: Tokens of the answer, including reasoning; None if not counted.
+        cached: Input tokens from the provider's cache, which cost less.
     """
 
     input: int | None = None
@@ -28,26 +25,26 @@ class TokenCounts:
 
 def load_prices() -> None:
     """Import the price list, which takes about half a second."""
-    import genai_prices.data  # noqa: F401, PLC0415 (whoever calls no provider does not pay for it)
+    import genai_prices.data  # noqa: F401, PLC0415 (slow; needed for provider calls only)
 
 
 def cost_usd(base_url: str, model: str, tokens: TokenCounts) -> Decimal | None:
-    """US dollars for a call.
+    """Return the cost of a call in US dollars.
 
     Args:
-        base_url: Where the call went: the same model has other prices elsewhere, and none on the operator's machine.
-        model: As the provider names it.
-        tokens: What it used.
+        base_url: Base URL of the call; a model's price depends on the provider.
+        model: Name of the model at the provider.
+        tokens: Token counts of the call.
 
     Returns:
-        None where no price is known, or not all tokens were counted.
+        None if no price is known, or tokens were not counted.
     """
-    from genai_prices import Usage, calc_price  # noqa: PLC0415 (as above)
+    from genai_prices import Usage, calc_price  # noqa: PLC0415 (slow; needed for provider calls only)
 
     if tokens.input is None or tokens.output is None:
         return None
     used = Usage(input_tokens=tokens.input, output_tokens=tokens.output, cache_read_tokens=tokens.cached or None)
     try:
         return calc_price(used, model, provider_api_url=base_url).total_price
-    except (LookupError, ValueError):  # an unknown address or model; counts that contradict each other
+    except (LookupError, ValueError):  # an unknown address or model, or inconsistent counts
         return None

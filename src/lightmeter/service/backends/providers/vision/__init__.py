@@ -1,1 +1,1 @@
-"""Adapters to picture analysis providers."""
+"""Adapters for the vision APIs of providers."""

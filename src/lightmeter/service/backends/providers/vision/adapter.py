@@ -1,4 +1,4 @@
-"""What the adapters of picture analysis providers share: one loop over pictures, JPEG bytes, and scores."""
+"""Base class of the vision adapters: encodes pictures as JPEG, makes calls with retries, converts scores."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ __all__ = [
     "JPEG_QUALITY",
     "MAX_TAGS",
     "EncodedPicture",
-    "PictureAdapter",
+    "VisionAdapter",
     "import_extra",
     "key_pair",
-    "score_of",
-    "tags_of",
+    "to_score",
+    "to_tags",
 ]
 
 T = TypeVar("T")
 
 JPEG_QUALITY: Final = 90
-"""Of the pictures that are sent: at 1024 pixels a side, 90 to 250 kB and 4 ms of CPU each (the sample data)."""
+"""JPEG quality of sent pictures, 1 to 95: at 1024 pixels a side, 90 to 250 kB and 4 ms of CPU each (sample data)."""
 
 MAX_TAGS: Final = 50
-"""Most tags for one picture, the likeliest first."""
+"""Most tags for one picture, by falling score."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedPicture:
-    """A picture as it is sent.
+    """Picture encoded for sending.
 
     Attributes:
-        jpeg: Its bytes, as JPEG.
-        width: In pixels; coordinates in entries are in these pixels.
+        jpeg: JPEG bytes.
+        width: In pixels; coordinates of entries refer to it.
         height: In pixels.
-        deadline: No call for it starts later; see `Retrier.deadline`.
+        deadline: Time after which no call for it starts; see `Retrier.deadline`.
     """
 
     jpeg: bytes
@@ -55,22 +55,22 @@ class EncodedPicture:
     deadline: float
 
 
-class PictureAdapter(ABC):
-    """A back end whose pictures are analysed by a provider over the network.
+class VisionAdapter(ABC):
+    """Base of back ends in which a provider's vision API analyses pictures.
 
-    Pictures are sent one by one, as JPEG of at most 1024 pixels a side, and only for the features that are requested.
-    Where a picture needs several calls and one of them fails, the picture fails.
+    Pictures are sent one by one, as JPEG of at most 1024 pixels a side, for the requested features only. If one of
+    several calls for a picture fails, the picture fails.
 
     Args:
         settings: Name, address, keys, limits.
-        secrets: Strings that no message may show, beside the keys.
+        secrets: Strings beside the keys that no message may show.
 
     Attributes:
-        licence: Under which terms its answers come.
-        supported_features: Features that the adapter knows how to request.
+        licence: Terms of its answers.
+        supported_features: Features that the adapter can request.
 
     Raises:
-        SettingsError: the settings name a feature that it does not know, or a key that no provider can have given.
+        SettingsError: the settings name an unsupported feature, or a key with characters that cannot be sent.
     """
 
     licence: ClassVar[str] = "terms of the provider"
@@ -97,33 +97,38 @@ class PictureAdapter(ABC):
     @property
     @abstractmethod
     def model(self) -> str:
-        """Name of the model or the operations that answer."""
+        """Name of the model, or of the operations that are called."""
 
-    def warm(self) -> None:  # noqa: B027 (there is nothing to do for any provider)
-        """Nothing to load: the provider is called for the first picture, not before."""
+    def warm(self) -> None:  # noqa: B027 (no adapter loads anything)
+        """Do nothing: the provider is first called for the first picture."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connections; the adapter is not used any more."""
+        """Close the connections; no method is called afterwards."""
 
     def analyze(
         self,
         pictures: Sequence[RGB],
         features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (these features depend on no option)
+        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
-        """Send each picture to the provider; coordinates are in pixels of the picture handed in.
+        """Send each picture to the provider; coordinates are in pixels of the given picture.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features.
+            options: Not used.
 
         Raises:
-            BackendError: the provider refused, failed, limits the rate, did not answer in time, or its answer cannot
-                be read.
+            BackendError: the provider refused, failed, limits the rate, did not answer in time, or answered with
+                invalid data.
         """
         wanted = features & self.features
         if not wanted:
             return [Entries() for _ in pictures]
-        return [self._entries(self._encoded(picture), wanted) for picture in pictures]
+        return [self._entries(self._encode(picture), wanted) for picture in pictures]
 
-    def _encoded(self, picture: RGB) -> EncodedPicture:
+    def _encode(self, picture: RGB) -> EncodedPicture:
         buffer = BytesIO()
         Image.fromarray(picture).save(buffer, "JPEG", quality=JPEG_QUALITY)
         height, width = picture.shape[:2]
@@ -146,29 +151,33 @@ class PictureAdapter(ABC):
 
     @abstractmethod
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
-        """What the provider finds in one picture; raises `BackendError`."""
+        """Return the entries of one picture.
+
+        Raises:
+            BackendError: a call failed for good.
+        """
 
 
 def _is_sendable(key: str) -> bool:
-    """Whether a key can stand in a header; libraries show one that cannot in their messages, escaped."""
+    """Return whether a key can be sent in a header; libraries quote other keys in their messages."""
     return key.isascii() and key.isprintable() and " " not in key
 
 
-def score_of(value: float, scale: float = 1.0) -> float:
-    """A score 0 to 1, rounded to six digits; 0 for what is not finite.
+def to_score(value: float, scale: float = 1.0) -> float:
+    """Convert a provider's value to a score, 0 to 1, with six digits; a value that is not finite becomes 0.
 
     Args:
-        value: As the provider answered it.
-        scale: What stands for certainty: 1, or 100 for per cent.
+        value: Value in the answer.
+        scale: Value of certainty: 1, or 100 for percentages.
     """
     return round(min(max(value / scale, 0.0), 1.0), 6) if math.isfinite(value) else 0.0
 
 
-def tags_of(named: Iterable[tuple[str, float]], source: str) -> dict[str, list[Tag]]:
-    """Tags by name, the likeliest first, `MAX_TAGS` at most; of two with the same name the likelier stays.
+def to_tags(named: Iterable[tuple[str, float]], source: str) -> dict[str, list[Tag]]:
+    """Return tags by name, by falling score, at most `MAX_TAGS`; of two with one name, the higher score counts.
 
     Args:
-        named: Name and score 0 to 1.
+        named: Pairs of name and score, 0 to 1.
         source: Name of the back end.
     """
     tags: dict[str, list[Tag]] = {}
@@ -179,15 +188,15 @@ def tags_of(named: Iterable[tuple[str, float]], source: str) -> dict[str, list[T
 
 
 def import_extra(module: str, backend: str, extra: str) -> Any:
-    """Import a module of an optional package, when an adapter is made.
+    """Import a module of an optional package.
 
     Args:
-        module: Its name.
+        module: Name of the module.
         backend: Name of the back end that needs it.
-        extra: The extra of this package that brings it.
+        extra: Extra of this package that installs it.
 
     Raises:
-        SettingsError: it is not installed.
+        SettingsError: the module is not installed.
     """
     try:
         return import_module(module)
@@ -198,15 +207,15 @@ def import_extra(module: str, backend: str, extra: str) -> Any:
 
 
 def key_pair(settings: ProviderSettings, key_variable: str, secret_variable: str) -> tuple[str, str]:
-    """The two halves of a key.
+    """Return both halves of a key.
 
     Args:
-        settings: With `api_key` and `api_secret`.
-        key_variable: Environment variable that sets the first, for the message.
-        secret_variable: Environment variable that sets the second.
+        settings: Settings with `api_key` and `api_secret`.
+        key_variable: Environment variable of the first half, for the message.
+        secret_variable: Environment variable of the second half, for the message.
 
     Raises:
-        SettingsError: one of them is missing.
+        SettingsError: a half is missing.
     """
     if settings.api_key is None or settings.api_secret is None:
         raise SettingsError(f"The back end {settings.name} has no key: set {key_variable} and {secret_variable}.")

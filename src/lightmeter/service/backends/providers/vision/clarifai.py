@@ -1,4 +1,4 @@
-"""Adapter to Clarifai: one gRPC call for each requested feature.
+"""Adapter for Clarifai: one gRPC call for each requested feature.
 
 Source: https://docs.clarifai.com/resources/api-overview/ and the protocol in the package `clarifai-grpc`.
 """
@@ -17,57 +17,59 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     EncodedPicture,
-    PictureAdapter,
+    VisionAdapter,
     import_extra,
-    score_of,
-    tags_of,
+    to_score,
+    to_tags,
 )
 
 __all__ = ["DEFAULT_NSFW_MODEL", "DEFAULT_TAG_MODEL", "NSFW_MODEL_OPTION", "Clarifai"]
 
 DEFAULT_TAG_MODEL: Final = "general-image-recognition"
+"""Clarifai's general tagging model."""
+
 DEFAULT_NSFW_MODEL: Final = "nsfw-recognition"
+"""Clarifai's moderation model."""
 
 NSFW_MODEL_OPTION: Final = "nsfw_model"
-"""Option: another moderation model of the provider's own."""
+"""Name of the option for another moderation model of the provider."""
 
 _METHOD: Final = "/clarifai.api.V2/PostModelOutputs"
 _USER: Final = "clarifai"
 _APP: Final = "main"
-"""Where the provider's own models live."""
+"""User and application that own the provider's models."""
 
 _SUCCESS: Final = 10000
 _THROTTLED: Final = frozenset({11005, 21354, 98014})
 """CONN_THROTTLED, MODEL_BUSY_PLEASE_RETRY, INTERNAL_RESOURCE_EXHAUSTED."""
 _QUOTA_USED_UP: Final = frozenset({11003, 11004})
-"""CONN_EXCEED_HOURLY_LIMIT, CONN_EXCEED_MONTHLY_LIMIT: throttling that no retry outlasts."""
-_PASSING: Final = frozenset({10030, 21351, 21352, 21355, 40031, 40032, 98009, 98013})
+"""CONN_EXCEED_HOURLY_LIMIT, CONN_EXCEED_MONTHLY_LIMIT: throttling for an hour or a month."""
+_TRANSIENT: Final = frozenset({10030, 21351, 21352, 21355, 40031, 40032, 98009, 98013})
 """TRY_AGAIN, MODEL_DEPLOYING, MODEL_QUEUED_FOR_DEPLOYMENT, MODEL_LOADING, RPC_SERVER_UNAVAILABLE, RPC_REQUEST_TIMEOUT,
 INTERNAL_UNEXPECTED_TIMEOUT, INTERNAL_REDIS_UNAVAILABLE."""
 _INTERNAL: Final = range(98000, 100000)
-"""INTERNAL_…: errors on the provider's side."""
+"""Codes INTERNAL_…: errors on the provider's side."""
 
 _BROKEN_CODES: Final = frozenset({"UNAVAILABLE", "INTERNAL", "UNKNOWN", "ABORTED", "DATA_LOSS", "CANCELLED"})
 _UNREADABLE: Final = "deserializing"
-"""In the details that gRPC gives, with the code INTERNAL, to an answer that is no message of the protocol."""
+"""Text in gRPC's error details, with the code INTERNAL, if an answer is not a message of the protocol."""
 
 
-class Clarifai(PictureAdapter):
+class Clarifai(VisionAdapter):
     """Back end `clarifai`: features nsfw, tags.
 
-    `tags` come from the model `general-image-recognition` (the provider answers its twenty likeliest concepts),
-    `nsfw` from `nsfw-recognition`: the labels nsfw and sfw, whose scores add up to 1. Each requested feature is a call
-    of its own, made one after the other, and the picture is sent with each. This adapter finds no faces or texts and
-    describes no pictures.
+    `tags` come from the model `general-image-recognition` (its twenty best concepts), `nsfw` from `nsfw-recognition`:
+    the labels nsfw and sfw, whose scores add up to 1. Each requested feature is one call, in sequence, and the picture
+    is sent with each.
 
     Clarifai's terms of service apply; pictures are sent to Clarifai.
 
     Args:
         settings: `api_key` is a personal access token; `model` is the model of the tags; option `nsfw_model`. The
-            connection is encrypted, unless the address is an http address of this machine. Needs the extra `clarifai`.
+            connection is encrypted, except for an http address of this machine. It needs the extra `clarifai`.
 
     Raises:
-        SettingsError: clarifai-grpc is not installed, the key is missing, or the address is none.
+        SettingsError: clarifai-grpc is not installed, the key is missing, or the address is invalid.
     """
 
     supported_features = frozenset({"nsfw", "tags"})
@@ -82,19 +84,19 @@ class Clarifai(PictureAdapter):
         self._grpc: Any = import_extra("grpc", self.name, "clarifai")
         self._messages: Any = import_extra("clarifai_grpc.grpc.api.service_pb2", self.name, "clarifai")
         self._resources: Any = import_extra("clarifai_grpc.grpc.api.resources_pb2", self.name, "clarifai")
-        self._channel = self._channel_of(settings)
-        # Not the package's V2Stub: that works only with channels that its own factory made.
+        self._channel = self._open_channel(settings)
+        # Not the package's V2Stub, which works only with channels of its own factory.
         self._call = self._channel.unary_unary(
             _METHOD,
             request_serializer=self._messages.PostModelOutputsRequest.SerializeToString,
             response_deserializer=self._messages.MultiOutputResponse.FromString,
         )
 
-    def _channel_of(self, settings: ProviderSettings) -> Any:
+    def _open_channel(self, settings: ProviderSettings) -> Any:
         target, secure = _target(settings.name, settings.base_url)
         options = (
             ("grpc.enable_http_proxy", 0),
-            ("grpc.enable_retries", 0),  # ours are counted and share a deadline
+            ("grpc.enable_retries", 0),  # `Retrier` counts retries and applies the deadline
             ("grpc.service_config_disable_resolution", 1),
             ("grpc.max_reconnect_backoff_ms", 5000),
         )
@@ -104,7 +106,7 @@ class Clarifai(PictureAdapter):
 
     @property
     def model(self) -> str:
-        """The models that answer."""
+        """Names of the models that are called."""
         models = {"nsfw": self._nsfw_model, "tags": self._tag_model}
         return ", ".join(models[feature] for feature in sorted(self.features))
 
@@ -115,10 +117,10 @@ class Clarifai(PictureAdapter):
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         entries = Entries()
         if "nsfw" in features:
-            named = self._concepts(self._nsfw_model, picture)
-            entries.nsfw = [Nsfw(label=name, score=score, source=self.name) for name, score in named]
+            concepts = self._concepts(self._nsfw_model, picture)
+            entries.nsfw = [Nsfw(label=name, score=score, source=self.name) for name, score in concepts]
         if "tags" in features:
-            entries.tags = tags_of(self._concepts(self._tag_model, picture), self.name)
+            entries.tags = to_tags(self._concepts(self._tag_model, picture), self.name)
         return entries
 
     def _concepts(self, model: str, picture: EncodedPicture) -> list[tuple[str, float]]:
@@ -135,14 +137,14 @@ class Clarifai(PictureAdapter):
             answer = self._call(request, metadata=self._metadata, timeout=timeout_s)
         except self._grpc.RpcError as error:
             raise _rpc_failure(error, timeout_s) from None
-        _check(answer.status)
+        _raise_for_status(answer.status)
         if len(answer.outputs) != 1:
             raise CallFailed(FailureKind.MALFORMED, f"it has {len(answer.outputs)} outputs for one picture")
-        _check(answer.outputs[0].status)
+        _raise_for_status(answer.outputs[0].status)
         concepts = answer.outputs[0].data.concepts
         if not concepts or not all(concept.name and math.isfinite(concept.value) for concept in concepts):
             raise CallFailed(FailureKind.MALFORMED, "its concepts have no name, no value or are missing")
-        return [(concept.name, score_of(concept.value)) for concept in concepts]
+        return [(concept.name, to_score(concept.value)) for concept in concepts]
 
 
 def _rpc_failure(error: Any, timeout_s: float) -> CallFailed:
@@ -168,7 +170,7 @@ def _requested_wait_s(error: Any) -> float | None:
 
 
 def _target(name: str, base_url: str) -> tuple[str, bool]:
-    """Host and port of an address, and whether the connection is encrypted."""
+    """Return host and port of an address, and whether the connection is encrypted."""
     parts = urlsplit(base_url)
     try:
         port = parts.port
@@ -192,8 +194,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _check(status: Any) -> None:
-    """Raise `CallFailed` for a status other than success; sources: the provider's list of status codes."""
+def _raise_for_status(status: Any) -> None:
+    """Raise `CallFailed` for a status other than success, by the provider's list of status codes."""
     if status.code == _SUCCESS:
         return
     message = ": ".join(filter(None, (str(status.code), status.description, status.details)))
@@ -201,7 +203,7 @@ def _check(status: Any) -> None:
         raise CallFailed(FailureKind.THROTTLED, message, is_transient=True)
     if status.code in _QUOTA_USED_UP:
         raise CallFailed(FailureKind.THROTTLED, message)
-    if status.code in _PASSING or status.code in _INTERNAL:
+    if status.code in _TRANSIENT or status.code in _INTERNAL:
         raise CallFailed(FailureKind.BROKEN, message, is_transient=True)
     if status.code == 0:
         raise CallFailed(FailureKind.MALFORMED, "it has no status")

@@ -1,4 +1,4 @@
-"""Adapter to Google Cloud Vision: one REST call for a picture, with the requested features only.
+"""Adapter for Google Cloud Vision: one REST call for each picture, with the requested features only.
 
 Source: https://cloud.google.com/vision/docs/reference/rest/v1/images/annotate
 """
@@ -17,7 +17,7 @@ from lightmeter.models.response import Brand, Color, Entries, Face, Nsfw, Text
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, PictureAdapter, score_of, tags_of
+from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, VisionAdapter, to_score, to_tags
 from lightmeter.service.backends.providers.vision.googlevision_answer import (
     AnnotateResult,
     BatchAnnotateResponse,
@@ -30,13 +30,13 @@ from lightmeter.service.backends.providers.vision.service_account import Service
 __all__ = ["CREDENTIALS_OPTION", "DEFAULT_MODEL", "MAX_RESULTS", "GoogleVision", "read_result"]
 
 DEFAULT_MODEL: Final = "builtin/stable"
-"""The model that the provider uses when a request names none."""
+"""Model that the provider uses by default."""
 
 MAX_RESULTS: Final = 50
-"""Most labels, logos or faces; the provider's own default is 10."""
+"""Most labels, logos or faces in an answer; the provider's default is 10."""
 
 CREDENTIALS_OPTION: Final = "credentials_file"
-"""Option: path of the key file of a service account, in place of an API key."""
+"""Name of the option with the path of a service account's key file, which replaces an API key."""
 
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-vision"
 
@@ -51,25 +51,25 @@ _TYPES: Final = {
 
 _DEADLINE_EXCEEDED: Final = 4
 _RESOURCE_EXHAUSTED: Final = 8
-_PASSING_CODES: Final = frozenset({2, 10, 13, 14})
-"""Of gRPC: UNKNOWN, ABORTED, INTERNAL, UNAVAILABLE."""
+_TRANSIENT_CODES: Final = frozenset({2, 10, 13, 14})
+"""gRPC status codes UNKNOWN, ABORTED, INTERNAL, UNAVAILABLE."""
 
 
-class GoogleVision(PictureAdapter):
+class GoogleVision(VisionAdapter):
     """Back end `googlevision`: features brands, colors, faces, nsfw, tags, texts.
 
-    `nsfw` comes in the likelihood form with the labels adult, violence, racy, medical and spoof. `texts` starts with
-    the whole text, then come its words; they carry no score. `faces` carry emotions as likelihoods and no age or
-    gender; landmarks are left out. The provider describes no pictures.
+    `nsfw` has the likelihood form with the labels adult, violence, racy, medical and spoof. `texts` starts with the
+    whole text, followed by its words, without scores. `faces` have emotions as likelihoods, and no age, gender or
+    landmarks.
 
     The terms of the Google Cloud Platform and of its Cloud Vision API apply; pictures are sent to Google.
 
     Args:
         settings: `api_key` is an API key; without one, the option `credentials_file` names the key file of a service
-            account, which needs the extra `googlevision`. `model` other than `builtin/stable` is sent along.
+            account, which needs the extra `googlevision`. a `model` other than `builtin/stable` is sent.
 
     Raises:
-        SettingsError: there is neither key nor key file, or the file cannot be used.
+        SettingsError: there is neither key nor key file, or the key file is invalid.
     """
 
     supported_features = frozenset(_TYPES)
@@ -93,7 +93,7 @@ class GoogleVision(PictureAdapter):
 
     @property
     def model(self) -> str:
-        """The version of the interface and the model."""
+        """Version of the API, and the model."""
         return f"Cloud Vision v1 {self._model}"
 
     def close(self) -> None:
@@ -125,15 +125,15 @@ class GoogleVision(PictureAdapter):
 
 
 def read_result(result: AnnotateResult, features: frozenset[str], source: str) -> Entries:
-    """Entries of one picture.
+    """Convert the result of one picture to entries.
 
     Args:
-        result: As the provider answered it.
-        features: Requested ones; the others stay empty.
+        result: Result in the provider's answer.
+        features: Requested features; others stay empty.
         source: Name of the back end.
 
     Raises:
-        CallFailed: a verdict on unsafe content was requested and is missing (`malformed`).
+        CallFailed: the result for unsafe content was requested and is missing.
     """
     filled: dict[str, Any] = {feature: _READERS[feature](result, source) for feature in features}
     return Entries(**filled)
@@ -147,13 +147,13 @@ def _result_failure(error: RpcStatus) -> CallFailed:
         return CallFailed(FailureKind.THROTTLED, message, is_transient=True, retry_after_s=wait_s)
     if error.code == _DEADLINE_EXCEEDED:
         return CallFailed(FailureKind.TIMEOUT, message, is_transient=True)
-    if error.code in _PASSING_CODES:
+    if error.code in _TRANSIENT_CODES:
         return CallFailed(FailureKind.BROKEN, message, is_transient=True)
     return CallFailed(FailureKind.REFUSED, message)
 
 
 def _tags(result: AnnotateResult, source: str) -> Any:
-    return tags_of(((label.description, score_of(label.score)) for label in result.label_annotations), source)
+    return to_tags(((label.description, to_score(label.score)) for label in result.label_annotations), source)
 
 
 def _nsfw(result: AnnotateResult, source: str) -> Any:
@@ -171,8 +171,8 @@ def _colors(result: AnnotateResult, source: str) -> Any:
         red, green, blue = (round(min(max(channel, 0.0), 255.0)) for channel in channels)
         entry = Color(
             hex=f"#{red:02x}{green:02x}{blue:02x}",
-            score=score_of(found.score),
-            pixel_fraction=score_of(found.pixel_fraction),
+            score=to_score(found.score),
+            pixel_fraction=to_score(found.pixel_fraction),
             red=red,
             green=green,
             blue=blue,
@@ -211,7 +211,7 @@ def _brands(result: AnnotateResult, source: str) -> Any:
         Brand.model_validate(
             {
                 "name": found.description,
-                "score": score_of(found.score),
+                "score": to_score(found.score),
                 "bounding_poly": _polygon(found.bounding_poly),
                 "source": source,
             }

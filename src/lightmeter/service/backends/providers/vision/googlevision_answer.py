@@ -1,7 +1,7 @@
-"""The answer of `images:annotate` as typed values: the fields that are read, named as in the interface's reference.
+"""Types of the answer of `images:annotate`, with the fields that are used, named as in the API reference.
 
-Source: https://cloud.google.com/vision/docs/reference/rest/v1/AnnotateImageResponse. The interface leaves out what is
-zero or empty, so nearly everything has a default; other fields are ignored.
+Source: https://cloud.google.com/vision/docs/reference/rest/v1/AnnotateImageResponse. The API omits zero
+and empty values, so nearly all fields have defaults; unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ __all__ = ["AnnotateResult", "BatchAnnotateResponse", "BoundingPolygon", "FaceAn
 
 
 class _Camel(msgspec.Struct, rename="camel", frozen=True):
-    """Fields in camelCase."""
+    """Base of types with fields in camelCase."""
 
 
 class Vertex(_Camel, frozen=True):
-    """A corner, in pixels of the picture."""
+    """Corner of a polygon, in pixels of the picture."""
 
     x: float = 0.0
     y: float = 0.0
 
 
 class BoundingPolygon(_Camel, frozen=True):
-    """Corners around something (`BoundingPoly`)."""
+    """Polygon around an object (`BoundingPoly`)."""
 
     vertices: tuple[Vertex, ...] = ()
 
 
 class Annotation(_Camel, frozen=True):
-    """A label, a logo or a text (`EntityAnnotation`); `score` is 0 to 1."""
+    """Label, logo or text (`EntityAnnotation`); `score` is 0 to 1."""
 
     description: str = ""
     locale: str | None = None
@@ -38,7 +38,7 @@ class Annotation(_Camel, frozen=True):
 
 
 class FaceAnnotation(_Camel, frozen=True):
-    """A face; angles in degrees, confidences 0 to 1."""
+    """Face; angles in degrees, confidences 0 to 1."""
 
     bounding_poly: BoundingPolygon = BoundingPolygon()
     roll_angle: float = 0.0
@@ -66,7 +66,7 @@ class SafeSearch(_Camel, frozen=True):
 
 
 class Channels(_Camel, frozen=True):
-    """A colour: channels 0 to 255, as numbers with a fraction."""
+    """RGB color; channels 0 to 255."""
 
     red: float = 0.0
     green: float = 0.0
@@ -74,7 +74,7 @@ class Channels(_Camel, frozen=True):
 
 
 class DominantColor(_Camel, frozen=True):
-    """A colour, its prominence and its share of the picture, both 0 to 1."""
+    """Dominant color with its prominence and its fraction of the picture, both 0 to 1."""
 
     color: Channels = Channels()
     score: float = 0.0
@@ -82,7 +82,7 @@ class DominantColor(_Camel, frozen=True):
 
 
 class DominantColors(_Camel, frozen=True):
-    """All colours."""
+    """Dominant colors of the picture."""
 
     colors: tuple[DominantColor, ...] = ()
 
@@ -102,7 +102,7 @@ class RpcStatus(_Camel, frozen=True):
 
 
 class AnnotateResult(_Camel, frozen=True):
-    """What was found in one picture."""
+    """Result for one picture."""
 
     label_annotations: tuple[Annotation, ...] = ()
     logo_annotations: tuple[Annotation, ...] = ()
@@ -114,6 +114,6 @@ class AnnotateResult(_Camel, frozen=True):
 
 
 class BatchAnnotateResponse(_Camel, frozen=True):
-    """The answer: a result for each picture that was sent."""
+    """Answer of the API: a result for each picture."""
 
     responses: tuple[AnnotateResult, ...]

@@ -1,4 +1,4 @@
-"""Adapter to Imagga: one REST call for each requested feature.
+"""Adapter for Imagga: one REST call for each requested feature.
 
 Source: https://docs.imagga.com
 """
@@ -16,16 +16,16 @@ from lightmeter.service.backends.providers.http_client import RestClient, decode
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     EncodedPicture,
-    PictureAdapter,
+    VisionAdapter,
     key_pair,
-    score_of,
-    tags_of,
+    to_score,
+    to_tags,
 )
 
 __all__ = ["SFW_NAMES", "Imagga"]
 
 SFW_NAMES: Final = {"safe": "sfw"}
-"""Imagga's word for harmless, and the contract's: readers turn the score of `sfw` around to get a severity."""
+"""Imagga's label → label of the wire contract; the severity of `sfw` is 1 - score."""
 
 _PER_CENT: Final = 100.0
 _LANGUAGE: Final = "en"
@@ -69,13 +69,12 @@ class _StatusAnswer(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class Imagga(PictureAdapter):
+class Imagga(VisionAdapter):
     """Back end `imagga`: features nsfw, tags.
 
-    `tags` are the likeliest fifty in English. `nsfw` comes from the categorizer `nsfw_beta`; its category `safe` is
-    answered as `sfw`, the others (nsfw, underwear) as they are. Each requested feature is a call of its own, made one
-    after the other, and the picture is sent with each. The provider finds no faces or texts here and describes no
-    pictures.
+    `tags` are the best fifty, in English. `nsfw` comes from the categorizer `nsfw_beta`; its category `safe` is
+    answered as `sfw`, the others (nsfw, underwear) unchanged. Each requested feature is one call, in sequence, and the
+    picture is sent with each.
 
     The terms of Imagga's API apply; pictures are sent to Imagga.
 
@@ -83,7 +82,7 @@ class Imagga(PictureAdapter):
         settings: `api_key` and `api_secret` are the two halves of the account's key.
 
     Raises:
-        SettingsError: the key is missing, or the address is none.
+        SettingsError: the key is missing, or the address is invalid.
     """
 
     supported_features = frozenset({"nsfw", "tags"})
@@ -96,7 +95,7 @@ class Imagga(PictureAdapter):
 
     @property
     def model(self) -> str:
-        """The tagger and the categorizer."""
+        """Names of the tagger and the categorizer."""
         return f"tags v2, {_CATEGORIZER}"
 
     def close(self) -> None:
@@ -113,15 +112,15 @@ class Imagga(PictureAdapter):
 
     def _tags(self, picture: EncodedPicture, timeout_s: float) -> Any:
         found = decode_json(self._post("/v2/tags", picture, timeout_s), _TagAnswer).result.tags
-        named = ((tag.tag.get(_LANGUAGE, ""), score_of(tag.confidence, _PER_CENT)) for tag in found)
-        return tags_of(named, self.name)
+        named = ((tag.tag.get(_LANGUAGE, ""), to_score(tag.confidence, _PER_CENT)) for tag in found)
+        return to_tags(named, self.name)
 
     def _nsfw(self, picture: EncodedPicture, timeout_s: float) -> list[Nsfw]:
         answer = decode_json(self._post(f"/v2/categories/{_CATEGORIZER}", picture, timeout_s), _CategoryAnswer)
         found = []
         for category in answer.result.categories:
             label = category.name.get(_LANGUAGE, "")
-            score = score_of(category.confidence, _PER_CENT)
+            score = to_score(category.confidence, _PER_CENT)
             found.append(Nsfw(label=SFW_NAMES.get(label, label), score=score, source=self.name))
         if not found:
             raise CallFailed(FailureKind.MALFORMED, "it has no categories")

@@ -1,4 +1,4 @@
-"""Adapter to Amazon Rekognition: one call for each requested feature.
+"""Adapter for Amazon Rekognition: one call for each requested feature.
 
 Source: https://docs.aws.amazon.com/rekognition/latest/APIReference/API_Operations.html
 """
@@ -17,21 +17,26 @@ from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     MAX_TAGS,
     EncodedPicture,
-    PictureAdapter,
+    VisionAdapter,
     import_extra,
     key_pair,
 )
-from lightmeter.service.backends.providers.vision.rekognition_answer import faces_of, labels_of, moderation_labels_of
+from lightmeter.service.backends.providers.vision.rekognition_answer import (
+    read_faces,
+    read_labels,
+    read_moderation_labels,
+)
 
 __all__ = ["DEFAULT_REGION", "REGION_OPTION", "SESSION_TOKEN_OPTION", "Rekognition"]
 
 DEFAULT_REGION: Final = "us-east-1"
+"""AWS region without the option `region`."""
 
 REGION_OPTION: Final = "region"
-"""Option: region of AWS; it takes the place of `{region}` in the address, and calls are signed for it."""
+"""Name of the option with the AWS region, which replaces `{region}` in the address and signs calls."""
 
 SESSION_TOKEN_OPTION: Final = "session_token"  # noqa: S105 (the name of an option)
-"""Option: the session token that belongs to temporary keys."""
+"""Name of the option with the session token of temporary keys."""
 
 _SERVER_ERROR: Final = 500
 
@@ -46,14 +51,13 @@ _THROTTLED: Final = frozenset(
         "SlowDown",
     }
 )
-"""Error codes of throttling, in Rekognition and in AWS at large."""
+"""Error codes of throttling in Rekognition and other AWS services."""
 
-
-_UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_PARSER_ERRORS: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class _Operation(NamedTuple):
-    """An operation of the provider: its name, the client's method, further arguments, and the reader of its answer."""
+    """Operation of the provider: name, client method, further arguments, and function that reads its answer."""
 
     name: str
     method: str
@@ -62,32 +66,31 @@ class _Operation(NamedTuple):
 
 
 _OPERATIONS: Final = {
-    "faces": _Operation("DetectFaces", "detect_faces", {"Attributes": ["ALL"]}, faces_of),
-    "nsfw": _Operation("DetectModerationLabels", "detect_moderation_labels", {}, moderation_labels_of),
-    "tags": _Operation("DetectLabels", "detect_labels", {"MaxLabels": MAX_TAGS}, labels_of),
+    "faces": _Operation("DetectFaces", "detect_faces", {"Attributes": ["ALL"]}, read_faces),
+    "nsfw": _Operation("DetectModerationLabels", "detect_moderation_labels", {}, read_moderation_labels),
+    "tags": _Operation("DetectLabels", "detect_labels", {"MaxLabels": MAX_TAGS}, read_labels),
 }
 
 
-class Rekognition(PictureAdapter):
+class Rekognition(VisionAdapter):
     """Back end `rekognition`: features faces, nsfw, tags.
 
-    `tags` come from DetectLabels (confidence 55 and above, as the provider sets it), `nsfw` from
-    DetectModerationLabels (50 and above): it names what is unsafe, so that a harmless picture has no entry. `faces`
-    come from DetectFaces with all attributes: box, age range, gender, emotions; landmarks are left out. Each requested
-    feature is a call of its own, made one after the other. The provider refuses pictures under 80 pixels a side; it
-    describes no pictures and its adapter reads no text.
+    `tags` come from DetectLabels (confidence 55 and above, the provider's default), `nsfw` from DetectModerationLabels
+    (50 and above): only unsafe content has labels, so a harmless picture has no entry. `faces` come from DetectFaces
+    with all attributes: box, age range, gender, emotions; landmarks are dropped. Each requested feature is one call, in
+    sequence. The provider refuses pictures under 80 pixels a side.
 
-    The timeout holds for each read from the connection, not for an answer that comes in drops.
+    The timeout holds for each read from the connection, not for the whole answer.
 
     The AWS service terms apply; pictures are sent to the region that is set.
 
     Args:
         settings: `api_key` is the access key id, `api_secret` the secret access key; options `region` (default
-            us-east-1) and `session_token`. Needs the extra `rekognition`. Nothing else of AWS's own configuration is
+            us-east-1) and `session_token`. It needs the extra `rekognition`. No other AWS configuration is
             read: no file below `~/.aws`, no environment variable, no metadata service, no proxy.
 
     Raises:
-        SettingsError: botocore is not installed, the key is missing, or the address is none.
+        SettingsError: botocore is not installed, the key is missing, or the address is invalid.
     """
 
     supported_features = frozenset({"faces", "nsfw", "tags"})
@@ -100,17 +103,17 @@ class Rekognition(PictureAdapter):
         self._parsers: Any = import_extra("botocore.parsers", self.name, "rekognition")
         self._timeout_s = settings.timeout_s
         try:
-            self._client = self._client_of(settings, keys, token)
+            self._client = self._create_client(settings, keys, token)
         except (ValueError, self._errors.BotoCoreError) as error:
             raise SettingsError(f"The address or the region of the back end {self.name} is wrong: {error}") from error
 
-    def _client_of(self, settings: ProviderSettings, keys: tuple[str, str], token: str | None) -> Any:
+    def _create_client(self, settings: ProviderSettings, keys: tuple[str, str], token: str | None) -> Any:
         region = settings.options.get(REGION_OPTION) or DEFAULT_REGION
         config = import_extra("botocore.config", self.name, "rekognition").Config(
             connect_timeout=settings.timeout_s,
             read_timeout=settings.timeout_s,
             max_pool_connections=settings.concurrency,
-            retries={"total_max_attempts": 1},  # ours are counted and share a deadline
+            retries={"total_max_attempts": 1},  # `Retrier` counts retries and applies the deadline
             proxies={},
             ignore_configured_endpoint_urls=True,
         )
@@ -126,18 +129,18 @@ class Rekognition(PictureAdapter):
         )
 
     def _session(self) -> Any:
-        """A session that looks neither at the environment nor at configuration files."""
+        """Return a session that reads neither environment variables nor configuration files."""
         session = import_extra("botocore.session", self.name, "rekognition").Session
         variables: dict[str, Any] = {"config_file": os.devnull, "credentials_file": os.devnull}
-        blind = {
+        isolated = {
             name: (None, None, variables.get(name, default), kind)  # no key of a file, no environment variable
             for name, (_, _, default, kind) in session.SESSION_VARIABLES.items()
         }
-        return session(session_vars=blind)
+        return session(session_vars=isolated)
 
     @property
     def model(self) -> str:
-        """The operations that answer."""
+        """Names of the operations that are called."""
         return ", ".join(_OPERATIONS[feature].name for feature in sorted(self.features))
 
     def close(self) -> None:
@@ -147,10 +150,10 @@ class Rekognition(PictureAdapter):
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         filled: dict[str, Any] = {}
         for feature in sorted(features):
-            filled[feature] = self._found(_OPERATIONS[feature], picture)
+            filled[feature] = self._call_operation(_OPERATIONS[feature], picture)
         return Entries(**filled)
 
-    def _found(self, operation: _Operation, picture: EncodedPicture) -> Any:
+    def _call_operation(self, operation: _Operation, picture: EncodedPicture) -> Any:
         def call(_: float) -> Any:
             return operation.read(self._answer(operation, picture), picture, self.name)
 
@@ -173,7 +176,7 @@ class Rekognition(PictureAdapter):
             raise CallFailed(FailureKind.MALFORMED, str(error)) from None
         except errors.BotoCoreError as error:
             raise CallFailed(FailureKind.BROKEN, f"{type(error).__name__}: {error}") from None
-        except _UNREADABLE as error:  # what its parser raises for an object where it expects a list, and the like
+        except _PARSER_ERRORS as error:  # botocore's parser raises them for wrong JSON types
             raise CallFailed(FailureKind.MALFORMED, f"{type(error).__name__}: {error}") from None
         return answer
 

@@ -1,7 +1,7 @@
-"""The answers of Amazon Rekognition as typed values, and as entries.
+"""Types of Amazon Rekognition's answers, and their conversion to entries.
 
-Source: the reference of the operations DetectFaces, DetectLabels and DetectModerationLabels. Confidences are per cent,
-boxes are shares of the picture's sides.
+Source: the reference of the operations DetectFaces, DetectLabels and DetectModerationLabels. Confidences are
+percentages; boxes are fractions of the picture's sides.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import msgspec
 
 from lightmeter.models.response import Face, Nsfw, Tag
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
-from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, score_of, tags_of
+from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, to_score, to_tags
 
-__all__ = ["faces_of", "labels_of", "moderation_labels_of"]
+__all__ = ["read_faces", "read_labels", "read_moderation_labels"]
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ _FLAGS: Final = (
 
 
 class _Pascal(msgspec.Struct, rename="pascal", frozen=True):
-    """Fields in PascalCase; what is not named here is ignored."""
+    """Base of types with fields in PascalCase; unknown fields are ignored."""
 
 
 class _Label(_Pascal, frozen=True):
@@ -50,7 +50,7 @@ class _ModerationLabels(_Pascal, frozen=True):
 
 
 class _Box(_Pascal, frozen=True):
-    """Shares of the picture's width and height; a face at the edge may reach beyond 0 to 1."""
+    """Box in fractions of the picture's width and height; at the edge, it may reach beyond 0 to 1."""
 
     left: float
     top: float
@@ -105,25 +105,52 @@ def _typed(answer: dict[str, Any], kind: type[T]) -> T:
         raise CallFailed(FailureKind.MALFORMED, str(error)) from None
 
 
-def labels_of(answer: dict[str, Any], picture: EncodedPicture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
-    """Tags from an answer of DetectLabels; `CallFailed` where it is none (`malformed`), here and below."""
+def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
+    """Return tags from an answer of DetectLabels.
+
+    Args:
+        answer: Decoded answer.
+        picture: The picture that was sent.
+        source: Name of the back end.
+
+    Raises:
+        CallFailed: the answer is invalid.
+    """
     labels = _typed(answer, _Labels).labels
-    return tags_of(((label.name, score_of(label.confidence, _PER_CENT)) for label in labels), source)
+    return to_tags(((label.name, to_score(label.confidence, _PER_CENT)) for label in labels), source)
 
 
-def moderation_labels_of(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
-    """Moderation labels from an answer of DetectModerationLabels; below the top level, `parent` names the one above."""
-    found = []
+def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
+    """Return labels from an answer of DetectModerationLabels; `parent` is the label one level up.
+
+    Args:
+        answer: Decoded answer.
+        picture: The picture that was sent.
+        source: Name of the back end.
+
+    Raises:
+        CallFailed: the answer is invalid.
+    """
+    entries = []
     for label in _typed(answer, _ModerationLabels).moderation_labels:
-        entry = {"label": label.name, "score": score_of(label.confidence, _PER_CENT), "source": source}
+        entry = {"label": label.name, "score": to_score(label.confidence, _PER_CENT), "source": source}
         if label.parent_name:
             entry["parent"] = label.parent_name
-        found.append(Nsfw.model_validate(entry))
-    return found
+        entries.append(Nsfw.model_validate(entry))
+    return entries
 
 
-def faces_of(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Face]:
-    """Faces from an answer of DetectFaces, boxes in pixels of the picture."""
+def read_faces(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Face]:
+    """Return faces from an answer of DetectFaces, with boxes in pixels of the picture.
+
+    Args:
+        answer: Decoded answer.
+        picture: The picture that was sent.
+        source: Name of the back end.
+
+    Raises:
+        CallFailed: the answer is invalid.
+    """
     details = _typed(answer, _FaceDetails).face_details
     return [Face.model_validate(_face(detail, picture) | {"source": source}) for detail in details]
 
@@ -137,25 +164,25 @@ def _face(detail: _FaceDetail, picture: EncodedPicture) -> dict[str, Any]:
             "width": _pixels(box.width, picture.width),
             "height": _pixels(box.height, picture.height),
         },
-        "confidence": score_of(detail.confidence, _PER_CENT),
+        "confidence": to_score(detail.confidence, _PER_CENT),
     }
     if detail.age_range is not None:
         face["age_range"] = {"low": detail.age_range.low, "high": detail.age_range.high}
     if detail.gender is not None:
-        face["gender"] = {"value": detail.gender.value, "confidence": score_of(detail.gender.confidence, _PER_CENT)}
+        face["gender"] = {"value": detail.gender.value, "confidence": to_score(detail.gender.confidence, _PER_CENT)}
     if detail.emotions:
         face["emotions"] = [
-            {"type": emotion.type, "confidence": score_of(emotion.confidence, _PER_CENT)} for emotion in detail.emotions
+            {"type": emotion.type, "confidence": to_score(emotion.confidence, _PER_CENT)} for emotion in detail.emotions
         ]
     for name in _FLAGS:
         flag = getattr(detail, name)
         if flag is not None:
-            face[name] = {"value": flag.value, "confidence": score_of(flag.confidence, _PER_CENT)}
+            face[name] = {"value": flag.value, "confidence": to_score(flag.confidence, _PER_CENT)}
     return face
 
 
-def _pixels(share: float, side: int) -> float:
-    pixels = share * side
+def _pixels(fraction: float, side: int) -> float:
+    pixels = fraction * side
     if not math.isfinite(pixels):
         raise CallFailed(FailureKind.MALFORMED, "a box has no finite coordinates")
     return round(pixels, 2)

@@ -16,7 +16,7 @@ __all__ = ["ServiceAccount"]
 
 
 class _TokenResponse:
-    """An HTTP answer as google-auth reads it (`google.auth.transport.Response`)."""
+    """HTTP answer with the interface of `google.auth.transport.Response`."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         self.status = answer.status_code
@@ -25,16 +25,16 @@ class _TokenResponse:
 
 
 class ServiceAccount:
-    """Gets and keeps an access token; its methods are called from several threads.
+    """Fetches and caches an access token; used by several threads at once.
 
     Args:
         backend: Name of the back end, for messages.
-        path: Key file in JSON, as Google writes it.
-        scope: What the token is for.
+        path: JSON key file of the account.
+        scope: OAuth scope of the token.
         timeout_s: Longest wait for a token, in seconds.
 
     Raises:
-        SettingsError: google-auth is not installed, or the file is no key file of a service account.
+        SettingsError: google-auth is not installed, or the file is not the key file of a service account.
     """
 
     def __init__(self, backend: str, path: str, scope: str, timeout_s: float) -> None:
@@ -55,10 +55,10 @@ class ServiceAccount:
         self._client.close()
 
     def headers(self) -> dict[str, str]:
-        """The header that authorises a call.
+        """Return the header that authorizes a call; fetch a token if there is no valid one.
 
         Raises:
-            CallFailed: the account is refused, or its token server cannot be reached.
+            CallFailed: the account is refused, or the token server cannot be reached.
         """
         with self._lock:
             if not self._credentials.valid:
@@ -80,10 +80,10 @@ class ServiceAccount:
         method: str = "GET",
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,  # noqa: ARG002 (the client has its own)
+        timeout: float | None = None,  # noqa: ARG002 (the client has a timeout)
         **_: Any,
     ) -> _TokenResponse:
-        """One request for google-auth (`google.auth.transport.Request`)."""
+        """Send a request for google-auth, with the interface of `google.auth.transport.Request`."""
         try:
             return _TokenResponse(self._client.request(method, url, content=body, headers=headers))
         except httpx2.HTTPError as error:

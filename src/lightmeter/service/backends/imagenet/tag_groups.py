@@ -1,11 +1,11 @@
-"""General words above the 1000 classes of ImageNet: which classes make up `bird`, `vehicle`, `food`.
+"""General tags above the 1000 ImageNet classes: which classes belong to `bird`, `vehicle`, `food`.
 
-Sources: for animals and for most things, the classes below a noun in the hypernym tree of WordNet 3.0 (Princeton
-University; package `wordnet-base` of Debian, `data.noun`; licence in `WORDNET-LICENSE.txt` beside this file). Changed
-by hand: words that nobody searches for were left out (`placental`, `instrumentality`), classes that WordNet files
-under something else were added (a bus is a vehicle, a bagel is food), classes whose pictures show something else were
-taken out (a flower pot, which is photographed for its plant, is no container). `architecture`, `landscape`,
-`electronics` and some twenty others that WordNet lacks were listed by hand.
+Source for animals and most things: the classes below a noun in the hypernym tree of WordNet 3.0 (Princeton University;
+Debian package `wordnet-base`, `data.noun`; license in `WORDNET-LICENSE.txt` beside this file). Changed by hand: words
+that nobody searches for were dropped (`placental`, `instrumentality`); classes that WordNet sorts elsewhere were added
+(a bus is a vehicle, a bagel is food); classes whose pictures show something else were removed (a flower pot, whose
+pictures show the plant, is not a container). `architecture`, `landscape`, `electronics` and about twenty others that
+WordNet lacks were listed by hand.
 
 Indices are those of ILSVRC 2012 in its usual order (0 is the tench, 999 toilet paper).
 """
@@ -174,4 +174,4 @@ GROUPS: Final[Mapping[str, tuple[range | int, ...]]] = MappingProxyType(
         "wolf": (range(269, 272),),
     }
 )
-"""Word to the classes below it. Words nest by their classes: each `dog` is a `mammal` and an `animal`."""
+"""Tag → class indices. Tags nest by their classes: each `dog` is a `mammal` and an `animal`."""

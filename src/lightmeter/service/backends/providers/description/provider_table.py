@@ -1,9 +1,8 @@
-"""The description providers that the service has adapters for. Cheap to import: adapters are named, not imported.
+"""Table of the providers of descriptions. It imports no adapter.
 
-Default models are the providers' small, current models that see pictures, as their documentation had them in
-November 2026, with reasoning switched off or low where the provider has it on: a description needs none, and it is
-paid as output. The operator can name any other model. An endpoint that is not here needs no row of its own: any name,
-`OPENAI_COMPATIBLE_ADAPTER`, a base URL and a model make one.
+Default models are the providers' small, current vision models as documented in November 2026. Reasoning is switched off
+or low: a description needs none, and it is charged as output. The operator can set any other model. Any other endpoint
+needs no row: its settings name `openai-compatible`, a base URL and a model.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["DESCRIPTION_PROVIDERS", "OPENAI_COMPATIBLE_ADAPTER"]
 _PACKAGE: Final = "lightmeter.service.backends.providers.description"
 
 OPENAI_COMPATIBLE_ADAPTER: Final = f"{_PACKAGE}.openai_compatible:OpenAICompatible"
-"""Adapter of every endpoint that speaks OpenAI's chat completions: vLLM, llama.cpp, LM Studio, OpenRouter, …"""
+"""Adapter for every endpoint with OpenAI's chat completions API: vLLM, llama.cpp, LM Studio, OpenRouter, …"""
 
 _OLLAMA: Final = f"{_PACKAGE}.openai_compatible:Ollama"
 _CLAUDE: Final = f"{_PACKAGE}.claude:Claude"
@@ -97,4 +96,4 @@ _ROWS: Final = (
 )
 
 DESCRIPTION_PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType({row.name: row for row in _ROWS})
-"""Name → row."""
+"""Name → description provider."""

@@ -11,8 +11,8 @@ import pytest
 
 from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import default_rates
-from lightmeter.service.backends.providers.vision.adapter import PictureAdapter
-from lightmeter.service.backends.providers.vision.table import VISION_PROVIDERS
+from lightmeter.service.backends.providers.vision.adapter import VisionAdapter
+from lightmeter.service.backends.providers.vision.provider_table import VISION_PROVIDERS
 
 HEAVY = ("botocore", "grpc", "clarifai_grpc", "google.auth", "google.protobuf", "httpx2")
 
@@ -22,7 +22,7 @@ def test_a_row_says_what_its_adapter_is(row):
     """The adapter exists, offers the features of its row, and its address is encrypted."""
     module, _, attribute = row.adapter.partition(":")
     adapter = getattr(import_module(module), attribute)
-    assert issubclass(adapter, PictureAdapter)
+    assert issubclass(adapter, VisionAdapter)
     assert adapter.supported_features == row.features
     assert row.base_url.startswith("https://")
     assert default_rates().rates[row.name].keys() == row.features
@@ -41,7 +41,7 @@ def test_heavy_packages_are_loaded_when_an_adapter_is_made():
     modules = [row.adapter.partition(":")[0] for row in VISION_PROVIDERS.values()]
     code = f"""
 import json, sys
-import lightmeter.service.backends.providers.vision.table
+import lightmeter.service.backends.providers.vision.provider_table
 first = [name for name in {HEAVY} if name in sys.modules]
 import {", ".join(modules)}
 print(json.dumps([first, [name for name in {HEAVY} if name in sys.modules]]))

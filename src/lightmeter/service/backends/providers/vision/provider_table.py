@@ -1,4 +1,4 @@
-"""The providers that analyse pictures without describing them."""
+"""Table of the providers of vision APIs. It imports no adapter."""
 
 from __future__ import annotations
 
@@ -57,4 +57,4 @@ _ROWS: Final = (
 )
 
 VISION_PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType({row.name: row for row in _ROWS})
-"""Name → row, sorted. An empty `model` means that the provider has no choice of models."""
+"""Name → vision provider, sorted. An empty `model` means that the provider has no choice of models."""

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lightmeter.service.backends.imagenet.groups import GROUPS
-from lightmeter.service.backends.imagenet.names import CLASS_NAME_OVERRIDES, EXCLUDED_CLASSES, tag_members
+from lightmeter.service.backends.imagenet.class_names import CLASS_NAME_OVERRIDES, EXCLUDED_CLASSES, tag_members
 from lightmeter.service.backends.imagenet.scene_words import BLACK_AND_WHITE, is_grey, load_scene_words
-from lightmeter.service.backends.imagenet.scores import (
+from lightmeter.service.backends.imagenet.tag_groups import GROUPS
+from lightmeter.service.backends.imagenet.tag_scorer import (
     CLASS_CURVE,
     GROUP_CURVE,
     SPECIFICITY_MARGIN,

@@ -16,7 +16,10 @@ from pydantic import SecretStr
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.backends.providers.description.adapter import DescriptionAdapter
-from lightmeter.service.backends.providers.description.table import DESCRIPTION_PROVIDERS, OPENAI_COMPATIBLE_ADAPTER
+from lightmeter.service.backends.providers.description.provider_table import (
+    DESCRIPTION_PROVIDERS,
+    OPENAI_COMPATIBLE_ADAPTER,
+)
 from lightmeter.service.backends.providers.description.token_prices import TokenCounts, cost_usd
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
@@ -87,7 +90,7 @@ def test_the_table_is_light_and_prices_are_not_fetched():
     """The SDKs and the price list are not imported with the table; a price is found without opening a connection."""
     code = """
 import sys, json
-import lightmeter.service.backends.providers.description.table
+import lightmeter.service.backends.providers.description.provider_table
 loaded = [name for name in ("openai", "anthropic", "httpx2", "genai_prices") if name in sys.modules]
 asked = []
 sys.addaudithook(lambda event, _: asked.append(event) if event.startswith(("socket.", "urllib.")) else None)

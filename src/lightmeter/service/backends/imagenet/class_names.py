@@ -1,4 +1,4 @@
-"""What the classes of ImageNet are called in tags: names made readable, and names left out.
+"""Tag names of the ImageNet classes: readable names, and classes that give no tag.
 
 Indices are those of ILSVRC 2012 in its usual order (0 is the tench, 999 toilet paper).
 """
@@ -10,7 +10,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from lightmeter.service.backends.imagenet.groups import GROUPS
+from lightmeter.service.backends.imagenet.tag_groups import GROUPS
 
 __all__ = ["CLASS_NAME_OVERRIDES", "EXCLUDED_CLASSES", "tag_members"]
 
@@ -37,7 +37,7 @@ CLASS_NAME_OVERRIDES: Final[Mapping[int, str]] = MappingProxyType(
         998: "ear of grain",
     }
 )
-"""Names that a reader of tags can do without explanations in; all others come from the class list."""
+"""Class index → tag name that is clear without the class list, where all other names come from."""
 
 EXCLUDED_CLASSES: Final[frozenset[int]] = frozenset(
     {
@@ -46,11 +46,11 @@ EXCLUDED_CLASSES: Final[frozenset[int]] = frozenset(
         *(697, 735, 775, 793, 796, 808, 824, 834, 841, 842, 869, 885, 887, 903, 906, 982),
     }
 )
-"""Left out: what a person wears on head or body, make-up, and the bridegroom.
+"""Classes without a tag of their own: clothes, make-up, and the bridegroom.
 
-The 1000 classes have no person, so a picture of one is answered with the nearest garment, often the wrong one
-(a neck brace, a wig, a bulletproof vest). These classes show up as the group `clothing` only, which was right on
-most pictures of people. Shoes, bags, helmets, jeans and sunglasses stay: they are seen for themselves.
+No class is a person, so for a picture of a person the network answers a garment, often a wrong one (a neck brace, a
+wig, a bulletproof vest). These classes count for the tag `clothing` only, which was right for most pictures of people.
+Shoes, bags, helmets, jeans and sunglasses keep their tags: pictures often show them alone.
 """
 
 
@@ -59,14 +59,14 @@ def _indices(parts: Iterable[range | int]) -> frozenset[int]:
 
 
 def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
-    """Say which classes make up each tag.
+    """Return the classes of each tag.
 
     Args:
-        class_names: A name for each class, in order of the index.
+        class_names: Names of the classes, in the order of their indices.
 
     Returns:
-        Tag (lower case, unique) to the indices of its classes: first the single classes, without those of
-        `EXCLUDED_CLASSES`, then the groups. Classes of one name are one tag.
+        Tag (lower case, unique) → indices of its classes: first single classes, without `EXCLUDED_CLASSES`, then
+        groups. Classes of the same name are one tag.
     """
     tags: dict[str, frozenset[int]] = {}
     for index, name in enumerate(class_names):

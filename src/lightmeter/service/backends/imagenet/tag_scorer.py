@@ -1,13 +1,13 @@
-"""From the 1000 class probabilities of a picture to the scores of its tags. Pure: arrays in, arrays out.
+"""Converts the 1000 class probabilities of a picture to tag scores. Pure.
 
 The probability of a tag is the sum of the probabilities of its classes. Its score is a logistic function of that
-(Platt scaling, John Platt, 1999), fitted on named pictures so that a tag of score s is right in about s of all cases:
+(Platt scaling, John Platt, 1999), fitted on labeled pictures so that a tag of score s is right in about s of all cases:
 
     score = 1 / (1 + exp(-(slope * log(p / (1 - p)) + size * log(classes) + intercept)))
 
-The network spreads a tenth to a quarter of its belief evenly over all classes (it was trained with smoothed labels),
-so a tag of many classes has a high sum by chance; the term with `size` allows for that. Single classes and general
-words have a curve each.
+The network was trained with smoothed labels and spreads a tenth to a quarter of the probability evenly over all
+classes. A tag of many classes so has a high sum by chance, which the term with `size` corrects. Single classes and
+general tags have separate curves.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ __all__ = ["CLASS_CURVE", "GROUP_CURVE", "SPECIFICITY_MARGIN", "CalibrationCurve
 Scores: TypeAlias = NDArray[np.float64]
 
 SPECIFICITY_MARGIN: Final = 1e-4
-"""A general word that would score less than a specific one gets its score less this, the last digit that is answered:
-the best tag of a picture is then the specific one, also for readers who sort by the score alone."""
+"""A general tag scores at most this much less than any more specific one: the last digit of an answered score. So the
+more specific tag comes first, also for readers who sort by score."""
 
 _LEAST: Final = 1e-6
-"""Probabilities are kept this far from 0 and 1: the logarithm of the odds has no value there."""
+"""Distance of probabilities from 0 and 1, where the logarithm of the odds is infinite."""
 _SCENE_SIZE: Final = 1000
-"""A word for a scene says less than a word for a thing: it counts as more general than all of them."""
+"""Number of classes that a scene word counts as: it is more general than any tag for a thing."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCurve:
-    """The parameters of a fitted logistic curve.
+    """Parameters of a fitted logistic curve.
 
     Attributes:
-        slope: Weight of the log odds of the summed probability; above 0, so that the order is kept.
+        slope: Weight of the log odds of the summed probability; above 0, so the order stays.
         size: Weight of the logarithm of the number of classes.
-        intercept: Added to both.
+        intercept: Constant term.
     """
 
     slope: float
@@ -50,37 +50,37 @@ class CalibrationCurve:
     def scores(
         self, probabilities: NDArray[np.floating[Any]], classes: NDArray[np.integer[Any]]
     ) -> NDArray[np.float64]:
-        """Turn summed probabilities (0 to 1) into scores (0 to 1).
+        """Convert summed probabilities (0 to 1) to scores (0 to 1).
 
         Args:
-            probabilities: One for each tag.
-            classes: How many classes were summed up, 1 or more for each tag.
+            probabilities: Summed probability of each tag.
+            classes: Number of classes of each tag, 1 or more.
         """
-        kept = np.clip(probabilities.astype(np.float64), _LEAST, 1 - _LEAST)
-        odds = self.slope * np.log(kept / (1 - kept)) + self.size * np.log(classes) + self.intercept
+        clipped = np.clip(probabilities.astype(np.float64), _LEAST, 1 - _LEAST)
+        odds = self.slope * np.log(clipped / (1 - clipped)) + self.size * np.log(classes) + self.intercept
         scores: Scores = 1 / (1 + np.exp(-odds))
         return scores
 
 
 CLASS_CURVE: Final = CalibrationCurve(slope=1.103, size=0.0, intercept=-0.021)
-"""For single classes; a probability of .5 is a score of .5."""
+"""Curve of single classes; a probability of .5 is a score of .5."""
 GROUP_CURVE: Final = CalibrationCurve(slope=1.627, size=-0.513, intercept=3.579)
-"""For general words.
+"""Curve of general tags.
 
-Both were fitted by `tests/bench/quality/fit_tag_scores.py` on the 565 pictures of `labels/tags_fit.csv` beside it (243
+`tests/bench/quality/fit_tag_scores.py` fitted both curves on the 565 pictures of `labels/tags_fit.csv` beside it (243
 photographs of the Debian package `gcompris-qt-data` 3.1-2, 322 cut-out photographs of `tuxpaint-stamps-default`
 2022.06.04-1). `tests/bench/quality/test_tags_quality.py` measures them on 134 photographs of eleven other packages.
 """
 
 
 class TagScorer:
-    """All tags, their classes, and which of them are more general than others.
+    """Computes the scores of all tags from class probabilities.
 
     Args:
-        members: Tag to the indices of its classes.
-        groups: Which tags are general words rather than single classes.
-        curves: Of the single classes, and of the general words.
-        scenes: Words that are scored from elsewhere; one that is a tag already gets the higher of its two scores.
+        members: Tag → indices of its classes.
+        groups: Tags that are general words, not single classes.
+        curves: Calibration curves of single classes and of general words.
+        scenes: Scene words, whose scores the caller provides; for a word that is also a tag, the higher score counts.
     """
 
     def __init__(
@@ -109,16 +109,16 @@ class TagScorer:
         self._specific, self._general = np.array(above, np.intp).reshape(-1, 2).T
 
     def probabilities(self, classes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Sum the probabilities of the classes (shape 1000) up to those of the tags that have classes, at most 1."""
-        # Not a matrix product: BLAS would wake its own threads for it and take them from the models.
+        """Return the summed probability, at most 1, of each tag with classes; `classes` has shape 1000."""
+        # Not a matrix product: BLAS would start threads, which compete with the models.
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 
     def scores(self, classes: NDArray[np.floating[Any]], scenes: Scores | None = None) -> Scores:
-        """Score each tag, 0 to 1; a more general tag scores at most `SPECIFICITY_MARGIN` less than a more specific one.
+        """Return the score of each tag, 0 to 1; a general tag scores at most `SPECIFICITY_MARGIN` below a specific one.
 
         Args:
             classes: Probability of each of the 1000 classes.
-            scenes: Score of each word of `scenes`; none: 0 for all of them.
+            scenes: Score of each scene word; None means 0 for all.
         """
         summed = self.probabilities(classes)
         single, group = (curve.scores(summed, self.sizes[: self._own]) for curve in self._curves)
@@ -131,6 +131,6 @@ class TagScorer:
         return scores
 
     def more_general_tags(self, name: str) -> frozenset[str]:
-        """Name the tags that are more general than one."""
+        """Return the tags that are more general than the named one."""
         row = self.names.index(name)
         return frozenset(self.names[general] for general in self._general[self._specific == row])
