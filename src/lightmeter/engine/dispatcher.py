@@ -88,7 +88,9 @@ class Dispatcher:
         sent = await self._probe(first, last)
         with open_read_only(self._session.out) as db:
             rows = pending_rows(db, first, last)
-            return sent + await self._send_all(group_into_batches(rows, self._size, self._prices.most, self._bisection))
+            return sent + await self._send_all(
+                group_into_batches(rows, self._size, self._prices.max_credits, self._bisection)
+            )
 
     async def dispatch_retries(self, first: int, last: int) -> int:
         """One walk over the rows first ≤ seq ≤ last that wait to be asked about again; returns how many requests left.
@@ -97,7 +99,7 @@ class Dispatcher:
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
-            return await self._send_all(Batch((row,), self._prices.most([row])) for row in rows)
+            return await self._send_all(Batch((row,), self._prices.max_credits([row])) for row in rows)
 
     async def _send_all(self, batches: Iterable[Batch]) -> int:
         sent = 0
@@ -113,18 +115,18 @@ class Dispatcher:
 
     async def _probe(self, first: int, last: int) -> int:
         """While no price is known, one image leaves ahead of its turn, because a video would expose more."""
-        if self._prices.known:
+        if self._prices.price_known:
             return 0
         with open_read_only(self._session.out) as db:
             row = first_image(db, first, last)
-        fitting = None if row is None else await self._within_caps(Batch((row,), self._prices.most([row])))
+        fitting = None if row is None else await self._within_caps(Batch((row,), self._prices.max_credits([row])))
         admitted = None if fitting is None else await self._admitted(fitting)
         if admitted is None:
             return 0
         before, unpriced_answers = await self._balance(), self._prices.unpriced_answers
         self._launch(admitted)
         await self.settled()
-        if before is not None and self._prices.unpriced_answers > unpriced_answers and not self._prices.known:
+        if before is not None and self._prices.unpriced_answers > unpriced_answers and not self._prices.price_known:
             await self._learn_from_balance(admitted, before)
         return 1
 
@@ -150,11 +152,11 @@ class Dispatcher:
         """Images in the next request."""
         if self._options.upload != "never":  # each may have to be sent as a file, and files travel alone
             return 1
-        if not self._prices.known:  # until a charge was seen, one image is all that is exposed
+        if not self._prices.price_known:  # until a charge was seen, one image is all that is exposed
             return 1
         asked, cap = self._options.batch_size, self._options.max_at_risk
         size = min(self._names.max_images_per_request, self._auto_size() if asked == "auto" else asked)
-        while cap is not None and size > 1 and self._prices.most([_IMAGE] * size) > cap:
+        while cap is not None and size > 1 and self._prices.max_credits([_IMAGE] * size) > cap:
             size -= 1
         return size
 
@@ -230,7 +232,7 @@ class Dispatcher:
 
     def _priced(self, batch: Batch) -> Batch:
         """The same with what it may cost by all that is known now."""
-        hold = self._prices.most(batch.rows)
+        hold = self._prices.max_credits(batch.rows)
         return batch if hold == batch.hold else replace(batch, hold=hold)
 
     async def _changed(self, wait_s: float | None) -> None:
@@ -263,7 +265,7 @@ class Dispatcher:
         self.rows_over_caps += len(rows)
 
     def _cut(self, batch: Batch, most: int | None) -> Batch | None:
-        return batch if most is None else trim_batch(batch, most, self._prices.most)
+        return batch if most is None else trim_batch(batch, most, self._prices.max_credits)
 
     def _alone(self, batch: Batch) -> bool:
         """Whether this one leaves with no other in flight: then what becomes of it can always be told.
@@ -282,7 +284,7 @@ class Dispatcher:
 
     def _knows_price_of(self, batch: Batch) -> bool:
         """Whether a charge of this sort of request was seen."""
-        return self._prices.known if batch.rows[0].retry is None else self._prices.retry_price_known
+        return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
         """Whether as much may be set aside at once, by what was charged so far: a price table is no promise."""
