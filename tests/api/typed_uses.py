@@ -1,7 +1,7 @@
 """Right and wrong uses of the public API, which tests/api/test_typing.py has mypy check; this file is never run.
 
-A comment `reveals` gives the type that mypy must reveal on its line, a comment `error` the code of the error that it must
-report. No other line may have either.
+A comment `reveals` gives the type that mypy must reveal on its line, a comment `error` the code of the error that
+it must report. No other line may have either.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lightmeter.pricing.estimate import (
     CreditRange,
     FrameRange,
-    estimate_item,
     frame_range,
     price_advice,
     price_range,
@@ -19,7 +18,6 @@ from lightmeter.pricing.estimate import (
 from lightmeter.pricing.rates import RateTable, Rounding, default_rates, request_price
 
 MILLICREDITS = st.integers(0, 20_000)
-ROUNDINGS = st.none() | st.sampled_from(Rounding)
 KINDS = st.sampled_from(["image", "video", None])
 DURATIONS = st.none() | st.floats(0, 4000)
 
@@ -27,7 +25,7 @@ DURATIONS = st.none() | st.floats(0, 4000)
 def test_an_image_is_one_picture():
     """An image is charged once, whatever the video options say."""
     assert frame_range("image", None, 1, 0) == FrameRange(1, 1)
-    assert estimate_item(450, kind="image", duration_s=None, capture_interval_s=1, max_frames=0) == CreditRange(1, 1)
+    assert price_range(450, frame_range("image", None, 1, 0)) == CreditRange(1, 1)
 
 
 def test_a_video_of_known_length_is_exact():
@@ -45,9 +43,7 @@ def test_a_video_of_unknown_length_is_a_range():
 def test_ten_minutes_are_600_frames():
     """As documented: captures at 0, 1, 2, … seconds, none at the end."""
     assert frame_range("video", 600.0, 1, 0) == FrameRange(600, 600)
-    assert estimate_item(1000, kind="video", duration_s=600.0, capture_interval_s=1, max_frames=0) == CreditRange(
-        600, 600
-    )
+    assert price_range(1000, frame_range("video", 600.0, 1, 0)) == CreditRange(600, 600)
 
 
 @pytest.mark.parametrize("duration_s", [3.8e17, float("nan"), float("inf"), -1.0, 0.0])
@@ -60,12 +56,12 @@ def test_an_absurd_duration_is_not_known(duration_s):
 def test_an_unknown_kind_covers_image_and_video():
     """What may be an image or a video is estimated from one picture to all frames."""
     assert frame_range(None, None, 1, 5) == FrameRange(1, 5)
-    assert estimate_item(2000, kind=None, duration_s=None, capture_interval_s=1, max_frames=5) == CreditRange(2, 10)
+    assert price_range(2000, frame_range(None, None, 1, 5)) == CreditRange(2, 10)
 
 
 def test_no_bound_is_said():
     """An upper end that is not known stays unknown through sums, and reads as such."""
-    endless = estimate_item(450, kind="video", duration_s=None, capture_interval_s=1, max_frames=0)
+    endless = price_range(450, frame_range("video", None, 1, 0))
     assert endless == CreditRange(1, None)
     assert endless + CreditRange(2, 3) == CreditRange(3, None)
     assert str(endless) == "at least 1 credit"
@@ -94,34 +90,22 @@ def test_what_is_no_range_is_refused(made, bounds):
         made(*bounds)
 
 
-@given(MILLICREDITS, st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), max_size=8), ROUNDINGS)
-def test_a_plan_holds_for_every_way_of_cutting_it(milli, requests, rounding):
-    """However items are cut into requests, wherever the service rounds, the charge is in the range."""
+@given(MILLICREDITS, st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), max_size=8))
+def test_a_plan_holds_for_every_way_of_splitting_it(milli, requests):
+    """However items are split into requests, wherever the service rounds, the charge is in the range."""
     pictures = sum(map(sum, requests))
-    planned = price_range(milli, FrameRange(pictures, pictures), rounding)
-    for service in [rounding] if rounding else Rounding:
-        assert sum(request_price(milli, frames, service) for frames in requests) in planned
+    planned = price_range(milli, FrameRange(pictures, pictures))
+    for rounding in Rounding:
+        assert sum(request_price(milli, frames, rounding) for frames in requests) in planned
 
 
 @given(MILLICREDITS, KINDS, DURATIONS, st.integers(1, 20), st.integers(0, 50))
 def test_knowing_more_never_widens(milli, kind, duration_s, interval_s, max_frames):
-    """A range shrinks, or stays, when the kind, the length or the rounding becomes known."""
-
-    def ask(kind, duration_s, rounding=None):
-        return estimate_item(
-            milli,
-            kind=kind,
-            duration_s=duration_s,
-            capture_interval_s=interval_s,
-            max_frames=max_frames,
-            rounding=rounding,
-        )
-
-    known = ask(kind, duration_s)
-    wide = ask(None, None)
-    for narrower in (known, ask(kind, duration_s, Rounding.IMAGE), ask(kind, duration_s, Rounding.REQUEST)):
-        assert narrower.low >= wide.low
-        assert wide.high is None or (narrower.high is not None and narrower.high <= wide.high)
+    """A range shrinks, or stays, when the kind or the length becomes known."""
+    narrow = price_range(milli, frame_range(kind, duration_s, interval_s, max_frames))
+    wide = price_range(milli, frame_range(None, None, interval_s, max_frames))
+    assert narrow.low >= wide.low
+    assert wide.high is None or (narrow.high is not None and narrow.high <= wide.high)
 
 
 RATES = RateTable(

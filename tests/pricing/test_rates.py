@@ -20,7 +20,6 @@ from lightmeter.pricing.rates import (
     active_pairs,
     default_rates,
     load_prices,
-    load_rates,
     millicredits_per_image,
     parse_prices,
     parse_rates,
@@ -141,16 +140,14 @@ def test_prices_of_requests_are_monotone(milli, frames, rounding):
     assert cut >= price
 
 
-def test_own_table_from_a_file(tmp_path: Path):
-    """A price table of one's own is a file like the shipped one."""
-    path = tmp_path / "rates.json"
+def test_a_table_is_parsed_from_bytes():
+    """A price table is JSON like the shipped one."""
     table = {
         "as_of": "2027-01-31",
         "prompt_block_chars": 100,
         "backends": {"mine": {"default": True, "local": True, "prices": {"descriptions": 7}}},
     }
-    path.write_text(json.dumps(table))
-    rates = load_rates(path)
+    rates = parse_rates(json.dumps(table).encode(), name="rates.json")
     assert (rates.as_of, rates.defaults, rates.local) == (date(2027, 1, 31), ("mine",), ("mine",))
     assert millicredits_per_image(rates, [], [], 101) == 14
 
@@ -228,10 +225,10 @@ BAD_PRICES = {
     "syntax.json": (b'{"backends": {"a": ,}}', "line 1 column 20"),
     "syntax.toml": (b"[backends.a]\nprices = {,}", "line 2"),
     "latin.toml": ("# ü".encode("latin-1"), "no price table"),
-    "list.json": (b"[]", "it is no table"),
+    "list.json": (b"[]", "the file is not a mapping"),
     "none.json": (b"{}", "'backends' is missing"),
     "flat.toml": (b"[backends.a]\ntags = 1", "'backends.a.prices' is missing"),
-    "deep.toml": (b"[backends.a]\nprices = 1", "backends.a.prices is no table"),
+    "deep.toml": (b"[backends.a]\nprices = 1", "backends.a.prices is not a mapping"),
     "fraction.toml": (b"[backends.a]\nprices = { tags = 0.15 }", "price of a tags: 0.15"),
     "fine.toml": (b'unit = "credits"\n[backends.a]\nprices = { tags = 0.0001 }', "price of a tags: 0.0001"),
     "text.json": (b'{"backends": {"a": {"prices": {"tags": "1"}}}}', "price of a tags: 1 is not"),
@@ -267,7 +264,7 @@ def test_credits_are_exact(milli):
 def test_missing_file_is_named(tmp_path: Path):
     """A price file that is not there is a settings error that names it."""
     with pytest.raises(SettingsError, match=r"none\.json"):
-        load_rates(tmp_path / "none.json")
+        load_prices(tmp_path / "none.json")
 
 
 def test_tables_do_not_change_under_us():

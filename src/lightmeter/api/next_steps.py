@@ -1,4 +1,4 @@
-"""What is left to do with a run, each with the very command that does it. Read from the journal; sends nothing."""
+"""List what is left to do with a run, with the command for each. Reads the journal and sends nothing."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.pricing.estimate import FrameRange, price_range
 from lightmeter.tables.dataset import Dataset
 
-__all__ = ["ANSWERS_KEPT_S", "next_steps"]
+__all__ = ["ANSWER_RETENTION_S", "next_steps"]
 
-ANSWERS_KEPT_S: Final = 24 * 3600.0
-"""How long a service keeps the answer of an acknowledged request."""
+ANSWER_RETENTION_S: Final = 24 * 3600.0
+"""Seconds for which the service keeps the answer of an acknowledged request, by its API documentation."""
 
 NOTHING: Final = "nothing is left to do"
 
 
 def next_steps(folder: Path) -> list[str]:
-    """A sentence for each thing that is left to do, with its command; one that says so where nothing is.
+    """Return a sentence with a command for each thing that is left to do, or one that says that nothing is.
 
     Raises:
-        JournalError: there is no run there.
+        JournalError: the folder holds no run.
     """
     header = read_run_header(folder)
     if is_run_locked(folder):
@@ -47,25 +47,25 @@ def next_steps(folder: Path) -> list[str]:
     return steps or [NOTHING]
 
 
-def _trust(db: sqlite.Connection, header: RunHeader) -> str:
-    """What the balance needs to tell of requests that it left ambiguous: that nobody else spends."""
+def _sole_spender_option(db: sqlite.Connection, header: RunHeader) -> str:
+    """Return the option with which balances may resolve ambiguous requests; empty if it cannot help."""
     ambiguous = count_submissions_in(db, State.AMBIGUOUS)
     return " --sole-spender, if nobody else spends" if ambiguous and not header.options.sole_spender else ""
 
 
 def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Requests that were acknowledged and not collected, that are in doubt, or whose answers are lost."""
+    """Yield steps for requests that are acknowledged and not collected, in doubt, or charged with a lost answer."""
     resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt_totals(db)
     waiting, since = waiting_at_service(db)
     if waiting and since is not None:
-        until = utc_from_timestamp(since + ANSWERS_KEPT_S)
+        until = utc_from_timestamp(since + ANSWER_RETENTION_S)
         yield f"{waiting} answers wait at the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
     if doubt.requests:
         held = f"in doubt: {doubt.requests} requests, {doubt.credits} credits held"
         if doubt.again:
             yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
         else:
-            yield f"{held}; to find out what became of them: {resume}{_trust(db, header)}"
+            yield f"{held}; to find out what became of them: {resume}{_sole_spender_option(db, header)}"
     if doubt.failed_requests:
         failed = f"{doubt.failed_requests} requests failed and named no charge: {doubt.failed_credits} credits held"
         yield f"{failed}; to let the balance tell: {resume}"
@@ -80,7 +80,7 @@ def _waiting_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
 
 
 def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """What each kind of cap that was reached needs."""
+    """Yield a step for each kind of cap that was reached."""
     resume, spent = f"lightmeter resume {_quoted(folder)}", sum(credit_totals(db))
     picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
 
@@ -115,7 +115,7 @@ def _failed_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
 
 
 def _waiting_retries(db: sqlite.Connection, folder: Path) -> Iterator[str]:
-    """Answers that are not valid and were not asked for again."""
+    """Yield a step for answers that are not valid and were not requested again."""
     if waiting := retry_totals(db).waiting:
         yield f"{waiting} answers are not valid and can be asked for once more: lightmeter resume {_quoted(folder)}"
 

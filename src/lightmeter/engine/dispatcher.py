@@ -73,7 +73,7 @@ class Dispatcher:
         sent = await self._probe_price(first, last)
         with open_read_only(self._session.out) as db:
             rows = pending_rows(db, first, last)
-            batches = group_into_batches(rows, self._batch_size, self._prices.most, self._run_state.bisection)
+            batches = group_into_batches(rows, self._batch_size, self._prices.max_credits, self._run_state.bisection)
             return sent + await self._send_all(batches)
 
     async def dispatch_retries(self, first: int, last: int) -> int:
@@ -84,7 +84,7 @@ class Dispatcher:
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
-            return await self._send_all(Batch((row,), self._prices.most([row])) for row in rows)
+            return await self._send_all(Batch((row,), self._prices.max_credits([row])) for row in rows)
 
     async def wait_until_idle(self) -> None:
         """Wait until no request is in flight."""
@@ -125,17 +125,17 @@ class Dispatcher:
         Returns:
             The number of requests sent, 0 or 1.
         """
-        if self._prices.known:
+        if self._prices.price_known:
             return 0
         with open_read_only(self._session.out) as db:
             row = first_pending_image(db, first, last)
-        probe = None if row is None else await self._admit_within_caps(Batch((row,), self._prices.most([row])))
+        probe = None if row is None else await self._admit_within_caps(Batch((row,), self._prices.max_credits([row])))
         if probe is None:
             return 0
         before, unpriced_answers = await self._balance(), self._prices.unpriced_answers
         self._launch(probe)
         await self.wait_until_idle()
-        if before is not None and self._prices.unpriced_answers > unpriced_answers and not self._prices.known:
+        if before is not None and self._prices.unpriced_answers > unpriced_answers and not self._prices.price_known:
             await self._learn_price_from_balance(probe, before)
         return 1
 
@@ -156,12 +156,12 @@ class Dispatcher:
         """Return the number of images in the next request."""
         if self._options.upload != "never":  # any image may have to be sent as a file, and a file has its own request
             return 1
-        if not self._prices.known:  # until a charge was seen, only one image is exposed
+        if not self._prices.price_known:  # until a charge was seen, only one image is exposed
             return 1
         requested, cap = self._options.batch_size, self._options.max_at_risk
         size = self._auto_batch_size() if requested == "auto" else requested
         size = min(self._run_state.name_reliability.max_images_per_request, size)
-        while cap is not None and size > 1 and self._prices.most([_IMAGE] * size) > cap:
+        while cap is not None and size > 1 and self._prices.max_credits([_IMAGE] * size) > cap:
             size -= 1
         return size
 
@@ -229,7 +229,7 @@ class Dispatcher:
 
     def _reprice(self, batch: Batch) -> Batch:
         """Return the batch with its upper price by all charges seen so far."""
-        hold = self._prices.most(batch.rows)
+        hold = self._prices.max_credits(batch.rows)
         return batch if hold == batch.hold else replace(batch, hold=hold)
 
     async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
@@ -251,7 +251,7 @@ class Dispatcher:
         self._run_state.mark_over_caps(len(rows))
 
     def _trim(self, batch: Batch, max_credits: int | None) -> Batch | None:
-        return batch if max_credits is None else trim_batch(batch, max_credits, self._prices.most)
+        return batch if max_credits is None else trim_batch(batch, max_credits, self._prices.max_credits)
 
     def _must_leave_alone(self, batch: Batch) -> bool:
         """Whether a batch may leave only while no other request is in flight: then its outcome can always be proven.
@@ -271,7 +271,7 @@ class Dispatcher:
 
     def _knows_price_of(self, batch: Batch) -> bool:
         """Whether a charge for a request of this type was seen."""
-        return self._prices.known if batch.rows[0].retry is None else self._prices.retry_price_known
+        return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
         """Whether the charges so far justify holding this much at once: a price table is no promise."""

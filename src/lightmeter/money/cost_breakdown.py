@@ -1,4 +1,4 @@
-"""What a run did not have to pay, and what it paid for: sums over its rows, priced as its own charges teach."""
+"""Credits that a run saved, and its cost by back end and feature: sums over its rows at learned prices."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["CostBreakdown", "CostShare", "SavedCredits", "cost_breakdown", "save
 
 @dataclass(frozen=True, slots=True)
 class SavedCredits:
-    """Credits that were not spent.
+    """Credits that a run did not have to spend.
 
     Attributes:
-        duplicates: What repeated assets would have cost again.
-        cache: What assets that earlier runs had paid for would have cost again.
-        prechecks: What assets that were skipped would have cost at most; a service may refuse some for nothing.
+        duplicates: Cost of sending repeated assets again.
+        cache: Cost of sending assets again that earlier runs had paid for.
+        prechecks: Most that the skipped assets would have cost. A service may refuse some of them at no cost.
     """
 
     duplicates: CreditRange
@@ -37,13 +37,13 @@ class SavedCredits:
 
 @dataclass(frozen=True, slots=True)
 class CostShare:
-    """What one back end took for one feature.
+    """The cost of one feature of one back end.
 
     Attributes:
-        backend: Its name.
-        feature: The feature's.
-        pictures: Images and frames.
-        credits: Before rounding up; exact.
+        backend: Name of the back end.
+        feature: Name of the feature.
+        pictures: Images and video frames.
+        credits: Exact credits, before rounding up.
     """
 
     backend: str
@@ -54,12 +54,12 @@ class CostShare:
 
 @dataclass(frozen=True, slots=True)
 class CostBreakdown:
-    """How what was paid came about: by back end and feature, and what rounding up added; exact.
+    """The credits paid, by back end and feature, and what rounding up added.
 
     Attributes:
-        shares: One for each back end and feature, dearest first.
-        rounding: Credits paid beyond their sum.
-        unknown: Why it cannot be told; None where it can.
+        shares: One for each back end and feature, most expensive first.
+        rounding: Credits paid beyond their sum, exact.
+        unknown: Why there is no breakdown; None if there is one.
     """
 
     shares: tuple[CostShare, ...] = ()
@@ -68,7 +68,13 @@ class CostBreakdown:
 
 
 def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options) -> SavedCredits:
-    """What duplicates, earlier answers and pre-checks saved."""
+    """Return the credits that duplicates, cached answers and pre-checks saved.
+
+    Args:
+        db: The journal of the run.
+        learner: The prices learned from its charges.
+        options: The options of the run.
+    """
     return SavedCredits(
         _priced(duplicate_groups(db), learner),
         _priced(cached_groups(db), learner),
@@ -97,18 +103,18 @@ def _times(one: CreditRange, count: int) -> CreditRange:
 
 
 def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakdown:
-    """Where the credits that were paid went, if the price table that the run was planned with explains them.
+    """Split the credits paid by back end and feature, if the planned prices explain them.
 
     Args:
-        db: The run's journal.
-        prices_json: Millicredits a picture of each `backend feature`, as the plan kept them; None if it did not.
+        db: The journal of the run.
+        prices_json: Millicredits for a picture by `backend feature`, as the plan stored them; None if it did not.
     """
     low, high, unbounded, paid, incomplete = paid_frames(db)
     prices: dict[str, Any] = json.loads(prices_json or "{}")
     if not prices:
-        return CostBreakdown(unknown="the plan kept no prices")
+        return CostBreakdown(unknown="the plan stored no prices")
     if incomplete:
-        return CostBreakdown(unknown="some requests were charged and not answered whole")
+        return CostBreakdown(unknown="some requests were charged but not answered in full")
     if unbounded or low != high:
         return CostBreakdown(unknown="how many frames were charged is not known exactly")
     shares = []
@@ -116,7 +122,7 @@ def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakd
         backend, _, feature = name.partition(" ")
         shares.append(CostShare(backend, feature, low, Fraction(low * milli, MILLICREDITS)))
     rounding = paid - sum((share.credits for share in shares), Fraction(0))
-    # Rounding up adds less than a credit to each picture: what is beyond that is another price.
+    # Rounding up adds less than a credit to each picture: a larger difference means another price.
     if rounding < 0 or rounding >= max(1, low):
         return CostBreakdown(unknown="the service's prices are not those of the table")
     return CostBreakdown(tuple(shares), rounding)

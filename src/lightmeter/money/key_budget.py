@@ -1,4 +1,4 @@
-"""The budget of a key: what all runs of this machine together may spend with it in a day, a week or a month."""
+"""Budget of an API key: most credits that all runs on this machine may spend with it in a day, week or month."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from lightmeter.settings import Settings
 __all__ = ["KeyBudget", "open_key_budget", "period_of"]
 
 FILE_NAME: Final = "key-budgets.sqlite"
+"""Name of the ledger in the state directory."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,16 +34,16 @@ _FORMATS: Final[dict[Period, str]] = {"day": "%Y-%m-%d", "week": "%G-W%V", "mont
 
 
 def period_of(at: float, length: Period) -> str:
-    """The name of the calendar period, in UTC, that a moment (epoch seconds) lies in."""
+    """Return the name of the UTC calendar period that contains a time (epoch seconds), such as `2026-W07`."""
     return f"{utc_from_timestamp(at):{_FORMATS[length]}}"
 
 
 class KeyBudget:
-    """What one run may take of a key's budget. Made by `open_key_budget`.
+    """The share of one run in the budget of its key: it holds and settles credits. Made by `open_key_budget`.
 
     Attributes:
-        credits: The budget.
-        length: Of its period.
+        credits: The budget of all runs together.
+        length: Length of its period.
     """
 
     def __init__(self, ledger: KeyLedger, credits_: int, length: Period, clock: Clock, now: RunTotals) -> None:
@@ -51,18 +52,18 @@ class KeyBudget:
         self._ledger = ledger
         self._clock = clock
         self._paid, self._held = now.paid, now.held
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def hold(self, credits_: int) -> bool:
-        """Set credits aside; False if all runs together would pass the budget with them."""
-        async with self._turn:
+        """Hold credits, and return True; return False if all runs together would then exceed the budget."""
+        async with self._lock:
             fits = await self._put(self._paid, self._held + credits_, self.credits)
             self._held += credits_ if fits else 0
         return fits
 
     async def settle(self, held: int, paid: int) -> None:
-        """End a hold with what was charged: 0 if nothing was."""
-        async with self._turn:
+        """Replace a hold by the credits charged, 0 or more."""
+        async with self._lock:
             self._held -= held
             self._paid += paid
             await self._put(self._paid, self._held, None)
@@ -76,12 +77,19 @@ class KeyBudget:
 def open_key_budget(
     settings: Settings, where: Endpoint, run_id: str, out: Path, clock: Clock
 ) -> Iterator[KeyBudget | None]:
-    """The budget of the key that a run uses, for as long as the block lasts; None if there is none to keep.
+    """Yield the budget of the key that a run uses; None if no budget is set, or the service is embedded.
 
-    The embedded service's credits are play money: no budget is kept for it.
+    The credits of the embedded service cost nothing.
+
+    Args:
+        settings: They hold the budget and its period.
+        where: The service and its key.
+        run_id: The run.
+        out: The output folder of the run.
+        clock: Time, which decides the period.
 
     Raises:
-        JournalError: the file that it is kept in cannot be used.
+        JournalError: the ledger file cannot be used.
     """
     if settings.key_budget is None or where.embedded:
         yield None
@@ -95,12 +103,12 @@ def open_key_budget(
     try:
         period = period_of(clock.now(), length)
         ledger.migrate_legacy_accounts(
-            period, lambda account, folder: _is_former(account, key, [where.base_url, *_used_in(folder)])
+            period, lambda account, folder: _is_legacy_account(account, key, [where.base_url, *_used_base_urls(folder)])
         )
         if (counted := ledger.latest_period(period)) != period:
             _log.warning(
-                "The clock says %s, and the key was used in %s already: the budget of %s goes on. If the clock was "
-                "wrong then, remove %s.",
+                "The clock says %s, but the key was already used in %s: the budget of %s still counts. If the clock "
+                "was wrong then, remove %s.",
                 *(period, counted, counted, path),
             )
         ledger.replace_former_runs(former, period, now)
@@ -110,21 +118,19 @@ def open_key_budget(
         ledger.close()
 
 
-def _is_former(account: str, key: str, addresses: list[str]) -> bool:
-    """Whether an older version named the account of this key so, at one of these addresses however spelled."""
-    return any(
-        legacy_ledger_account(one, key) == account for address in addresses for one in equivalent_base_urls(address)
-    )
+def _is_legacy_account(account: str, key: str, base_urls: list[str]) -> bool:
+    """Whether an older version used this account name for the key at one of the base URLs, in any spelling."""
+    return any(legacy_ledger_account(one, key) == account for url in base_urls for one in equivalent_base_urls(url))
 
 
-def _used_in(folder: Path) -> Iterator[str]:
-    """The addresses that the run in a folder is known to have used."""
+def _used_base_urls(folder: Path) -> Iterator[str]:
+    """Yield the base URLs that the journal in a folder names."""
     try:
         with open_read_only(folder) as db:
             meta = get_meta(db)
     except JournalError:
         return
     for name in ("options", "pace"):
-        said = json.loads(meta.get(name, "{}")).get("base_url")
-        if isinstance(said, str):
-            yield said
+        base_url = json.loads(meta.get(name, "{}")).get("base_url")
+        if isinstance(base_url, str):
+            yield base_url

@@ -1,10 +1,8 @@
-"""Whether the journal of a run is its latest state: asked before anything is spent.
+"""Detect, before anything is spent, a journal that is older than its run or a copy of it.
 
-A journal that went back in time, or that is a copy of one that goes on elsewhere, would pay again for what it does not
-know of, and under the same idempotency keys for other rows. Two witnesses stand outside of the folder: the watermark
-that this machine keeps, which is exact, and, where there is none, the balance of the account.
-
-Who goes on all the same gives the run a new id.
+Such a journal does not know all that was paid. A run from it would pay for the same rows again, and would use the same
+idempotency keys for other rows. Two sources outside the folder reveal it: the watermark that this machine keeps, which
+is exact, or else the balance of the account. A user who continues such a journal gives the run a new id.
 """
 
 from __future__ import annotations
@@ -37,23 +35,23 @@ from lightmeter.journal.watermark import (
 __all__ = ["JournalCheck", "balance_gap", "judge_balance_gap", "track_watermark"]
 
 JournalCheck = Literal["latest", "accepted", "unknown"]
-"""What is known of a journal: it is the run's latest state; the user goes on with it whatever it is; nothing."""
+"""State of a journal: the latest of its run; accepted by the user, whatever it is; not known."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 @contextmanager
 def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: bool) -> Iterator[JournalCheck]:
-    """Check the journal, and follow it from outside of its folder for as long as the block lasts.
+    """Check the journal against its watermark, and advance the watermark with each commit until the block ends.
 
     Args:
         journal: Open for writing.
-        state_dir: Where this machine keeps watermarks. One that cannot be written is logged: then nothing is known.
+        state_dir: Where this machine keeps watermarks. If one cannot be written, that is logged and nothing is known.
         clock: Time.
-        accept: Go on with a journal that is older than its run, a copy, or unknown; under a new run id.
+        accept: Continue a journal that is older than its run, a copy, or unknown, under a new run id.
 
     Raises:
-        JournalConflict: the journal is older than its run, or a copy, and that is not accepted; nothing was changed.
+        JournalConflict: the journal is older than its run, or a copy, and `accept` is not set; nothing was changed.
     """
     folder = journal.folder
     with open_read_only(folder) as db:
@@ -62,7 +60,7 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
     mark = _open(state_dir, run_id)
     known = None if mark is None else mark.known
     check: JournalCheck = "latest" if (is_new if known is None else known.checked) else "unknown"
-    well = False
+    succeeded = False
     try:
         conflict = None if known is None else _conflict(known, folder, run_id, now)
         if conflict is not None and not accept:
@@ -77,11 +75,11 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
             _begin(mark, run_id, folder, now, check)
             journal.after_commit = mark.advance
         yield check
-        well = True
+        succeeded = True
     finally:
         journal.after_commit = None
         if mark is not None:
-            mark.close(checked=well)
+            mark.close(checked=succeeded)
 
 
 def _open(state_dir: Path, run_id: str) -> Watermark | None:
@@ -89,7 +87,11 @@ def _open(state_dir: Path, run_id: str) -> Watermark | None:
     try:
         return Watermark(path)
     except OSError as error:
-        _log.warning("%s cannot be written: %s. A journal that goes back in time will not be noticed.", path, error)
+        _log.warning(
+            "%s cannot be written: %s. If the journal is replaced by an older one, that will not be noticed.",
+            path,
+            error,
+        )
         return None
 
 
@@ -102,7 +104,7 @@ def _begin(mark: Watermark, run_id: str, folder: Path, now: JournalPosition, che
 
 
 def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPosition) -> JournalConflict | None:
-    """Why the journal is not the latest state of its run, if it is not."""
+    """Return the error for a journal that is not the latest state of its run; None if it is."""
     again = f"lightmeter resume {folder} --accept-journal"
     if _is_copy(known, folder, run_id):
         return JournalConflict(
@@ -121,10 +123,10 @@ def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPos
 
 
 def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
-    """Whether the run is in the folder, too, in which it was last; a folder that was moved is no copy."""
-    there, here = journal_path(known.folder), journal_path(folder)
+    """Whether the run is also in the folder where it was last. A folder that was moved is no copy."""
+    last, here = journal_path(known.folder), journal_path(folder)
     try:
-        if not there.exists() or there.samefile(here):
+        if not last.exists() or last.samefile(here):
             return False
         with open_read_only(known.folder) as db:
             return get_meta(db).get("run_id") == run_id
@@ -135,14 +137,14 @@ def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
 def _under_new_id(
     journal: Journal, former: str, now: JournalPosition, lost: JournalPosition, clock: Clock
 ) -> tuple[str, JournalPosition]:
-    """Give the run another id, and hold what it is known to have spent beyond what its journal knows of."""
+    """Give the run a new id, and hold the credits that it spent beyond those in its journal."""
     run_id, at = fresh_run_id(clock), clock.now()
 
     def change(db: sqlite.Connection) -> JournalPosition:
         ids = [*json.loads(get_meta(db).get(FORMER_RUNS, "[]")), [former, now.requests]]
         put_meta({"run_id": run_id, FORMER_RUNS: json.dumps(ids)})(db)
         if lost.credits > now.credits:
-            why = f"Spent by run {former} and not in its journal, which went back in time."
+            why = f"Spent by run {former}, but missing from this journal, which is older."
             write_off(lost.credits - now.credits, max(0, lost.requests - now.requests), why, at)(db)
         return read_position(db)
 
@@ -150,10 +152,10 @@ def _under_new_id(
 
 
 def balance_gap(db: sqlite.Connection, balance: int) -> int:
-    """Credits that the account has less than the journal explains; at least, and 0 if it has not.
+    """Return the fewest credits that are missing from the account beyond those that the journal explains; 0 if none.
 
-    Counted from the last balance that was read while nothing was open. Whatever was sent since then may have cost all
-    that was held for it.
+    Counted from the last balance that was read while no request was open. Each request since then may have cost its
+    hold.
     """
     opening = opening_reading(db)
     if opening is None:
@@ -162,23 +164,23 @@ def balance_gap(db: sqlite.Connection, balance: int) -> int:
 
 
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:
-    """Judge a balance that is lower than the journal explains, when a run starts.
+    """Handle a balance that, at the start of a run, is lower than the journal explains.
 
-    Where others may spend from the account, only they can say what it means: it is logged. Where nobody else spends,
-    the journal must have gone back, unless the watermark says that it has not.
+    If others may spend from the account, the gap is only logged. If nobody else spends, the journal must be older than
+    its run or a copy, unless the watermark proves that it is not.
 
     Args:
         journal: Open for writing.
-        check: What is known of it.
-        gap: As `balance_gap`.
+        check: What the watermark says of it.
+        gap: As from `balance_gap`.
         at: Seconds since the epoch.
         sole_spender: Nobody else spends from the account.
 
     Returns:
-        Credits that are held for it from now on.
+        Credits that are held for the gap from now on.
 
     Raises:
-        JournalConflict: nobody else spends; nothing was sent.
+        JournalConflict: nobody else spends, and the journal was not accepted; nothing was sent.
     """
     if gap == 0 or check == "latest":
         return 0

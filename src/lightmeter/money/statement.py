@@ -1,7 +1,7 @@
-"""Where every credit of a run went: predicted, held, paid, saved, and what the balances say to it.
+"""The credit statement of a run: predicted, held, paid and saved credits, reconciled with the account balances.
 
 Computed from the journal alone, with no request. Nothing is guessed: credits that no answer accounts for are shown as
-gaps in the chain of balances, with the requests that may have taken them.
+gaps between balances, with the requests that may have been charged them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Statement", "read_statement", "requests_frame"]
 
 SHOWN_IDS: Final = 8
-"""Requests named in one line of a proof; the JSON has them all."""
+"""Requests named in one line of a proof, so that it fits a terminal; the JSON has them all."""
 
 _COLUMNS: Final[dict[str, Any]] = {
     "submission_id": pa.int64(),
@@ -57,28 +57,29 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The account of a run, in whole credits.
+    """The credit accounting of a run, in whole credits.
 
     Attributes:
         run_id: The run.
-        predicted: What it was to cost before anything was known of the service's rounding.
-        budget: The cap, or None.
-        paid: Charged.
-        held: Set aside for requests whose end is not known.
-        requests: How many requests there were.
-        balance_before: Of the account before the first request, or None.
-        balance_after: Of the account at the last look, or None.
-        balance_is_current: Whether no request was sent after the last look.
-        balances: What they and the answers in between say; None without both, and where the last look was too early.
-        picture: What one image costs, as charges and the price table say.
-        rounding: Where the service rounds up, as far as it is known.
+        predicted: The price that was planned, before the rounding of the service was known.
+        budget: Most credits that the run may spend; None means no cap.
+        paid: Credits charged.
+        held: Credits set aside for requests that may have been charged.
+        requests: Number of requests.
+        balance_before: Balance of the account before the first request, or None.
+        balance_after: Balance of the account when it was last read, or None.
+        balance_is_current: No request was sent after the balance was last read.
+        reconciliation: What the two balances prove; None if one is missing, or `balance_is_current` is false.
+        price_per_picture: Price of one image by the charges and the price table.
+        rounding: Where the service rounds up; None while it is not known.
         drifts: Charges that contradict those before them.
-        saved: What was not spent, and why.
-        shares: Back end by back end and feature by feature, where that can be told.
-        doubt: What the run cannot decide by itself: requests without an answer.
-        proofs: What balances proved of them, oldest first: documents with every number they rest on.
-        notes: What the user was told while it ran, a sentence each.
-        retries: Rows whose answer to the user's question was not valid, and what asking again cost; it is in `paid`.
+        saved: Credits that did not have to be spent.
+        shares: Credits paid by back end and feature.
+        in_doubt: Requests that may have been charged: lost, failed without a charge, or charged without an answer.
+        proofs: Balance proofs about them as JSON documents, oldest first.
+        notes: Notes that the user was shown during the run, a sentence each.
+        retries: Rows whose answer to the user's question was not valid, and the cost of their retries, which is in
+            `paid`.
     """
 
     run_id: str
@@ -102,8 +103,8 @@ class Statement:
     retries: RetryTotals = field(default_factory=RetryTotals)
 
     def to_dict(self) -> dict[str, Any]:
-        """The object that `--json` prints; requests are counted, not listed."""
-        found = self.reconciliation
+        """Return the object that `--json` prints. It counts requests and does not list them."""
+        balances = self.reconciliation
         return {
             "run_id": self.run_id,
             "predicted": _range(self.predicted),
@@ -114,11 +115,11 @@ class Statement:
             "balance_before": self.balance_before,
             "balance_after": self.balance_after,
             "balance_is_current": self.balance_is_current,
-            "unexplained": None if found is None else found.missing,
-            "foreign_at_least": None if found is None else found.foreign_at_least,
-            "added_at_least": None if found is None else found.added_at_least,
-            "gaps": [] if found is None else [_gap(gap) for gap in found.gaps],
-            "notes": [*self.notes, *([] if found is None else found.notes)],
+            "unexplained": None if balances is None else balances.missing,
+            "foreign_at_least": None if balances is None else balances.foreign_at_least,
+            "added_at_least": None if balances is None else balances.added_at_least,
+            "gaps": [] if balances is None else [_gap(gap) for gap in balances.gaps],
+            "notes": [*self.notes, *([] if balances is None else balances.notes)],
             "price_per_picture": _range(self.price_per_picture),
             "rounding": self.rounding,
             "price_drift": [{"paid": drift.charge.paid, "expected": _range(drift.expected)} for drift in self.drifts],
@@ -132,7 +133,7 @@ class Statement:
         }
 
     def lines(self) -> Iterator[str]:
-        """The statement as a person reads it."""
+        """Yield the statement as lines of text."""
         cap = "" if self.budget is None else f", budget {self.budget}"
         yield f"predicted   {self.predicted}{cap}"
         yield f"paid        {_credits(self.paid)} for {self.requests} requests"
@@ -178,19 +179,19 @@ class Statement:
             yield f"balance     {self.balance_before} before; not read since the last requests: resume reads it"
             return
         difference = self.reconciliation.missing
-        said = "nothing is unexplained" if not difference else f"{difference} unexplained"
-        yield f"balance     {self.balance_before} before, {self.balance_after} after: {said}"
+        result = f"{difference} unexplained" if difference else "nothing is unexplained"
+        yield f"balance     {self.balance_before} before, {self.balance_after} after: {result}"
         for gap in self.reconciliation.gaps:
-            who = ", ".join(f"#{key}" for key in gap.candidates) or "nothing of this run"
-            yield f"  gap       {_credits(gap.missing)}; may be: {who}"
+            candidates = ", ".join(f"#{key}" for key in gap.candidates) or "nothing of this run"
+            yield f"  gap       {_credits(gap.missing)}; may be: {candidates}"
         yield from (f"  note      {note}" for note in self.reconciliation.notes)
 
 
 def read_statement(out: Path) -> Statement:
-    """The statement of the run in a folder.
+    """Return the statement of the run in a folder.
 
     Raises:
-        JournalError: there is no run there.
+        JournalError: the folder holds no run.
     """
     header = read_run_header(out)
     with open_read_only(out) as db:
@@ -225,24 +226,24 @@ def read_statement(out: Path) -> Statement:
 
 
 def requests_frame(out: Path) -> pd.DataFrame:
-    """The statement as a table, a row for each request, Arrow-backed: what was held, paid, and left of the balance.
+    """Return a table with a row for each request, Arrow-backed: credits held, paid, and the balance it reported.
 
     Columns: submission_id, request_id, state, assets, credits_held, credits_paid, credits_remaining, sent_at and
     answered_at (UTC), note.
 
     Raises:
-        JournalError: there is no run there.
+        JournalError: the folder holds no run.
     """
     read_run_header(out)
     with open_read_only(out) as db:
         rows = submission_rows(db)
     columns: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
-    arrays = [pa.array(_moments(columns.get(name, []), of), of) for name, of in _COLUMNS.items()]
+    arrays = [pa.array(_to_datetimes(columns.get(name, []), type_), type_) for name, type_ in _COLUMNS.items()]
     return to_dataframe(pa.table(arrays, names=list(_COLUMNS)))
 
 
-def _moments(values: list[Any], of: pa.DataType) -> list[Any]:
-    if not pa.types.is_timestamp(of):
+def _to_datetimes(values: list[Any], type_: pa.DataType) -> list[Any]:
+    if not pa.types.is_timestamp(type_):
         return values
     return [None if value is None else utc_from_timestamp(value) for value in values]
 
@@ -256,18 +257,18 @@ def _reconciliation(db: sqlite.Connection, header: RunHeader) -> Reconciliation 
 
 
 def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
-    """What one proof says: the requests of which it says the same stand together."""
+    """Yield the lines of one proof, with requests of equal verdict in one line."""
     read, expected = proof["readings"][-1]["balance"], proof["expected"]
-    awaited = f"a balance of {expected} was expected, " if expected is not None else ""
-    yield f"proof       {awaited}{read} was read"
-    alike: dict[str, list[int]] = {}
+    expectation = f"a balance of {expected} was expected, " if expected is not None else ""
+    yield f"proof       {expectation}{read} was read"
+    ids_by_verdict: dict[str, list[int]] = {}
     for verdict in proof["verdicts"]:
-        said = f"{verdict['verdict'].replace('_', ' ')}: {verdict['proof']}"
-        alike.setdefault(said, []).append(verdict["submission_id"])
-    for said, ids in alike.items():
+        text = f"{verdict['verdict'].replace('_', ' ')}: {verdict['proof']}"
+        ids_by_verdict.setdefault(text, []).append(verdict["submission_id"])
+    for text, ids in ids_by_verdict.items():
         more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
-        named = " ".join(f"#{one}" for one in ids[:SHOWN_IDS]) + more
-        yield f"  {named:<9} {said}"
+        names = " ".join(f"#{one}" for one in ids[:SHOWN_IDS]) + more
+        yield f"  {names:<9} {text}"
 
 
 def _range(credits_: CreditRange) -> dict[str, int | None]:

@@ -1,4 +1,4 @@
-"""How much of the planned videos the captured frames look at, and which interval would look at more for no more."""
+"""Compute how much of the planned videos the captured frames cover, and which interval covers more at no cost."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class BetterInterval:
 
     Attributes:
         capture_interval: Whole seconds.
-        frames: Frames of all videos of known length, never more than now.
+        frames: Frames of all videos of known length, never more than with the present interval.
         covered_s: Seconds that they cover.
-        video_s: The length that it is made for: the median of the videos that are cut off now, in seconds.
+        video_s: The length in seconds that the interval fits: the median of the videos that are cut off now.
     """
 
     capture_interval: int
@@ -30,19 +30,19 @@ class BetterInterval:
 
 @dataclass(frozen=True, slots=True)
 class VideoCoverage:
-    """Seconds of video that the captured frames stand for.
+    """How many seconds of the planned videos the captured frames cover.
 
-    A frame stands for the interval that begins with it: three frames a second apart cover the first three seconds.
+    A frame covers the interval that begins with it: three frames a second apart cover the first three seconds.
 
     Attributes:
-        videos: How many videos are sent.
-        unknown: Those among them whose length is not known; the seconds below leave them out.
-        seconds: Length of the others, each rounded up to whole seconds.
+        videos: Number of videos to send.
+        unknown: Number of videos of unknown length; the figures below leave them out.
+        seconds: Total length of the others, each rounded up to whole seconds.
         covered_s: Seconds of them that are covered.
         frames: Frames of them that are captured.
-        first_s: Seconds of each video that are covered at most; None: there is no limit of frames.
+        first_s: Most seconds of each video that can be covered; None: there is no frame limit.
         max_frames: Most frames of one video; 0 means no limit.
-        better: An interval that covers more; None where all is covered.
+        better: An interval that covers more; None if everything is covered.
     """
 
     videos: int
@@ -56,7 +56,7 @@ class VideoCoverage:
 
     @property
     def sentence(self) -> str | None:
-        """What is not looked at, without a full stop; None where all is, and where there are no videos."""
+        """What is not covered, without a full stop; None if everything is."""
         if self.first_s is None or (self.better is None and not self.unknown):
             return None
         start = f"the frames cover the first {self.first_s:,} s of each"
@@ -70,7 +70,7 @@ class VideoCoverage:
 
     @property
     def advice(self) -> str | None:
-        """Which interval would look at more for no more; None where all is looked at."""
+        """Which interval covers more at no cost, as a sentence; None if everything is covered."""
         better = self.better
         if better is None:
             return None
@@ -84,18 +84,18 @@ class VideoCoverage:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
 def video_coverage(
     lengths: Iterable[tuple[int | None, int]], capture_interval_s: int, max_frames: int
 ) -> VideoCoverage | None:
-    """How much of some videos is looked at; None if there are none.
+    """Return how much of the videos is covered; None if there are no videos.
 
     Args:
-        lengths: Whole seconds that videos last, rounded up, or None where that is not known; and how many do.
-        capture_interval_s: Seconds between captures, 1 or more.
+        lengths: Pairs of a length in whole seconds, rounded up (None: unknown), and the number of videos of it.
+        capture_interval_s: Seconds between captured frames, 1 or more.
         max_frames: Most frames of one video; 0 means no limit.
     """
     counted = [(seconds, videos) for seconds, videos in lengths if videos]
@@ -103,14 +103,14 @@ def video_coverage(
     videos = sum(each for _, each in counted)
     if not videos:
         return None
-    frames, covered = _looked_at(known, capture_interval_s, max_frames)
+    frames, covered = _covered(known, capture_interval_s, max_frames)
     first_s = max_frames * capture_interval_s or None
     better = None
     cut_off = [] if first_s is None else [(seconds, each) for seconds, each in known if seconds > first_s]
     if cut_off:
         median = _median(cut_off)
         interval = -(-median // max_frames)
-        better = BetterInterval(interval, *_looked_at(known, interval, max_frames), median)
+        better = BetterInterval(interval, *_covered(known, interval, max_frames), median)
     return VideoCoverage(
         videos=videos,
         unknown=videos - sum(each for _, each in known),
@@ -124,13 +124,13 @@ def video_coverage(
 
 
 def coverage_advice(coverage: VideoCoverage | None) -> tuple[str, ...]:
-    """The advice on an interval, as a part of all advice: one sentence or none."""
+    """Return the advice on the capture interval: one sentence, or none."""
     sentence = None if coverage is None else coverage.advice
     return () if sentence is None else (sentence,)
 
 
-def _looked_at(known: Iterable[tuple[int, int]], interval_s: int, max_frames: int) -> tuple[int, int]:
-    """Frames, and seconds that they cover, of all videos."""
+def _covered(known: Iterable[tuple[int, int]], interval_s: int, max_frames: int) -> tuple[int, int]:
+    """Return the frames captured of all videos and the seconds that they cover."""
     frames = covered = 0
     for seconds, videos in known:
         count = frame_count(seconds, interval_s, max_frames)
@@ -140,17 +140,17 @@ def _looked_at(known: Iterable[tuple[int, int]], interval_s: int, max_frames: in
 
 
 def _median(lengths: list[tuple[int, int]]) -> int:
-    """The lower median of sorted lengths, each as often as there are videos of it."""
+    """Return the lower median of sorted (length, number of videos) pairs."""
     middle, passed = (sum(videos for _, videos in lengths) + 1) // 2, 0
     for seconds, videos in lengths:
         passed += videos
         if passed >= middle:
             return seconds
-    raise ValueError("no lengths")
+    raise ValueError("There are no lengths to take the median of.")
 
 
 def _percent(share: float) -> str:
-    """A share, 0 to 1, that is shown as none or all only if it is."""
+    """Return a share (0 to 1) in per cent; shown as 0 or 100 only if it is exactly that."""
     if 0 < share < 0.005:  # noqa: PLR2004 (less would be shown as 0)
         return "less than 1 %"
     if 0.995 <= share < 1:  # noqa: PLR2004 (more would be shown as 100)

@@ -1,8 +1,8 @@
-"""What it will cost, as a range: honest about what is not known before the answer.
+"""Estimate what items cost, as a range of credits, and advise which choices would cost less.
 
-Two things are not known beforehand: how many frames a video has (and whether a URL is a video at all), and
-where the service rounds up. A plan adds up the frames of its items first and prices the sum: then the range
-holds for every way of cutting the items into requests. Holds use the upper end.
+Two things are not known beforehand: how many frames a video has (and whether a URL is a video at all), and where the
+service rounds up. A plan adds up the frames of its items first and prices the sum: then the range holds for every way
+of splitting the items into requests. Credits are held at the upper end of a range.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from lightmeter.pricing.rates import (
     request_price,
 )
 
-__all__ = ["CreditRange", "FrameRange", "add_retry_cost", "estimate_item", "frame_range", "price_advice", "price_range"]
+__all__ = ["CreditRange", "FrameRange", "add_retry_cost", "frame_range", "price_advice", "price_range"]
 
 
-MAX_ADDED: Final = 3
-"""Back ends that advice on adding names: the cheapest; more would be a price list."""
+MAX_SUGGESTED_BACKENDS: Final = 3
+"""Back ends that the advice on adding one names, the cheapest first. More would be a price list."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRange:
-    """How many pictures are charged: `low` to `high`, each 0 or more; `high` None means no bound is known."""
+    """Number of images and video frames charged, from `low` to `high`, each 0 or more; `high` None: no known bound."""
 
     low: int
     high: int | None
@@ -46,10 +46,10 @@ class FrameRange:
 
 @dataclass(frozen=True, slots=True)
 class CreditRange:
-    """Whole credits from `low` to `high`, each 0 or more; `high` None means no bound is known.
+    """Whole credits from `low` to `high`, each 0 or more; `high` None: no known bound.
 
-    Ranges add up as requests do: each was rounded up by itself. Add `FrameRange`s to price items that travel
-    together.
+    Add the ranges of separate requests, each rounded up by itself. For items in one request, add their `FrameRange`s
+    and price the sum.
     """
 
     low: int
@@ -73,15 +73,14 @@ class CreditRange:
 def frame_range(
     kind: MediaKind | None, duration_s: float | None, capture_interval_s: int, max_frames: int
 ) -> FrameRange:
-    """How many pictures one item is charged as.
+    """Return how many pictures one item is charged as.
 
     Args:
         kind: `image`, `video`, or None when it is not known which.
-        duration_s: Seconds a video lasts, or None when not known; ignored for images. One that is not credible
-            (`sampling.duration_of`) is not known.
+        duration_s: Length of a video in seconds, or None when not known. A length that is not credible
+            (`sampling.duration_of`) counts as not known; that of an image is ignored.
         capture_interval_s: Seconds between captured frames, 1 or more.
-        max_frames: Most frames captured; 0 means no limit, and then the upper end is None unless the duration
-            is known.
+        max_frames: Most frames captured; 0 means no limit. Then the upper end is None unless the length is known.
 
     Returns:
         Exactly 1 for an image, exactly the captured frames for a video of known duration, else 1 to
@@ -98,75 +97,58 @@ def frame_range(
     return FrameRange(1, most)
 
 
-def price_range(per_image_milli: int, frames: FrameRange, rounding: Rounding | None = None) -> CreditRange:
-    """What so many pictures cost, however they are cut into requests.
+def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
+    """Return what pictures cost, however they are split into requests and wherever the service rounds up.
+
+    The lower end is one request that is rounded up as a whole; the upper end rounds up each picture.
 
     Args:
         per_image_milli: Millicredits for one picture.
         frames: How many pictures.
-        rounding: Where the service rounds up; None while that is not known: then the lower end takes rounding
-            by request (all in one), the upper end rounding by image.
-
-    Returns:
-        The range. With `Rounding.REQUEST` the upper end is that of one request for each picture, which is the
-        same as rounding by image.
     """
-    lower = Rounding.REQUEST if rounding is None else rounding
-    low = request_price(per_image_milli, (frames.low,), lower)
+    low = request_price(per_image_milli, (frames.low,), Rounding.REQUEST)
     if frames.high is None:
         return CreditRange(low, None if per_image_milli else 0)
     return CreditRange(low, request_price(per_image_milli, (frames.high,), Rounding.IMAGE))
 
 
 def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
-    """A price whose upper end also pays for asking about every picture once more; the lower end pays for none.
+    """Return a price whose upper end also pays for one retry of each picture; the lower end pays for none.
 
     Args:
         credits_: What the pictures cost the first time.
-        retry_milli: Millicredits for asking about one picture again; 0: nothing is ever asked again.
+        retry_milli: Millicredits for the retry of one picture; 0: there are no retries.
         frames: How many pictures.
     """
     return credits_ + CreditRange(0, price_range(retry_milli, frames).high) if retry_milli else credits_
 
 
-def estimate_item(
-    per_image_milli: int,
-    *,
-    kind: MediaKind | None,
-    duration_s: float | None,
-    capture_interval_s: int,
-    max_frames: int,
-    rounding: Rounding | None = None,
-) -> CreditRange:
-    """What one item costs in a request of its own; arguments as for `frame_range` and `price_range`.
-
-    An item alone is one request, so a known rounding makes the price of a known number of frames exact.
-    """
-    frames = frame_range(kind, duration_s, capture_interval_s, max_frames)
-    if rounding is None or frames.high is None:
-        return price_range(per_image_milli, frames, rounding)
-    return CreditRange(
-        request_price(per_image_milli, (frames.low,), rounding),
-        request_price(per_image_milli, (frames.high,), rounding),
-    )
-
-
 def price_advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -> list[str]:
-    """What adding or dropping a back end or a feature would change, a sentence each, for one image or frame.
+    """Return advice on back ends and features, a sentence each, with prices for one image or frame.
 
-    Only back ends of the kinds already chosen (local or not) are offered, and only what is worth knowing: what is asked
-    for and offered by nobody, what can be dropped to save, what can be added for nothing more, and what the cheapest
-    others that do the same would add.
+    It says which requested features no chosen back end offers, what dropping each choice saves, what can be added at
+    no cost, and what the cheapest other back ends for the same features would add. Local back ends are suggested only
+    if local ones are chosen, providers only if providers are.
+
+    Args:
+        rates: The price table.
+        backends: The chosen back ends; empty: the defaults of the table.
+        features: The requested features; empty: all but the extra features.
 
     Raises:
-        SettingsError: as `pairs`.
+        SettingsError: a back end has no price, or a feature does not exist.
     """
     active = active_pairs(rates, backends, features)
-    told = [*_unasked(rates, backends, active), *_unoffered(rates, active, features)]
-    return [*told, *_savings(rates, active), *_extras(rates, active), *_dearer(rates, active, features)]
+    return [
+        *_advise_on_defaults(rates, backends, active),
+        *_advise_on_missing(rates, active, features),
+        *_advise_on_dropping(rates, active),
+        *_advise_on_free_additions(rates, active),
+        *_advise_on_more_backends(rates, active, features),
+    ]
 
 
-def _unasked(rates: RateTable, backends: Sequence[str], active: Sequence[tuple[str, str]]) -> list[str]:
+def _advise_on_defaults(rates: RateTable, backends: Sequence[str], active: Sequence[tuple[str, str]]) -> list[str]:
     if backends or not rates.defaults:
         return []
     cost = _price(rates, active)
@@ -174,7 +156,7 @@ def _unasked(rates: RateTable, backends: Sequence[str], active: Sequence[tuple[s
     return [f"No back end is named, so the account's defaults work: {names} would cost {_per(cost)}."]
 
 
-def _unoffered(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
+def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
     served = {feature for _, feature in active}
     missing = [feature for feature in dict.fromkeys(features) if feature not in served]
     sentences = []
@@ -190,13 +172,13 @@ def _unoffered(rates: RateTable, active: Sequence[tuple[str, str]], features: Se
     return sentences
 
 
-def _savings(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Each chosen back end, and each pair of a back end with several, dearest first."""
+def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
+    """Say what dropping each back end, or one feature of it, saves: the most expensive first."""
     parts: dict[str, list[tuple[str, str]]] = {}
     for backend, feature in active:
         parts.setdefault(backend, []).append((backend, feature))
         parts.setdefault(f"{backend} {feature}", []).append((backend, feature))
-    distinct = {tuple(dropped): name for name, dropped in parts.items()}  # one feature: its name says more
+    distinct = {tuple(dropped): name for name, dropped in parts.items()}  # of equal parts the name with the feature
     if len(active) < 2:  # noqa: PLR2004 (dropping the only pair leaves nothing to ask for)
         return []
     total = _price(rates, active)
@@ -208,8 +190,8 @@ def _savings(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
     return sentences
 
 
-def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Pairs that fit into the credit that rounding up already takes, in one sentence; no extensions of the contract."""
+def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
+    """Name the back ends and features that fit into the credit which rounding up charges anyway; no extra features."""
     total = _price(rates, active)
     unused = _rounded(total) * MILLICREDITS - total
     kinds = {backend in rates.local for backend, _ in active}
@@ -231,29 +213,31 @@ def _extras(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
     ]
 
 
-def _dearer(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
-    """What adding another back end for the same features costs, cheapest first: a second opinion has its price."""
+def _advise_on_more_backends(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
+    """Say what another back end for the same features adds to the price, cheapest first."""
     total, chosen = _price(rates, active), {backend for backend, _ in active}
     kinds = {backend in rates.local for backend in chosen}
     added = []
     for backend, prices in rates.rates.items():
-        asked = features or [feature for feature in prices if feature not in EXTRA_FEATURES]
-        more = sum(price for feature, price in prices.items() if feature in asked)
+        wanted = features or [feature for feature in prices if feature not in EXTRA_FEATURES]
+        more = sum(price for feature, price in prices.items() if feature in wanted)
         if backend not in chosen and (backend in rates.local) in kinds and _rounded(total + more) > _rounded(total) > 0:
             added.append((more, backend))
     return [
         f"Adding {backend} {_factor(_rounded(total), _rounded(total + more))}: "
         f"{_amount(total)} → {_amount(total + more)} credits an image, charged {_rounded(total)} → "
         f"{_rounded(total + more)} where each image is rounded up."
-        for more, backend in sorted(added)[:MAX_ADDED]
+        for more, backend in sorted(added)[:MAX_SUGGESTED_BACKENDS]
     ]
 
 
-def _factor(was: int, is_: int) -> str:
-    """What happens to the price, in words where there are some."""
-    times, rest = divmod(is_, was)
+def _factor(before: int, after: int) -> str:
+    """Return how the price changes: `doubles the price`, `makes it 1.5 times the price`."""
+    times, rest = divmod(after, before)
     words = {2: "doubles", 3: "triples"}
-    return f"{words[times]} the price" if not rest and times in words else f"makes it {is_ / was:.2g} times the price"
+    if not rest and times in words:
+        return f"{words[times]} the price"
+    return f"makes it {after / before:.2g} times the price"
 
 
 def _price(rates: RateTable, active: Iterable[tuple[str, str]]) -> int:
@@ -265,8 +249,8 @@ def _rounded(millicredits: int) -> int:
 
 
 def _change(before: int, after: int) -> str:
-    was, is_ = _rounded(before), _rounded(after)
-    return f"{_credits(was - is_)} an image ({_amount(before)} → {_amount(after)}, charged {was} → {is_})"
+    old, new = _rounded(before), _rounded(after)
+    return f"{_credits(old - new)} an image ({_amount(before)} → {_amount(after)}, charged {old} → {new})"
 
 
 def _per(millicredits: int) -> str:
@@ -278,7 +262,7 @@ def _credits(count: int) -> str:
 
 
 def _amount(millicredits: int) -> str:
-    """Millicredits written as credits, exactly: 1150 → `1.15`."""
+    """Return millicredits written as exact credits: 1150 → `1.15`."""
     whole, rest = divmod(millicredits, MILLICREDITS)
     return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") if rest else str(whole)
 

@@ -1,9 +1,9 @@
-"""What a service really charges, learned from what it charged: prices, and where it rounds up.
+"""Learn a service's prices and where it rounds up from the charges of its answers.
 
 Each charge bounds the millicredits that one picture can cost, in a way that depends on where the service rounds. Both
-ways are kept, each with its bounds, until a charge contradicts one of them. Whole numbers only: the truth is always
-inside the bounds as long as one of the two ways is the service's, so the upper end is never below a charge to come.
-A charge that neither way explains is drift: what was learned is no longer true, and is learned anew from there.
+roundings are kept, each with its bounds, until a charge contradicts one of them. All numbers are whole: the true price
+is always inside the bounds as long as the service uses one of the two roundings, so a hold at the upper end is never
+below the charge. A charge that neither rounding explains is a price drift: learning starts again from that charge.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, request_
 __all__ = ["AGREEING_AFTER_DRIFT", "Charge", "PriceDrift", "PriceKey", "PriceLearner", "cheapest_batch"]
 
 AGREEING_AFTER_DRIFT: Final = 8
-"""Charges in a row that must agree after a drift before what was charged ahead of it is forgotten."""
+"""Charges in a row that must agree after a drift before the prices from before it are forgotten.
+
+A service that changes its prices back and forth would otherwise charge more than is held.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceKey:
-    """What decides the price of a picture.
+    """The parts of a request that decide the price of a picture.
 
     Attributes:
         pairs: The active (back end, feature) pairs.
@@ -35,7 +38,7 @@ class PriceKey:
     prompt_blocks: int = 1
 
     def prior_milli(self, rates: RateTable) -> int | None:
-        """Millicredits of one picture by a price table, None if it does not price all pairs."""
+        """Return the millicredits of one picture by a price table; None if it lacks a price of one of the pairs."""
         prices = [(feature, rates.rates.get(backend, {}).get(feature)) for backend, feature in self.pairs]
         if any(price is None for _, price in prices):
             return None
@@ -44,15 +47,15 @@ class PriceKey:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One charge: of an answer without errors, because what a service takes for a failed back end is not known.
+    """The charge of one answer without errors: what a service charges for a failed back end is not known.
 
     Attributes:
-        kind: What was asked for.
-        frames: Pictures of all assets together, as a range where an answer does not say.
+        price_key: What decides its price.
+        frames: Pictures of all assets together, as a range if the answer does not say.
         paid: Credits charged.
     """
 
-    kind: PriceKey
+    price_key: PriceKey
     frames: FrameRange
     paid: int
 
@@ -62,8 +65,8 @@ class PriceDrift:
     """A charge that contradicts what was learned.
 
     Attributes:
-        charge: It.
-        expected: What it should have been.
+        charge: The charge.
+        expected: The range in which it should have been.
     """
 
     charge: Charge
@@ -71,95 +74,101 @@ class PriceDrift:
 
 
 @dataclass(frozen=True, slots=True)
-class _Milli:
-    """Bounds on the millicredits of one picture, both included; `high` None while there is none."""
+class _PriceBounds:
+    """Bounds on the millicredits of one picture, both included; `high` None: no upper bound is known."""
 
     low: int = 0
     high: int | None = None
 
-    def both(self, other: _Milli) -> _Milli | None:
-        """What is in both, None if nothing is."""
+    def intersection(self, other: _PriceBounds) -> _PriceBounds | None:
+        """Return the prices within both bounds; None if there are none."""
         highs = [high for high in (self.high, other.high) if high is not None]
         low, high = max(self.low, other.low), min(highs, default=None)
-        return None if high is not None and low > high else _Milli(low, high)
+        return None if high is not None and low > high else _PriceBounds(low, high)
 
     def __contains__(self, milli: int) -> bool:
         return self.low <= milli and (self.high is None or milli <= self.high)
 
 
-def _explained(charge: Charge, rounding: Rounding) -> _Milli | None:
-    """What a picture can cost if the service rounds this way: the smallest bounds around it, None if it cannot be."""
+def _bounds_from_charge(charge: Charge, rounding: Rounding) -> _PriceBounds | None:
+    """Return the tightest bounds on the price of a picture under a rounding; None if the charge contradicts it."""
     low, high, paid = max(1, charge.frames.low), charge.frames.high, charge.paid
     if charge.frames.high == 0:
-        return _Milli() if paid == 0 else None
+        return _PriceBounds() if paid == 0 else None
     if paid == 0:
-        return _Milli(0, None if charge.frames.low == 0 else 0)
+        return _PriceBounds(0, None if charge.frames.low == 0 else 0)
     if rounding is Rounding.REQUEST:
         least = 1 if high is None else (paid - 1) * MILLICREDITS // high + 1
         most = paid * MILLICREDITS // low
-        return _Milli(least, most) if least <= most else None
-    # so many pictures, each at a whole number of credits: `paid` divided by one of its divisors
+        return _PriceBounds(least, most) if least <= most else None
+    # Each picture costs the same whole number of credits: a divisor of `paid` that leaves a possible picture count.
     whole = [credits_ for credits_ in _divisors(paid) if low <= paid // credits_ <= (high or paid)]
-    return _Milli((whole[0] - 1) * MILLICREDITS + 1, whole[-1] * MILLICREDITS) if whole else None
+    return _PriceBounds((whole[0] - 1) * MILLICREDITS + 1, whole[-1] * MILLICREDITS) if whole else None
 
 
 def _divisors(number: int) -> list[int]:
-    """All, in order."""
+    """Return all divisors in ascending order."""
     small = [one for one in range(1, isqrt(number) + 1) if number % one == 0]
     return sorted({*small, *(number // one for one in small)})
 
 
 @dataclass(slots=True)
-class _Learned:
-    """Bounds of one kind under each way of rounding, and the most it ever cost while a drift is not forgotten."""
+class _LearnedPrice:
+    """What is known of one price key.
 
-    bounds: dict[Rounding, _Milli | None]
+    Attributes:
+        bounds: Bounds under each rounding; None: contradicted.
+        agreeing: Charges in a row that agreed since the last drift.
+        before_drift_milli: Highest price from before a drift that is not forgotten yet, in millicredits.
+    """
+
+    bounds: dict[Rounding, _PriceBounds | None]
     agreeing: int = 0
     before_drift_milli: int = 0
 
 
 @dataclass(slots=True)
 class PriceLearner:
-    """What is known of a service's prices. Replay the charges of a journal to have it again.
+    """Prices of a service as learned so far. Replaying the charges of a journal gives the same state.
 
     Attributes:
-        prior: The price table believed until a charge says otherwise.
-        roundings: The ways of rounding that still explain every charge since the last drift; never empty.
-        drifts: Every drift, oldest first.
+        prior: The price table, used until a charge contradicts it.
+        roundings: The roundings that explain every charge since the last drift; never empty.
+        drifts: All drifts, oldest first.
     """
 
     prior: RateTable
     roundings: tuple[Rounding, ...] = tuple(Rounding)
     drifts: list[PriceDrift] = field(default_factory=list)
-    _kinds: dict[PriceKey, _Learned] = field(default_factory=dict)
+    _learned: dict[PriceKey, _LearnedPrice] = field(default_factory=dict)
 
-    def knows(self, kind: PriceKey) -> bool:
-        """Whether a charge of this kind was seen since the last drift: if not, probe it, one request at a time."""
-        return kind in self._kinds and self._kinds[kind].agreeing > 0
+    def knows(self, key: PriceKey) -> bool:
+        """Whether a charge with this key came since the last drift: if not, probe with one request at a time."""
+        return key in self._learned and self._learned[key].agreeing > 0
 
     @property
     def rounding(self) -> Rounding | None:
-        """Where the service rounds up, once charges have told.
+        """Where the service rounds up; None until charges decide it.
 
-        Charges alone can only tell that it is by request: rounding by image looks like prices in whole credits.
+        Charges alone can only prove rounding by request: rounding by image looks like prices in whole credits.
         """
         return self.roundings[0] if len(self.roundings) == 1 else None
 
     @property
     def likely_rounding(self) -> Rounding | None:
-        """Where the service rounds up if the price table is right: the only way that explains all charges with it."""
-        seen = [(kind.prior_milli(self.prior), known) for kind, known in self._kinds.items() if known.agreeing]
+        """Where the service rounds up if the price table is right; None if both explain the charges, or neither."""
+        seen = [(key.prior_milli(self.prior), known) for key, known in self._learned.items() if known.agreeing]
         fitting = [
             one
             for one in self.roundings
-            if all(prior is None or prior in (known.bounds[one] or _Milli()) for prior, known in seen)
+            if all(prior is None or prior in (known.bounds[one] or _PriceBounds()) for prior, known in seen)
         ]
         return self.rounding or (fitting[0] if len(fitting) == 1 else None)
 
     def observe(self, charge: Charge) -> PriceDrift | None:
-        """Learn from a charge; returns the drift if it contradicts what was learned."""
-        known = self._kinds.setdefault(charge.kind, _Learned({one: _Milli() for one in Rounding}))
-        narrowed = {one: _narrowed(known.bounds[one], _explained(charge, one)) for one in self.roundings}
+        """Learn from a charge, and return the drift if it contradicts what was learned."""
+        known = self._learned.setdefault(charge.price_key, _LearnedPrice({one: _PriceBounds() for one in Rounding}))
+        narrowed = {one: _narrowed(known.bounds[one], _bounds_from_charge(charge, one)) for one in self.roundings}
         left = tuple(one for one in self.roundings if narrowed[one] is not None)
         if not left:
             return self._drifted(charge)
@@ -170,65 +179,66 @@ class PriceLearner:
         self.roundings = left
         return None
 
-    def price(self, kind: PriceKey, frames: FrameRange) -> CreditRange:
-        """What one request costs, by charges alone where there are any, else by the price table.
+    def price(self, key: PriceKey, frames: FrameRange) -> CreditRange:
+        """Return what one request costs: by charges alone if there are any, else by the price table.
 
         Args:
-            kind: What is asked for.
+            key: What decides its price.
             frames: Pictures of all its assets together.
 
         Returns:
-            The smallest range that holds under every way of rounding left. Its upper end is what to hold; it has no
-            upper end for pictures without a bound, or for a kind that neither charges nor the table know.
+            The smallest range that holds under every remaining rounding. Hold its upper end. It is None if the number
+            of pictures has no bound, or if neither charges nor the table price the key.
         """
-        bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
-        return _joined(_priced(milli, frames, one) for one, milli in bounds)
+        bounds = [(one, self._bounds(key, one)) for one in self.roundings]
+        return _union(_priced(milli, frames, one) for one, milli in bounds)
 
-    def expected(self, kind: PriceKey, frames: FrameRange) -> CreditRange:
-        """What one request costs if the price table is right, as long as no charge contradicts the table.
+    def expected(self, key: PriceKey, frames: FrameRange) -> CreditRange:
+        """Return what one request costs if the price table is right; `price` if charges contradict the table.
 
-        Never wider than `price`, and exact for a known number of pictures once the rounding is known; not to be held.
+        It is never wider than `price`, and exact for a known number of pictures once the rounding is known. Do not
+        hold it: the table may be wrong.
         """
-        prior = kind.prior_milli(self.prior)
-        bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
-        agreeing = [(one, _Milli(prior, prior)) for one, milli in bounds if prior is not None and prior in milli]
-        return _joined(_priced(milli, frames, one) for one, milli in agreeing or bounds)
+        prior = key.prior_milli(self.prior)
+        bounds = [(one, self._bounds(key, one)) for one in self.roundings]
+        agreeing = [(one, _PriceBounds(prior, prior)) for one, milli in bounds if prior is not None and prior in milli]
+        return _union(_priced(milli, frames, one) for one, milli in agreeing or bounds)
 
-    def _bounds(self, kind: PriceKey, rounding: Rounding) -> _Milli:
-        known = self._kinds.get(kind)
+    def _bounds(self, key: PriceKey, rounding: Rounding) -> _PriceBounds:
+        known = self._learned.get(key)
         if known is not None and known.agreeing:
-            milli = known.bounds[rounding] or _Milli()
+            milli = known.bounds[rounding] or _PriceBounds()
             if milli.high is not None and known.before_drift_milli:
-                return _Milli(milli.low, max(milli.high, known.before_drift_milli))
+                return _PriceBounds(milli.low, max(milli.high, known.before_drift_milli))
             return milli
-        prior, before = kind.prior_milli(self.prior), known.before_drift_milli if known else 0
-        if self.drifts:  # prices moved: the table and what was seen are the best there is, and no lower end
-            return _Milli(0, None if prior is None else 2 * max(prior, before))
-        return _Milli() if prior is None else _Milli(prior, prior)
+        prior, before = key.prior_milli(self.prior), known.before_drift_milli if known else 0
+        if self.drifts:  # prices changed: twice the table or the highest past price is a guess with room to spare
+            return _PriceBounds(0, None if prior is None else 2 * max(prior, before))
+        return _PriceBounds() if prior is None else _PriceBounds(prior, prior)
 
     def _drifted(self, charge: Charge) -> PriceDrift:
-        """Forget what was learned, except the most that each kind ever cost, and learn anew from this charge."""
-        drift = PriceDrift(charge, self.price(charge.kind, charge.frames))
+        """Forget what was learned, except the highest price of each key, and learn from this charge."""
+        drift = PriceDrift(charge, self.price(charge.price_key, charge.frames))
         self.drifts.append(drift)
-        for known in self._kinds.values():
+        for known in self._learned.values():
             highs = [milli.high for milli in known.bounds.values() if milli is not None and milli.high is not None]
             known.before_drift_milli = max([known.before_drift_milli, *highs])
-            known.bounds, known.agreeing = {one: _Milli() for one in Rounding}, 0
+            known.bounds, known.agreeing = {one: _PriceBounds() for one in Rounding}, 0
         self.roundings = tuple(Rounding)
-        alone = {one: _explained(charge, one) for one in Rounding}
-        left = tuple(one for one in Rounding if alone[one] is not None)
-        if left:  # one that fits no price at all teaches nothing
-            known = self._kinds[charge.kind]
-            known.bounds.update(alone)
+        bounds = {one: _bounds_from_charge(charge, one) for one in Rounding}
+        left = tuple(one for one in Rounding if bounds[one] is not None)
+        if left:  # a charge that no price explains teaches nothing
+            known = self._learned[charge.price_key]
+            known.bounds.update(bounds)
             known.agreeing, self.roundings = 1, left
         return drift
 
 
-def _narrowed(known: _Milli | None, said: _Milli | None) -> _Milli | None:
-    return None if known is None or said is None else known.both(said)
+def _narrowed(known: _PriceBounds | None, other: _PriceBounds | None) -> _PriceBounds | None:
+    return None if known is None or other is None else known.intersection(other)
 
 
-def _priced(milli: _Milli, frames: FrameRange, rounding: Rounding) -> CreditRange:
+def _priced(milli: _PriceBounds, frames: FrameRange, rounding: Rounding) -> CreditRange:
     low = request_price(milli.low, (frames.low,), rounding)
     if frames.high == 0 or milli.high == 0:
         return CreditRange(0, 0)
@@ -237,7 +247,7 @@ def _priced(milli: _Milli, frames: FrameRange, rounding: Rounding) -> CreditRang
     return CreditRange(low, request_price(milli.high, (frames.high,), rounding))
 
 
-def _joined(ranges: Iterable[CreditRange]) -> CreditRange:
+def _union(ranges: Iterable[CreditRange]) -> CreditRange:
     all_ = list(ranges)
     highs = [one.high for one in all_]
     high = None if None in highs else max(high or 0 for high in highs)
@@ -245,10 +255,15 @@ def _joined(ranges: Iterable[CreditRange]) -> CreditRange:
 
 
 def cheapest_batch(per_image_milli: int, most: int, rounding: Rounding) -> int:
-    """Images in one request that cost least for each image: 1 to `most`, the fewest of those that cost the same.
+    """Return the number of images in a request that costs least for each image; of equal ones the smallest.
 
-    Where the service rounds each request up, requests that fill whole credits are cheapest; where it rounds each
-    image, or a price is whole credits, one is as good as any.
+    If the service rounds each request up, requests that fill whole credits are cheapest. If it rounds each image, or
+    the price is whole credits, one image is as cheap as any number.
+
+    Args:
+        per_image_milli: Millicredits for one image.
+        most: Most images in one request.
+        rounding: Where the service rounds up.
     """
     if rounding is Rounding.IMAGE:
         return 1

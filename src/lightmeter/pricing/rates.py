@@ -1,9 +1,8 @@
-"""Prices as data: what each back end takes for each feature, and what a request comes to.
+"""Price tables: what each back end charges for each feature, and the price of a request.
 
-Money is never a float here. Prices are millicredits (1000 are one credit, one credit is one cent); what is
-charged, held and budgeted is whole credits. The table shipped beside this module is dated, because prices
-age; the user can lay prices of their own over it. How a charge is rounded up is not documented by the hosted
-service, so both ways are here as hypotheses.
+Money is never a float. Prices are millicredits (1000 are one credit, one credit is one cent); what is charged, held
+and budgeted is whole credits. The table shipped beside this module is dated, because prices change; users can override
+it with their own prices. The hosted service does not document how it rounds a charge up: `Rounding` lists both ways.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ __all__ = [
     "active_pairs",
     "default_rates",
     "load_prices",
-    "load_rates",
     "millicredits_per_image",
     "parse_prices",
     "parse_rates",
@@ -49,11 +47,12 @@ MILLICREDITS: Final = 1000
 PROMPT_BLOCK_CHARS: Final = 2500
 """Characters of a custom prompt that one description price covers; each further block costs it again."""
 
-_MAX_MILLICREDITS: Final = 10**12  # a billion credits for a picture is no price
+_MAX_MILLICREDITS: Final = 10**12
+"""Highest price accepted for a picture. A billion credits is a mistake in the file."""
 
 
 class Rounding(StrEnum):
-    """Where a charge is rounded up to whole credits; the hosted service does not say, charges tell."""
+    """Where the service rounds a charge up to whole credits. It is learned from charges."""
 
     IMAGE = "image"
     """For each image or video frame."""
@@ -66,10 +65,10 @@ class RateTable:
     """A dated price table.
 
     Attributes:
-        as_of: The day these prices were seen.
+        as_of: The day on which these prices were read from the providers.
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
-        defaults: Back ends a request without `backend` uses (an account can change its own).
-        local: Back ends that run on the service's own machine, with no provider behind them.
+        defaults: Back ends used by a request that names none (an account can change its own).
+        local: Back ends that run on the machine of the service and call no provider.
         prompt_block_chars: Characters of a custom prompt that one description price covers.
     """
 
@@ -88,14 +87,14 @@ class RateTable:
                     )
         for backend in (*self.defaults, *self.local):
             if backend not in self.rates:
-                raise SettingsError(f"Back end {backend!r} is named in the price table and has no prices in it.")
+                raise SettingsError(f"Back end {backend!r} is marked default or local, but has no prices.")
         if not _is_count(self.prompt_block_chars) or self.prompt_block_chars == 0:
             raise SettingsError(f"prompt_block_chars: {self.prompt_block_chars!r} is not a whole number above 0.")
         frozen = {backend: MappingProxyType(dict(prices)) for backend, prices in self.rates.items()}
         object.__setattr__(self, "rates", MappingProxyType(frozen))
 
     def with_defaults(self, backends: Sequence[str]) -> RateTable:
-        """The same prices for an account, or a service, with other default back ends.
+        """Return the table with other default back ends.
 
         Raises:
             SettingsError: one of them has no price here.
@@ -103,7 +102,7 @@ class RateTable:
         return replace(self, defaults=tuple(backends))
 
     def with_own_prices(self, own: OwnPrices) -> RateTable:
-        """This table with the user's prices over it: a back end that is in both has the user's alone."""
+        """Return the table with the user's prices. A back end in both has only the user's prices."""
         return replace(
             self,
             rates={**self.rates, **own.rates},
@@ -112,7 +111,7 @@ class RateTable:
         )
 
     def with_rates(self, more: Mapping[str, Mapping[str, int]]) -> RateTable:
-        """The same table with back ends added or priced anew: back end → feature → millicredits.
+        """Return the table with back ends added or their prices replaced: back end → feature → millicredits.
 
         Raises:
             SettingsError: a price is not a whole number of millicredits, 0 or more.
@@ -122,13 +121,13 @@ class RateTable:
 
 @dataclass(frozen=True, slots=True)
 class OwnPrices:
-    """Prices of the user's own, to be laid over a table.
+    """The user's own prices, which override a table.
 
     Attributes:
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
-        defaults: Back ends a request without `backend` uses; none: those of the table below.
-        prompt_block_chars: Characters of a custom prompt that one description price covers; None: as the table below.
-        path: The file they were read from; None for others. Equal prices are equal wherever they come from.
+        defaults: Back ends used by a request that names none; empty: those of the table.
+        prompt_block_chars: Characters of a custom prompt that one description price covers; None: as in the table.
+        path: The file that they were read from, if any. It does not count when prices are compared.
     """
 
     rates: Mapping[str, Mapping[str, int]]
@@ -143,29 +142,20 @@ def _is_count(value: object) -> bool:
 
 @cache
 def default_rates() -> RateTable:
-    """The table shipped with this package: the hosted service's prices, and those of the local back ends."""
+    """Return the table shipped with this package: prices of the hosted service and of the local back ends."""
     resource = files("lightmeter.pricing") / "rates.json"
     return parse_rates(resource.read_bytes(), name="rates.json")
 
 
-def load_rates(path: Path) -> RateTable:
-    """Read a whole price table, written like the shipped `rates.json`, as JSON or TOML.
-
-    Raises:
-        SettingsError: the file cannot be read, or is no price table.
-    """
-    return parse_rates(_content(path), name=str(path))
-
-
 def parse_rates(content: bytes, *, name: str) -> RateTable:
-    """Make a table of the bytes of a `rates.json`.
+    """Parse the bytes of a whole price table, written like the shipped `rates.json`.
 
     Args:
         content: The bytes.
-        name: What messages call them; one that ends in `.toml` is TOML, any other JSON.
+        name: File name for messages; TOML if it ends in `.toml`, else JSON.
 
     Raises:
-        SettingsError: the bytes are no price table; the message says where.
+        SettingsError: the bytes are no price table; the message names the place.
     """
     data = _parsed(content, name)
     own = _prices_in(data, name)
@@ -180,41 +170,41 @@ def parse_rates(content: bytes, *, name: str) -> RateTable:
 
 
 def read_own_prices(given: object) -> OwnPrices | None:
-    """The user's prices of whatever they were given as: the path of a file, what such a file holds, or None.
+    """Return the user's prices from a file path, from the content of such a file, or from what a plan stored.
 
     Raises:
-        SettingsError: they cannot be read, or are no prices; the message names the file and the place in it.
+        SettingsError: the prices cannot be read or are wrong; the message names the file and the place in it.
     """
     if given is None or isinstance(given, OwnPrices):
         return given
     if isinstance(given, str | PathLike):
         return load_prices(Path(given))
-    if isinstance(given, Mapping) and "rates" in given:  # as they were kept with a plan
+    if isinstance(given, Mapping) and "rates" in given:  # as a plan stores them
         return OwnPrices(**{**given, "defaults": tuple(given.get("defaults", ()))})
     return _prices_in(given, "prices")
 
 
 def load_prices(path: Path) -> OwnPrices:
-    """Read a price file of the user's, JSON or TOML (`.toml`); see `parse_prices`.
+    """Read the user's price file, JSON or TOML (`.toml`); see `parse_prices`.
 
     Raises:
-        SettingsError: the file cannot be read, or holds no prices; the message names it and the place in it.
+        SettingsError: the file cannot be read or holds no prices; the message names it and the place in it.
     """
     return replace(parse_prices(_content(path), name=str(path)), path=str(path.absolute()))
 
 
 def parse_prices(content: bytes, *, name: str) -> OwnPrices:
-    """Read prices from the bytes of a file that is written like the shipped `rates.json`.
+    """Parse the bytes of a price file, written like the shipped `rates.json`.
 
-    Only `backends.NAME.prices` is needed. Prices are whole millicredits; where `unit` is `credits` they are credits,
-    with at most three digits behind the point. `as_of` and all else that is not known here are ignored.
+    Only `backends.NAME.prices` is required. Prices are whole millicredits, or, with `unit = "credits"`, credits with at
+    most three decimals. `as_of` and unknown fields are ignored.
 
     Args:
         content: The bytes.
-        name: What messages call them; one that ends in `.toml` is TOML, any other JSON.
+        name: File name for messages; TOML if it ends in `.toml`, else JSON.
 
     Raises:
-        SettingsError: they are no prices; the message says where.
+        SettingsError: the bytes hold no prices; the message names the place.
     """
     return _prices_in(_parsed(content, name), name)
 
@@ -223,11 +213,11 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror or error}.") from error
+        raise SettingsError(f"The price file {path} cannot be read: {error.strerror or error}.") from error
 
 
 def _parsed(content: bytes, name: str) -> Any:
-    """The values in a file; numbers with a point are `Decimal`, because prices are exact."""
+    """Parse TOML or JSON, with decimals as `Decimal`: prices are exact."""
     try:
         if name.lower().endswith(".toml"):
             return tomllib.loads(content.decode(), parse_float=Decimal)
@@ -237,20 +227,20 @@ def _parsed(content: bytes, name: str) -> Any:
 
 
 def _prices_in(data: object, name: str) -> OwnPrices:
-    backends = _named(_named({"": data}, "", name), "backends", name)
+    backends = _mapping_at(_mapping_at({"": data}, "", name), "backends", name)
     to_milli = _unit(data, name)
     rates: dict[str, dict[str, int]] = {}
     defaults = []
     for backend in backends:
-        entry = _named(backends, backend, name, "backends")
-        prices = _named(entry, "prices", name, f"backends.{backend}")
+        entry = _mapping_at(backends, backend, name, "backends")
+        prices = _mapping_at(entry, "prices", name, f"backends.{backend}")
         for feature in prices:
             if feature not in (*FEATURES, *EXTRA_FEATURES):
                 raise SettingsError(
                     f"{name}: backends.{backend}.prices: there is no feature {feature!r}.",
                     hint=f"Features: {', '.join((*FEATURES, *EXTRA_FEATURES))}.",
                 )
-        key = backend.strip().lower()  # as back ends are asked for
+        key = backend.strip().lower()  # the form that requests use
         rates[key] = {
             feature: _millicredits(price, to_milli, f"{name}: price of {backend} {feature}")
             for feature, price in prices.items()
@@ -263,21 +253,21 @@ def _prices_in(data: object, name: str) -> OwnPrices:
     return OwnPrices(rates, tuple(defaults), block)
 
 
-def _named(table: object, key: str, name: str, place: str = "") -> Mapping[str, Any]:
-    """The table of names under a key of another one."""
+def _mapping_at(table: object, key: str, name: str, place: str = "") -> Mapping[str, Any]:
+    """Return the mapping under a key of another mapping."""
     where = f"{place}.{key}".strip(".")
     if not isinstance(table, Mapping):
-        raise SettingsError(f"{name} is no price table: {place or 'it'} is no table of names.")
+        raise SettingsError(f"{name} is no price table: {place or 'the file'} is not a mapping of names.")
     if key not in table:
         raise SettingsError(f"{name}: {where!r} is missing.")
     if not isinstance(table[key], Mapping):
-        raise SettingsError(f"{name} is no price table: {where or 'it'} is no table of names.")
-    found: Mapping[str, Any] = table[key]
-    return found
+        raise SettingsError(f"{name} is no price table: {where or 'the file'} is not a mapping of names.")
+    mapping: Mapping[str, Any] = table[key]
+    return mapping
 
 
 def _unit(data: Any, name: str) -> int:
-    """What prices are multiplied with to be millicredits."""
+    """Return the factor from the unit of the file to millicredits."""
     unit = str(data.get("unit", "millicredits")).strip().lower()
     if unit.startswith("millicredits"):
         return 1
@@ -300,13 +290,17 @@ def _millicredits(price: object, to_milli: int, what: str) -> int:
 
 
 def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) -> list[tuple[str, str]]:
-    """The (back end, feature) pairs that are active, and charged: each once, in the order asked.
+    """Return the (back end, feature) pairs that a request uses and is charged for, each once, in the given order.
 
-    No back ends means the table's defaults, no features means all of the contract's. A feature that a back end does not
-    offer makes no pair.
+    A feature that a back end does not offer makes no pair.
+
+    Args:
+        rates: The price table.
+        backends: Names of back ends; empty: the defaults of the table.
+        features: Names of features; empty: all but the extra features.
 
     Raises:
-        SettingsError: a back end has no prices here, or a feature is none of the contract or of the table.
+        SettingsError: a back end has no prices in the table, or a feature does not exist.
     """
     chosen = tuple(dict.fromkeys(backends)) or rates.defaults
     wanted = tuple(dict.fromkeys(features))
@@ -333,13 +327,17 @@ def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[s
 def millicredits_per_image(
     rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0
 ) -> int:
-    """Millicredits for one image or one video frame, before any rounding.
+    """Return the millicredits for one image or video frame, before rounding: the sum over the active pairs.
 
-    The sum over the active pairs; a custom prompt of `prompt_chars` characters adds the description price
-    once for each block after the first, for each back end that describes.
+    Args:
+        rates: The price table.
+        backends: Names of back ends, as for `active_pairs`.
+        features: Names of features, as for `active_pairs`.
+        prompt_chars: Length of a custom prompt. Each block of `prompt_block_chars` characters after the first adds the
+            description price again.
 
     Raises:
-        SettingsError: as `pairs`.
+        SettingsError: as `active_pairs`.
     """
     further_blocks = max(0, (prompt_chars - 1) // rates.prompt_block_chars)
     return sum(
@@ -349,20 +347,17 @@ def millicredits_per_image(
 
 
 def whole_credits(millicredits: int) -> int:
-    """Millicredits rounded up to whole credits."""
+    """Round millicredits up to whole credits."""
     return -(-millicredits // MILLICREDITS)
 
 
 def request_price(per_image_milli: int, frames: Sequence[int], rounding: Rounding) -> int:
-    """Credits a request comes to.
+    """Return the price of a request in whole credits. Rounding the request is never dearer than rounding each image.
 
     Args:
-        per_image_milli: Millicredits for one image or frame, as `millicredits_per_image` gives them.
+        per_image_milli: Millicredits for one image or frame, as from `millicredits_per_image`.
         frames: Pictures of each asset: 1 for an image, the captured frames of a video.
         rounding: Where the charge is rounded up.
-
-    Returns:
-        Whole credits. Rounding the request never comes to more than rounding each image.
     """
     pictures = sum(frames)
     if rounding is Rounding.IMAGE:
