@@ -8,10 +8,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.facts.fact_rows import fact_tables
 
 from lightmeter.facts.assets import listed_assets
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
+from tests.facts.fact_rows import fact_tables
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role=None, language=None)
 JSON = st.recursive(

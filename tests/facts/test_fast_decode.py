@@ -9,13 +9,13 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.facts.fact_rows import fact_tables
 
 from lightmeter.facts import flatten
 from lightmeter.facts.fast_decode import decode_answer_fast, decode_entries
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.facts.lenient_json import loads_lenient
 from lightmeter.tables.gc_control import collector_paused
+from tests.facts.fact_rows import fact_tables
 
 CONTEXT = AnswerContext(run_id="run", request_id=None, role=None, language=None)
 ITEMS = (ItemRef("1", "u", 0), ItemRef("2", "v", 1), ItemRef("3", "u", 0))

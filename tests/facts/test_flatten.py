@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.facts.fact_rows import fact_tables
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import TABLES, schema
+from tests.facts.fact_rows import fact_tables
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role="general", language=None)
 ITEM = ItemRef("item", "https://example.com/a.jpg", 0)

@@ -6,13 +6,13 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.facts.fact_rows import fact_tables
 
 from lightmeter.facts.coerce import to_int_in_range
 from lightmeter.facts.columns import FACT_TABLES, TABLE_COLUMNS
 from lightmeter.facts.fast_decode import decode_answer_fast
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.facts.lenient_decode import to_float
+from tests.facts.fact_rows import fact_tables
 
 ENTRIES = {
     "tags": {"t": [{"name": "t", "score": 0.93}]},

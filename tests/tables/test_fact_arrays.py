@@ -95,5 +95,7 @@ def test_a_url_with_half_a_surrogate_pair_is_a_text():
     """A URL that UTF-8 cannot hold stands in the table with a question mark for what cannot be written."""
     flattener = Flattener()
     item = ItemRef("i", "a\ud800", 0)
-    flattener.add_answer(b'{"all":{"assets":[{"tags":{"a":[{"name":"a"}]}}]}}', [item], AnswerContext("r", None, None, None))
+    flattener.add_answer(
+        b'{"all":{"assets":[{"tags":{"a":[{"name":"a"}]}}]}}', [item], AnswerContext("r", None, None, None)
+    )
     assert fact_tables(flattener)["tags"].column("url").to_pylist() == ["a?"]

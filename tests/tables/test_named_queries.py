@@ -7,12 +7,12 @@ import json
 import orjson
 import pyarrow as pa
 import pytest
-from tests.facts.fact_rows import fact_tables
-from lightmeter.tables.row_tables import ConstantColumn, RowTables
 
 from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import Dataset, named_queries
+from lightmeter.tables.row_tables import ConstantColumn, RowTables
+from tests.facts.fact_rows import fact_tables
 
 TAGS = {
     "1": {"sea": ["a", "b"], "sky": ["a"], "dog": ["b"]},

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from lightmeter.tables.row_tables import ConstantColumn, RowTables
 
 from lightmeter.errors import UsageError
 from lightmeter.tables import TABLES, Dataset, queries, schema
+from lightmeter.tables.row_tables import ConstantColumn, RowTables
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from pathlib import Path
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lightmeter.tables.table_writers import TableWriters
 
 from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.tables import TABLES, Dataset, schema
+from lightmeter.tables.table_writers import TableWriters
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 SHARES = st.floats(0, 1)

@@ -8,14 +8,14 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.facts.fact_rows import fact_tables
-from lightmeter.tables.row_tables import ConstantColumn, RowTables
 
 from lightmeter.api.run_result import Tables
 from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import Dataset, queries
+from lightmeter.tables.row_tables import ConstantColumn, RowTables
 from lightmeter.tables.similar import similar
+from tests.facts.fact_rows import fact_tables
 
 STATUSES = {"gone": ("failed", "unreachable", "HTTP 404."), "mute": ("ok", None, None)}
 

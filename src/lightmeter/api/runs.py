@@ -219,7 +219,7 @@ async def stream_resume(
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What one start may do: these rows, so many credits for what is in doubt, whatever state the journal has, tables."""
+    """Limits of one start: its rows, the credits to pay again, and whether it accepts the journal and writes tables."""
 
     rows: SeqRange
     pay_again: int
