@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
 import lightmeter as lm
+from lightmeter.api.run_result import Run
+from lightmeter.api.runs import stream_run
 from lightmeter.export import export_tables as module
+from lightmeter.export import live_export
 from lightmeter.export.export_tables import export_settled, export_tables
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables import TABLES, Dataset
@@ -90,7 +96,7 @@ async def test_settled_rows_are_added_and_the_rest_comes_at_the_end(tmp_path, en
 
 
 async def test_an_export_that_was_cut_short_is_repaired(tmp_path, environment, small_shards, monkeypatch):
-    """Parts that reached some tables only, as after a kill, are replaced by the next export, and no row stands twice."""
+    """Parts that reached some tables only, as after a kill, are replaced by the next export; no row stands twice."""
     run = await run_in_steps(tmp_path, [12])
     out = run.folder
     export_settled(out)
@@ -132,6 +138,44 @@ async def test_several_processes_write_what_one_writes(tmp_path, environment, sm
     assert resumed["tags"].total() == ROWS + 3
     export_tables(out, whole=True)
     assert {table: rows_of(out, table) for table in TABLES} == resumed
+
+
+async def test_a_process_writes_tables_while_the_run_goes_on(tmp_path, environment, monkeypatch):
+    """Before the run ends its tables hold what is settled; then they hold all, and the process has ended."""
+    started, seen, out = [], [], tmp_path / "out"
+    monkeypatch.setattr(live_export, "EXPORT_EVERY_S", 0.0)
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *args, **options: started.append(popen(*args, **options)) or started[-1]
+    )
+    urls = [f"http://pictures.example/{number}.jpg" for number in range(1, 4000)]
+    service = Hostile(lambda *_: "answer", balance=10_000, answer_s=0.2)
+    async with listening(service) as base_url:
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
+        plan = await lm.plan(urls, base_url=base_url, **options)
+        stop = asyncio.Event()
+        async for step in stream_run(plan, out, stop=stop):
+            if not stop.is_set() and Dataset(out).parts("assets"):
+                seen.append(ids_of(out, "assets"))
+                assert set(seen[0]) <= set(ids_of(out, "tags"))
+                assert not isinstance(step, Run)
+                stop.set()
+    (process,) = started
+    assert process.returncode == 0
+    assert seen
+    assert 0 < len(seen[0]) < len(urls)
+    assert len(ids_of(out, "assets")) == len(set(ids_of(out, "assets"))) == len(urls)
+    ended = {table: rows_of(out, table) for table in TABLES}
+    export_tables(out, whole=True)
+    assert {table: rows_of(out, table) for table in TABLES} == ended
+
+
+def test_the_process_ends_with_the_one_that_started_it(tmp_path):
+    """When its input ends, as it does when the run is killed, it ends too."""
+    command = [sys.executable, "-P", "-m", "lightmeter.export.live_export", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
 
 
 async def test_nothing_is_added_while_older_runs_have_the_same_items(tmp_path, environment, small_shards):

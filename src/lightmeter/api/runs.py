@@ -257,7 +257,7 @@ async def stream_resume(
 
 @dataclass(frozen=True, slots=True)
 class _StartLimits:
-    """What one start of a run may do: the rows, credits to pay again, and whether any journal state is accepted."""
+    """What one start of a run may do: the rows, credits to pay again, and whether it accepts any journal and writes tables."""
 
     rows: SeqRange
     pay_again: int

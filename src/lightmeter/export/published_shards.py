@@ -17,8 +17,8 @@ from lightmeter.tables.schema import ALL_TABLES, TABLES
 __all__ = ["SHARD_ANSWERS", "unpublished_range"]
 
 SHARD_ANSWERS: Final = 5_000
-"""Settled submissions of a final shard. With fewer, readers open many small files. With more, a run ends later: its last
-shard is written then, and this many submissions take about a second."""
+"""Settled submissions of a final shard. With fewer, readers open many small files. With more, a run ends later, because
+its last shard is written then: this many submissions take about a second."""
 
 
 def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:

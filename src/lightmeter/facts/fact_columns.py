@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from lightmeter.facts.coerce import coerce_values
 from lightmeter.facts.columns import FACT_TABLES, TABLE_COLUMNS
 from lightmeter.facts.extract import DERIVED_COLUMNS
 
-__all__ = ["ENTRY_COLUMNS", "ROW_KEY_COLUMNS", "FactColumns", "RowKey"]
+__all__ = ["ENTRY_COLUMNS", "ROW_KEY_COLUMNS", "FactColumns", "FactRows", "RowKey"]
 
 ROW_KEY_COLUMNS: Final = ("item_id", "url", "frame", "run_id", "role", "language")
 """The columns whose values come from a `RowKey`, in its order."""
@@ -35,25 +35,25 @@ class FactColumns:
 
     Attributes:
         table: Name of the table.
-        keys: One key for each picture that has rows.
+        keys: Position of the key of each picture that has rows, among the keys of `FactRows`.
         counts: Number of consecutive rows of each key.
         values: Column → one value for each row, of the column's kind or None. A polygon is a sequence of corners,
             emotions are pairs of name and score.
     """
 
     table: str
-    keys: list[RowKey] = field(default_factory=list)
+    keys: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     values: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.values = {name: [] for name in ENTRY_COLUMNS[self.table]}
 
-    def extend(self, keys: Sequence[RowKey], counts: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> None:
+    def extend(self, keys: Sequence[int], counts: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> None:
         """Append rows whose values have the kinds of their columns.
 
         Args:
-            keys: One key for each picture.
+            keys: Position of the key of each picture.
             counts: Number of rows of each picture.
             columns: Column → one value for each row.
         """
@@ -62,7 +62,19 @@ class FactColumns:
         for name, values in self.values.items():
             values += columns[name]  # noqa: PLW2901 (appends in place)
 
-    def extend_coerced(self, key: RowKey, columns: Mapping[str, Sequence[Any]], count: int) -> None:
+    def extend_coerced(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
         """Append `count` rows of one picture; a value of another kind than its column's becomes None."""
         kinds = ENTRY_COLUMNS[self.table]
         self.extend([key], [count], {name: coerce_values(kind, columns[name]) for name, kind in kinds.items()})
+
+
+class FactRows(NamedTuple):
+    """Rows of some answers.
+
+    Attributes:
+        keys: The keys that the rows share.
+        tables: Table → its rows, for each table that has any.
+    """
+
+    keys: list[RowKey]
+    tables: dict[str, FactColumns]

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from lightmeter.facts.assets import listed_assets
 from lightmeter.facts.columns import FACT_TABLES
 from lightmeter.facts.extract import extract
-from lightmeter.facts.fact_columns import FactColumns, RowKey
+from lightmeter.facts.fact_columns import FactColumns, FactRows, RowKey
 from lightmeter.facts.fast_columns import fast_entry_columns
 from lightmeter.facts.fast_decode import KEYED_TABLES, FastFeatures, decode_answer_fast
 from lightmeter.facts.lenient_decode import decode_answer_lenient, json_text, read_entries
@@ -23,6 +23,9 @@ from lightmeter.facts.lenient_json import loads_lenient
 __all__ = ["AnswerContext", "Flattener", "ItemRef"]
 
 _MAX_FRAME: Final = 2**31 - 1
+
+_PICTURES_AT_ONCE: Final = 24
+"""Pictures whose entries become columns together: few enough that they are still in the processor's cache."""
 
 
 class ItemRef(NamedTuple):
@@ -64,7 +67,8 @@ class Flattener:
     def __init__(self) -> None:
         self._rows = {table: FactColumns(table) for table in (*FACT_TABLES, "errors")}
         self._pictures: list[FastFeatures] = []  # of answers with the usual shape: not yet columns
-        self._picture_keys: list[RowKey] = []
+        self._picture_keys: list[int] = []
+        self._keys: list[RowKey] = []
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Add the facts and errors of one answer.
@@ -86,19 +90,28 @@ class Flattener:
         for item in items:
             if item.asset is not None and 0 <= item.asset < len(assets):
                 asset = assets[item.asset]
-                self._pictures.append(asset)
-                self._picture_keys.append((item.item_id, item.url, None, context.run_id, *request))
+                self._add_picture(asset, (item.item_id, item.url, None, context.run_id, *request))
                 for position, frame in enumerate(asset.frames or ()):
-                    self._pictures.append(frame)
-                    self._picture_keys.append(_frame_key(item, frame.index, position, context, request))
+                    self._add_picture(frame, _frame_key(item, frame.index, position, context, request))
         if answer.all.errors:
             self._add_errors((answer.request_id, answer.backends), answer.all.errors, items, context)
 
-    def take(self) -> dict[str, FactColumns]:
-        """Return the rows of all answers added since the last call, for each table that has any."""
+    def take(self) -> FactRows:
+        """Return the rows of all answers added since the last call."""
         self._flush_pictures()
         rows, self._rows = self._rows, {table: FactColumns(table) for table in self._rows}
-        return {table: columns for table, columns in rows.items() if columns.keys}
+        keys, self._keys = self._keys, []
+        return FactRows(keys, {table: columns for table, columns in rows.items() if columns.keys})
+
+    def _add_key(self, key: RowKey) -> int:
+        self._keys.append(key)
+        return len(self._keys) - 1
+
+    def _add_picture(self, features: FastFeatures, key: RowKey) -> None:
+        self._pictures.append(features)
+        self._picture_keys.append(self._add_key(key))
+        if len(self._pictures) >= _PICTURES_AT_ONCE:
+            self._flush_pictures()
 
     def _flush_pictures(self) -> None:
         """Turn the pictures of usual answers into columns."""
@@ -111,7 +124,7 @@ class Flattener:
             if features:
                 self._add_features(table, *zip(*features, strict=True))
 
-    def _add_features(self, table: str, keys: Sequence[RowKey], features: Sequence[Any]) -> None:
+    def _add_features(self, table: str, keys: Sequence[int], features: Sequence[Any]) -> None:
         """Add one feature of many pictures; a picture with an unusual entry is read leniently."""
         entries, counts = _all_entries(features, keyed=table in KEYED_TABLES)
         columns = fast_entry_columns(table, entries, counts) if entries else {}
@@ -142,7 +155,8 @@ class Flattener:
                     self._add_asset(frame, _frame_key(item, frame.get("index"), position, context, request))
         self._add_errors((answer.get("request_id"), answer.get("backends")), results.get("errors"), items, context)
 
-    def _add_asset(self, asset: Mapping[str, Any], key: RowKey) -> None:
+    def _add_asset(self, asset: Mapping[str, Any], row_key: RowKey) -> None:
+        key = self._add_key(row_key)
         for table in FACT_TABLES:
             if value := asset.get(table):
                 found = read_entries(table, value)
@@ -171,7 +185,7 @@ class Flattener:
             item = _item_in(fields.get("url") or message, items)
             key = (item and item.item_id, item and item.url, None, context.run_id, None, None)
             columns = {"request_id": [request_id], "backend": [backend], "message": [message]}
-            self._rows["errors"].extend_coerced(key, columns, 1)
+            self._rows["errors"].extend_coerced(self._add_key(key), columns, 1)
 
 
 def _all_entries(features: Sequence[Any], *, keyed: bool) -> tuple[list[Any], list[int]]:

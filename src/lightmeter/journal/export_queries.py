@@ -62,7 +62,10 @@ class SubmissionRange:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SubmissionRange:
         """Return the range that `to_dict` gave."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        known: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**known)
 
     @property
     def next(self) -> SubmissionRange:
@@ -81,10 +84,8 @@ class SubmissionRange:
 
 
 _NOT_EARLIER: Final = "(s.submission_id > :after OR s.submission_id IN (SELECT value FROM json_each(:carried)))"
-_SETTLED_IN_RANGE: Final = (
-    f"s.state = 'settled' AND {_NOT_EARLIER} AND s.submission_id <= :through "
-    "AND s.submission_id NOT IN (SELECT value FROM json_each(:open))"
-)
+_SETTLED_IN_RANGE: Final = f"""s.state = 'settled' AND {_NOT_EARLIER} AND s.submission_id <= :through
+    AND s.submission_id NOT IN (SELECT value FROM json_each(:open))"""  # noqa: S608 (our own words, here and below)
 _IN_LAST_SHARD: Final = f"(s.state <> 'settled' OR {_NOT_EARLIER})"
 
 _NEWEST_STATE: Final = "coalesce((SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run"

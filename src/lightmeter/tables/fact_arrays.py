@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from lightmeter.facts.columns import CSS_NAME
-from lightmeter.facts.fact_columns import ENTRY_COLUMNS, ROW_KEY_COLUMNS, FactColumns
+from lightmeter.facts.columns import CSS_NAME, KEY_COLUMNS, TABLE_COLUMNS
+from lightmeter.facts.fact_columns import ENTRY_COLUMNS, ROW_KEY_COLUMNS, FactColumns, FactRows
 from lightmeter.tables.arrays import array_of
 from lightmeter.tables.color_names import css_names
-from lightmeter.tables.schema import ARROW_TYPES, schema
+from lightmeter.tables.schema import ARROW_TYPES
 
-__all__ = ["entry_array", "fact_table"]
+__all__ = ["entry_array", "fact_tables"]
 
 
-def fact_table(rows: FactColumns) -> pa.Table:
-    """Return the rows under the columns of their table; texts of the row keys are dictionaries."""
-    names = schema(rows.table).names
-    key_of_row = pa.array(np.repeat(np.arange(len(rows.counts), dtype=np.int32), rows.counts))
-    key_columns = dict(zip(ROW_KEY_COLUMNS, zip(*rows.keys, strict=True), strict=True))
-    columns: dict[str, Any] = {}
+_COLUMN_NAMES: Final = {
+    table: [column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS[table])] for table in ENTRY_COLUMNS
+}
+
+
+def fact_tables(rows: FactRows) -> dict[str, pa.Table]:
+    """Return the rows of each table under its columns; texts of the row keys are dictionaries."""
+    key_values = dict(zip(ROW_KEY_COLUMNS, zip(*rows.keys, strict=True), strict=True)) if rows.keys else {}
+    keys = {name: _key_array(name, values) for name, values in key_values.items()}
+    return {table: _fact_table(columns, keys) for table, columns in rows.tables.items()}
+
+
+def _fact_table(rows: FactColumns, keys: Mapping[str, Any]) -> pa.Table:
+    key_of_row = pa.array(np.repeat(np.array(rows.keys, np.int32), rows.counts))
+    arrays: dict[str, Any] = {}
+    for name, kind in ENTRY_COLUMNS[rows.table].items():
+        arrays[name] = entry_array(kind, rows.values[name])
+    names = _COLUMN_NAMES[rows.table]
     for name in names:
-        if name in rows.values:
-            columns[name] = entry_array(ENTRY_COLUMNS[rows.table][name], rows.values[name])
-        elif name in key_columns:
-            columns[name] = _key_array(key_columns[name], _KEY_TYPES[name], key_of_row)
-    if CSS_NAME in names:
-        columns[CSS_NAME] = css_names(columns["red"], columns["green"], columns["blue"])
-    return pa.Table.from_arrays([columns[name] for name in names], names)
+        if name == CSS_NAME:
+            arrays[name] = css_names(arrays["red"], arrays["green"], arrays["blue"])
+        elif name not in arrays:
+            arrays[name] = keys[name].take(key_of_row)
+    return pa.Table.from_arrays([arrays[name] for name in names], names)
 
 
-_KEY_TYPES: Final = {name: pa.int32() if name == "frame" else pa.string() for name in ROW_KEY_COLUMNS}
+def _key_array(name: str, values: Sequence[Any]) -> Any:
+    """Return the values of the keys; texts as a dictionary, since each stands in many rows."""
+    if name == "frame":
+        return array_of(list(values), pa.int32())
+    array = array_of(list(values), pa.string())
+    return array.dictionary_encode() if array.null_count < len(array) else array
 
 
 def entry_array(kind: str, values: list[Any]) -> Any:
@@ -69,15 +84,3 @@ def _offsets(values: Sequence[Any]) -> Any:
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
     return offsets
-
-
-def _key_array(values: Sequence[Any], arrow_type: pa.DataType, key_of_row: Any) -> Any:
-    """Return the value of each row's key; a text as a dictionary, since it stands in many rows."""
-    array = array_of(list(values), arrow_type)
-    if array.null_count == len(array):
-        nulls: Any = pa.nulls(len(key_of_row), arrow_type)
-        return nulls
-    if not pa.types.is_string(arrow_type):
-        return array.take(key_of_row)
-    encoded: Any = array.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(encoded.indices.take(key_of_row), encoded.dictionary, safe=False)

@@ -12,13 +12,13 @@ from typing import Final, Self
 import pyarrow as pa
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.tables.fact_arrays import fact_table
+from lightmeter.tables.fact_arrays import fact_tables
 from lightmeter.tables.gc_control import collector_paused
 from lightmeter.tables.parts import PartWriter
 
 __all__ = ["TableWriters"]
 
-_BATCH_BYTES: Final = 2**20
+_BATCH_BYTES: Final = 2**19
 """Bytes of answers that become arrays together: enough that the fixed cost of an array does not count."""
 
 _MAX_WAITING_WRITES: Final = 16
@@ -68,8 +68,8 @@ class TableWriters:
 
     def _flush_answers(self) -> None:
         self._answer_bytes = 0
-        for table, rows in self._flattener.take().items():
-            self.add_rows(table, fact_table(rows))
+        for table, rows in fact_tables(self._flattener.take()).items():
+            self.add_rows(table, rows)
 
     def _wait(self, allowed: int) -> None:
         """Wait until at most so many writes are left to do."""

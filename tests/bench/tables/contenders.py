@@ -262,7 +262,7 @@ def write_alone(source: Path, folder: Path) -> Callable[[], int]:
 
 CONTENDERS = {
     "lightmeter": lightmeter,
-    "lightmeter, two processes": two_processes,
+    "lightmeter (2 processes)": two_processes,
     "pandas.json_normalize": json_normalize,
     "pydantic loop": pydantic_loop,
     "DuckDB read_json": duckdb,
