@@ -1,4 +1,4 @@
-"""Rehearsals: whole runs against our own service while it misbehaves on purpose, over real sockets."""
+"""Whole runs against the project's own service with injected faults, over real sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY, CREDITS, ROWS = "key", 100, 24
 
 @pytest.fixture
 def rehearse(tmp_path, charges_at_once):
-    """Run pictures against a service with these faults; returns (the run, how often each was met, credits spent)."""
+    """Run images against a service with these faults; returns (run, count of each fault, credits spent)."""
 
     async def run(*faults, **options):
         manifest = tmp_path / "manifest.csv"
@@ -39,7 +39,7 @@ def rehearse(tmp_path, charges_at_once):
 
 
 async def test_a_hidden_limit_costs_nothing_but_time(rehearse):
-    """A bucket that nobody has told of turns requests away: each row is answered all the same, and paid for once."""
+    """An undocumented token bucket refuses requests: each row is still answered, and paid for once."""
     async with asyncio.timeout(60):
         run, met, spent = await rehearse("429:bucket=20,burst=2")
     said = run.summary()
@@ -49,8 +49,8 @@ async def test_a_hidden_limit_costs_nothing_but_time(rehearse):
     assert said.held == 0
 
 
-async def test_dropped_answers_are_found_in_the_balance(rehearse):
-    """Answers that were charged and never came are proven paid where nobody else spends; none is paid for twice."""
+async def test_dropped_answers_are_proven_paid_by_the_balance(rehearse):
+    """Charged requests without an answer are proven paid if nobody else spends; none is paid for twice."""
     async with asyncio.timeout(60):
         run, met, spent = await rehearse("drop-after=0.2", "seed=3", sole_spender=True)
     said, lost = run.summary(), met["drop-after"]
@@ -61,7 +61,7 @@ async def test_dropped_answers_are_found_in_the_balance(rehearse):
 
 
 async def test_dropped_answers_stay_in_doubt_where_others_spend(rehearse):
-    """A balance that others may have changed proves no charge: the price stays held, and nothing is sent again."""
+    """If others may have changed the balance, the price stays held and nothing is sent again."""
     async with asyncio.timeout(60):
         run, met, spent = await rehearse("drop-after=0.2", "seed=3")
     said, lost = run.summary(), met["drop-after"]
@@ -70,7 +70,7 @@ async def test_dropped_answers_stay_in_doubt_where_others_spend(rehearse):
 
 
 async def test_dropped_requests_are_sent_again(rehearse):
-    """What never reached the service was not charged: the balance proves it, and every row is answered in the end."""
+    """The balance proves that dropped requests were not charged, and every row is answered in the end."""
     async with asyncio.timeout(60):
         run, met, spent = await rehearse("drop-before=0.2", "seed=3")
     said = run.summary()

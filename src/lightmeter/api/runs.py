@@ -16,15 +16,15 @@ from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import ALL_ROWS, Engine, SeqRange, open_engine
 from lightmeter.engine.session import (
     changed_options,
-    has_run_of_manifest,
-    has_run_of_plan,
+    find_run_of_manifest,
+    find_run_of_plan,
     open_session,
     prepare_run_journal,
     store_options,
 )
 from lightmeter.errors import Interrupted
 from lightmeter.export.export_tables import export_tables
-from lightmeter.journal.header import read_run_header
+from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
@@ -101,9 +101,9 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
         Unreachable: the service cannot be reached. Key and service are looked at before the first row.
     """
     folder, wanted = Path(out), make_options(**options)
-    if await asyncio.to_thread(has_run_of_manifest, folder, source, wanted):
-        changes = changed_options(folder, wanted)
-        await store_options(folder, read_run_header(folder).options.model_copy(update=changes))
+    header = await asyncio.to_thread(find_run_of_manifest, folder, source, wanted)
+    if header is not None:
+        await store_options(folder, _new_options(folder, header, wanted))
     else:
         must_be_explicit(wanted, read_settings())
         made = await _planned(source, wanted, require_service=True)
@@ -121,12 +121,16 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
     made = await asyncio.to_thread(load_plan, path)
     made.must_not_need_consent()
     folder = Path(out)
-    if not has_run_of_plan(folder, made):
+    if find_run_of_plan(folder, made) is None:
         made = await refresh_service_info(made)
-    await asyncio.to_thread(prepare_run_journal, made, folder)
-    changes = changed_options(folder, made.options)
-    await store_options(folder, read_run_header(folder).options.model_copy(update=changes))
+    header = await asyncio.to_thread(prepare_run_journal, made, folder)
+    await store_options(folder, _new_options(folder, header, made.options))
     return summarize(folder)
+
+
+def _new_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
+    """Return the options of a run that continues with the changes that are allowed."""
+    return header.options.model_copy(update=changed_options(folder, header, wanted))
 
 
 async def resume(out: Path | str, *, pay_again: int = 0, accept_journal: bool = False, **changes: Any) -> Run:
@@ -181,11 +185,11 @@ async def stream_run(
     if not consent:
         plan.must_not_need_consent()
     folder = Path(out)
-    if plan.base_url is not None and plan.balance is None and not has_run_of_plan(folder, plan):
+    if plan.base_url is not None and plan.balance is None and find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
-    await asyncio.to_thread(prepare_run_journal, plan, folder)
-    changes = changed_options(folder, plan.options)
-    async with aclosing(stream_resume(folder, stop=stop, accept_journal=accept_journal, **changes)) as steps:
+    header = await asyncio.to_thread(prepare_run_journal, plan, folder)
+    options, share = _new_options(folder, header, plan.options), _Share(ALL_ROWS, 0, accept_journal)
+    async with aclosing(_stream(folder, options, share, stop)) as steps:
         async for step in steps:
             yield step
 
@@ -201,12 +205,23 @@ async def stream_resume(
     **changes: Any,
 ) -> AsyncGenerator[Progress | Run]:
     """As `resume`, yielding progress, and the run last; `rows` and `tables` cut it into the shards of a flow."""
-    folder, settings = Path(out), read_settings()
-    options = read_run_header(folder).options
+    folder = Path(out)
+    header = read_run_header(folder)
+    options = header.options
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
-        changed_options(folder, options)  # refuses another question: half of the rows have answers to this one
+        changed_options(folder, header, options)  # refuses another question: half of the rows have answers to this one
     share = _Share(rows, pay_again, accept_journal)
+    async with aclosing(_stream(folder, options, share, stop, tables=tables)) as steps:
+        async for step in steps:
+            yield step
+
+
+async def _stream(
+    folder: Path, options: Options, share: _Share, stop: asyncio.Event | None, *, tables: bool = True
+) -> AsyncGenerator[Progress | Run]:
+    """Run the folder in the background, then cache its answers and write its tables."""
+    settings = read_settings()
     async with aclosing(in_background(lambda event: _work(folder, options, event, share, settings), stop)) as steps:
         async for step in steps:
             if isinstance(step, Run):

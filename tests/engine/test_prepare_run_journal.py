@@ -1,4 +1,4 @@
-"""A folder becomes a run under its lock: once, with a name of its own, and what was there before is kept."""
+"""`prepare_run_journal` turns a folder into a run: under its lock, once, and without losing an earlier run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.journal.header import read_run_header
 
 
-async def made(url: str, **options: object):
+async def planned(url: str, **options: object):
     return await lm.plan([url], precheck=False, **options)
 
 
-async def test_a_finished_run_is_set_aside_whole_for_another_manifest(tmp_path):
-    """The earlier journal can still be opened where it went, and the folder holds the new run."""
-    before = await lm.run(await made("nonsense"), tmp_path)
-    after = await lm.run(await made("more nonsense"), tmp_path)
+async def test_a_finished_run_is_archived_when_another_manifest_starts(tmp_path):
+    """The archived journal can be opened, and the folder holds the new run."""
+    before = await lm.run(await planned("nonsense"), tmp_path)
+    after = await lm.run(await planned("more nonsense"), tmp_path)
     kept = tmp_path / "runs" / before.header.run_id
     assert lm.open(kept).summary().counts == before.summary().counts
     assert lm.open(kept).header.manifest_sha256 == before.header.manifest_sha256
@@ -28,9 +28,9 @@ async def test_a_finished_run_is_set_aside_whole_for_another_manifest(tmp_path):
     assert read_run_header(tmp_path).run_id == after.header.run_id != before.header.run_id
 
 
-async def test_what_the_log_of_the_earlier_journal_holds_goes_with_it(tmp_path):
-    """A run that was killed after its last commit leaves a log beside its journal: nothing of it is lost."""
-    await lm.run(await made("nonsense"), tmp_path / "out")
+async def test_the_wal_of_an_archived_journal_is_not_lost(tmp_path):
+    """A killed run leaves a write-ahead log beside its journal; archiving keeps the commits in it."""
+    await lm.run(await planned("nonsense"), tmp_path / "out")
     live = sqlite3.connect(journal_path(tmp_path / "out"))
     live.execute("PRAGMA journal_mode = wal")
     live.execute("INSERT INTO meta VALUES ('late', 'fact')")
@@ -42,23 +42,23 @@ async def test_what_the_log_of_the_earlier_journal_holds_goes_with_it(tmp_path):
     live.close()
     assert (copied / "journal.sqlite-wal").stat().st_size
     run_id = read_run_header(copied).run_id
-    prepare_run_journal(await made("more nonsense"), copied)
+    prepare_run_journal(await planned("more nonsense"), copied)
     kept = sqlite3.connect(copied / "runs" / run_id / "journal.sqlite")
     assert kept.execute("SELECT value FROM meta WHERE key = 'late'").fetchall() == [("fact",)]
     kept.close()
 
 
 async def test_one_plan_in_two_folders_makes_two_runs(tmp_path):
-    """What a service knows a request by must not be the same for two runs."""
-    plan = await made("nonsense")
+    """Idempotency keys of two runs must differ, so each run made of a plan has an id of its own."""
+    plan = await planned("nonsense")
     prepare_run_journal(plan, tmp_path / "a")
     prepare_run_journal(plan, tmp_path / "b")
     assert read_run_header(tmp_path / "a").run_id != read_run_header(tmp_path / "b").run_id
 
 
-async def test_a_folder_that_is_being_run_is_not_taken_over(tmp_path):
-    """Whoever has the lock has the folder, also before there is a journal in it."""
-    plan = await made("nonsense")
+async def test_a_locked_folder_is_refused(tmp_path):
+    """A folder that another process has locked is refused, also before it has a journal."""
+    plan = await planned("nonsense")
     with run_lock(tmp_path), pytest.raises(JournalLocked):
         prepare_run_journal(plan, tmp_path)
     assert not journal_path(tmp_path).exists()
