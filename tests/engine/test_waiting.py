@@ -47,7 +47,7 @@ async def test_progress_says_what_the_run_waits_for(tmp_path, monkeypatch, charg
     assert waiting[0].counts["in_doubt"] == 1
     seconds = int(waiting[0].waiting.split(" s at most")[0].split()[-1])
     assert 150 < seconds <= 200
-    assert "at most for the balance to tell of 1 row · " in _facts(waiting[0])
+    assert "at most until the balance shows the charge of 1 row · " in _facts(waiting[0])
     assert "1 in doubt" in _facts(waiting[0])
     assert any("Ctrl-C" in note for note in waiting[0].notes)
     assert run.summary().counts["in_doubt"] == 1

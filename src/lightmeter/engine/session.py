@@ -115,7 +115,7 @@ def _archive_run(out: Path, header: RunHeader) -> None:
     if unfinished:
         raise SettingsError(
             f"{out} holds a run of another manifest ({header.manifest}) that is not finished.",
-            hint="Choose another folder with --out, or go on with that run: lightmeter resume DIR",
+            hint="Choose another folder with --out, or continue that run: lightmeter resume DIR",
         )
     target = out / "runs" / header.run_id
     archive_journal(journal_path(out), journal_path(target))
