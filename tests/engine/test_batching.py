@@ -53,9 +53,9 @@ def pictures(batch):
 @given(rows, st.integers(1, 7))
 def test_every_row_is_in_one_batch_and_its_price_is_held(waiting, size):
     """No row is missing or repeated, and a batch holds the price of its rows together."""
-    made = list(group_into_batches(waiting, lambda: size, pictures))
-    assert sorted((row for batch in made for row in batch.rows), key=repr) == sorted(waiting, key=repr)
-    assert all(batch.hold == pictures(batch.rows) for batch in made)
+    batches = list(group_into_batches(waiting, lambda: size, pictures))
+    assert sorted((row for batch in batches for row in batch.rows), key=repr) == sorted(waiting, key=repr)
+    assert all(batch.hold == pictures(batch.rows) for batch in batches)
 
 
 @given(rows, st.integers(1, 7))
@@ -97,8 +97,8 @@ def test_halves_stay_apart_when_they_are_sent_later():
     """A half that was throttled is sent again with the rows of that half and no others."""
     bisection = Bisection()
     bisection.on_batch_refused([0, 1, 2, 3])
-    made = list(group_into_batches(images(6), lambda: 10, len, bisection))
-    assert sorted([row.seq for row in batch.rows] for batch in made) == [[0, 1], [2, 3], [4, 5]]
+    batches = list(group_into_batches(images(6), lambda: 10, len, bisection))
+    assert sorted([row.seq for row in batch.rows] for batch in batches) == [[0, 1], [2, 3], [4, 5]]
 
 
 @given(terms)
@@ -154,14 +154,16 @@ def test_auto_batches_when_the_request_limit_slows_the_run():
 
 
 @given(st.integers(1, 40), st.integers(0, 60), st.integers(1, 3000), st.sampled_from(Rounding))
-def test_a_trimmed_batch_is_the_longest_that_fits(count, most, milli, rounding):
+def test_a_trimmed_batch_is_the_longest_that_fits(count, max_credits, milli, rounding):
     """Trimming keeps as many rows as the credits allow, and never exceeds them."""
 
     def price(some):
         return request_price(milli, [1] * len(some), rounding)
 
     waiting = tuple(images(count))
-    made = trim_batch(Batch(waiting, price(waiting)), most, price)
-    kept = 0 if made is None else len(made.rows)
-    assert made is None or (made.hold == price(made.rows) <= most and made.rows == waiting[:kept])
-    assert kept == count or price(waiting[: kept + 1]) > most
+    trimmed = trim_batch(Batch(waiting, price(waiting)), max_credits, price)
+    row_count = 0 if trimmed is None else len(trimmed.rows)
+    assert trimmed is None or (
+        trimmed.hold == price(trimmed.rows) <= max_credits and trimmed.rows == waiting[:row_count]
+    )
+    assert row_count == count or price(waiting[: row_count + 1]) > max_credits

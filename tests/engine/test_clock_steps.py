@@ -44,10 +44,13 @@ async def run_with(folder, service, *, clock, adopted=False, **options):
                 **options,
             )
             prepare_run_journal(plan, folder)
-        asked = read_run_header(folder).options.model_copy(
+        options_now = read_run_header(folder).options.model_copy(
             update={"base_url": base_url, "budget": None} if adopted else {}
         )
-        async with open_session(folder, read_settings(), asked, clock=clock) as session, open_engine(session) as engine:
+        async with (
+            open_session(folder, read_settings(), options_now, clock=clock) as session,
+            open_engine(session) as engine,
+        ):
             await engine.recover()
             await engine.spend()
             task = asyncio.create_task(engine.finish())

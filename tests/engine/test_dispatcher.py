@@ -59,15 +59,15 @@ async def test_a_batch_that_failed_with_an_unknown_charge_is_not_sent_again(try_
 
 async def test_a_batch_is_trimmed_to_the_risk_cap(try_out):
     """No request holds more credits than the cap, whatever batch size is requested."""
-    seen = []
+    sizes = []
 
     def script(_, body):
-        seen.append(1 if isinstance(body["url"], str) else len(body["url"]))
+        sizes.append(1 if isinstance(body["url"], str) else len(body["url"]))
         return "well"
 
     run, _ = await try_out(script, rows=10, batch_size=10, max_at_risk=3)
     assert run.summary().counts["ok"] == 10
-    assert max(seen) <= 3
+    assert max(sizes) <= 3
 
 
 async def test_the_rest_of_a_budget_is_spent_on_a_smaller_batch(try_out):
@@ -103,11 +103,11 @@ async def test_the_learned_rate_limit_is_stored_for_the_next_start(tmp_path, mon
         run = await lm.run(plan, tmp_path / "out")
     assert run.summary().counts["ok"] == 12
     with open_read_only(run.folder) as db:
-        kept = json.loads(get_meta(db)["pace"])
-    assert kept["base_url"] == base_url
-    assert kept["state"].get("rate", 0) > 0 or kept["state"].get("cap", 0) >= 1
+        stored = json.loads(get_meta(db)["pace"])
+    assert stored["base_url"] == base_url
+    assert stored["state"].get("rate", 0) > 0 or stored["state"].get("cap", 0) >= 1
     (last,) = (tmp_path / "state").rglob("last.json")
-    assert json.loads(last.read_bytes())["state"] == kept["state"]
+    assert json.loads(last.read_bytes())["state"] == stored["state"]
     assert "very-secret-key" not in last.read_text() + str(last)
 
 

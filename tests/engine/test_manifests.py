@@ -113,10 +113,10 @@ async def test_a_named_column_belongs_to_the_run(tmp_path, photos):
     assert lm.load_plan(path).options.url_column == "image"
 
 
-@pytest.mark.parametrize("made", [pd.Series, list, iter, lambda urls: pa.table({"url": urls})])
-async def test_what_is_in_memory_is_planned(made):
+@pytest.mark.parametrize("convert", [pd.Series, list, iter, lambda urls: pa.table({"url": urls})])
+async def test_a_manifest_in_memory_can_be_planned(convert):
     """A Series, a list, a generator and an Arrow table can be planned."""
-    plan = await lm.plan(made(["https://example.org/a.jpg", "https://example.org/b.jpg"]), precheck=False, **ASKED)
+    plan = await lm.plan(convert(["https://example.org/a.jpg", "https://example.org/b.jpg"]), precheck=False, **ASKED)
     assert plan.counts["pending"] == 2
 
 

@@ -21,10 +21,10 @@ async def test_a_finished_run_is_archived_when_another_manifest_starts(tmp_path)
     """The archived journal can be opened, and the folder holds the new run."""
     before = await lm.run(await planned("nonsense"), tmp_path)
     after = await lm.run(await planned("more nonsense"), tmp_path)
-    kept = tmp_path / "runs" / before.header.run_id
-    assert lm.open(kept).summary().counts == before.summary().counts
-    assert lm.open(kept).header.manifest_sha256 == before.header.manifest_sha256
-    assert sorted(path.name for path in kept.iterdir()) == ["journal.sqlite", "plan.json"]
+    archived = tmp_path / "runs" / before.header.run_id
+    assert lm.open(archived).summary().counts == before.summary().counts
+    assert lm.open(archived).header.manifest_sha256 == before.header.manifest_sha256
+    assert sorted(path.name for path in archived.iterdir()) == ["journal.sqlite", "plan.json"]
     assert read_run_header(tmp_path).run_id == after.header.run_id != before.header.run_id
 
 
@@ -43,9 +43,9 @@ async def test_the_wal_of_an_archived_journal_is_not_lost(tmp_path):
     assert (copied / "journal.sqlite-wal").stat().st_size
     run_id = read_run_header(copied).run_id
     prepare_run_journal(await planned("more nonsense"), copied)
-    kept = sqlite3.connect(copied / "runs" / run_id / "journal.sqlite")
-    assert kept.execute("SELECT value FROM meta WHERE key = 'late'").fetchall() == [("fact",)]
-    kept.close()
+    archived = sqlite3.connect(copied / "runs" / run_id / "journal.sqlite")
+    assert archived.execute("SELECT value FROM meta WHERE key = 'late'").fetchall() == [("fact",)]
+    archived.close()
 
 
 async def test_one_plan_in_two_folders_makes_two_runs(tmp_path):

@@ -105,7 +105,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_sent():
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ({"credits_paid": 0, "all": {"assets": [], "errors": ["Could not fetch it."]}}, "Could not fetch it."),
         ({"credits_paid": 0, "status": "failed", "error": "Request failed: timed out."}, "Request failed: timed out."),
@@ -115,9 +115,9 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_sent():
         (None, None),
     ],
 )
-def test_only_free_failures_are_sent_again_as_uploads(answer, said):
+def test_only_free_failures_are_sent_again_as_uploads(answer, message):
     """An answer that cost something, or names no charge, gives no reason for a second request."""
-    assert free_failure_message(answer) == said
+    assert free_failure_message(answer) == message
 
 
 def test_an_upload_is_scheduled_once_and_only_after_a_fetch_error():

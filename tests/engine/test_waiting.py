@@ -17,7 +17,7 @@ from tests.engine.hostile import Hostile, listening
 async def progress_of(tmp_path, service, *, stop_when_waiting, **options):
     """Return every progress event of a run against a service, and the run."""
     urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
-    stop, looks, last = asyncio.Event(), [], None
+    stop, events, last = asyncio.Event(), [], None
     async with listening(service) as base_url:
         plan = await lm.plan(
             urls,
@@ -31,18 +31,18 @@ async def progress_of(tmp_path, service, *, stop_when_waiting, **options):
         async for step in stream_run(plan, tmp_path / "out", stop=stop):
             last = step
             if isinstance(step, Progress):
-                looks.append(step)
+                events.append(step)
                 if step.waiting and "at most" in step.waiting and stop_when_waiting:
                     stop.set()
-    return looks, last
+    return events, last
 
 
 async def test_progress_says_what_the_run_waits_for(tmp_path, monkeypatch, charges_at_once):
     """While a lost request may be charged, progress counts its row as in doubt and names the seconds left."""
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "200")
     service = Hostile(lambda number, _: "drop" if number == 2 else "well")
-    looks, run = await progress_of(tmp_path, service, stop_when_waiting=True)
-    waiting = [look for look in looks if look.waiting and "at most" in look.waiting]
+    events, run = await progress_of(tmp_path, service, stop_when_waiting=True)
+    waiting = [event for event in events if event.waiting and "at most" in event.waiting]
     assert waiting[0].finished == 2 < waiting[0].rows
     assert waiting[0].counts["in_doubt"] == 1
     seconds = int(waiting[0].waiting.split(" s at most")[0].split()[-1])

@@ -216,8 +216,8 @@ class Engine:
     async def _retry_invalid_answers(self) -> None:
         """Ask the user's question once more for each row whose answer is not valid, with the error in the prompt.
 
-        Each start checks the stored first answers again. The journal records which rows were asked about again, so
-        that no row is asked about a third time.
+        Each start checks the stored first answers again. The journal records which questions were repeated, so that
+        no question is asked a third time.
         """
         state, options = self.run_state, self.session.header.options
         ask = options.ask
@@ -229,9 +229,7 @@ class Engine:
             await self.session.journal.write(clear_not_retried(*self._rows))
             await self.session.journal.write(add_retries(invalid))
             if invalid:
-                state.add_note(
-                    f"Some answers to {ask.name} are not valid: the question is repeated once for their rows."
-                )
+                state.add_note(f"Some answers to {ask.name} are not valid: the question is repeated for their rows.")
         while not state.stopping.is_set():
             sent = await self._dispatcher.dispatch_retries(*self._rows)
             if await self._resolve_if_required():
