@@ -1,4 +1,4 @@
-"""Runs that ask a question of their own, against a service that says what it is told to."""
+"""Fixtures for runs with a question, against a scripted service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.ask.describer import QUESTION, Describer, serving
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path, monkeypatch):
-    """A key, no settings of the user's own, and a service that charges at once what it charges."""
+    """Set an API key, ignore the user's settings, and treat charges as final at once."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
@@ -19,7 +19,7 @@ def alone(tmp_path, monkeypatch):
 
 @pytest.fixture
 def asking(tmp_path):
-    """Ask about some pictures; returns (the run, the service, the plan)."""
+    """Return a function that asks about some images and returns (run, service, plan)."""
 
     async def ask(describer, rows=4, out="out", urls=None, **options):
         urls = urls or [f"http://pictures.example/{number}.jpg" for number in range(rows)]

@@ -1,4 +1,4 @@
-"""A service of the wire contract that describes and nothing else, keeps its own ledger, and says what it is told to.
+"""A scripted service of the wire contract that only describes images and keeps a ledger of its charges.
 
 It shares no code with the product. A prompt costs once more for each further block of 2500 characters. Without faults
 it answers single images at once, and batches and videos by polling.
@@ -39,7 +39,7 @@ BLOCK_CHARS = 2500
 
 @dataclass(frozen=True)
 class Post:
-    """One POST that arrived: what it asked about, under which prompt, of whom, and what was charged for it."""
+    """A received POST: its URLs, its prompt, its back ends and its charge."""
 
     urls: tuple[str, ...]
     prompt: str
@@ -49,12 +49,12 @@ class Post:
 
     @property
     def again(self) -> bool:
-        """Whether it asks a second time."""
+        """Whether it repeats a question."""
         return AGAIN in self.prompt
 
 
 Says = Callable[[str, "Post"], Any]
-"""What is answered about a URL: a text, a mapping back end → text, a list of them (frames), or None for nothing."""
+"""The answer about a URL: a text, a mapping from back end to text, a list of these (one per frame), or None."""
 
 
 @dataclass
@@ -78,12 +78,12 @@ class Describer:
 
     @property
     def charged(self) -> int:
-        """Credits taken."""
+        """Credits charged so far."""
         return sum(post.charged for post in self.posts)
 
     @property
     def second(self) -> list[Post]:
-        """The POSTs that ask again."""
+        """The POSTs that repeat a question."""
         return [post for post in self.posts if post.again]
 
     async def fetch(self, request: web.Request) -> web.StreamResponse:
@@ -126,7 +126,7 @@ class Describer:
         return web.json_response({"credits": self.balance})
 
     def answer(self, post: Post, balance: int) -> dict[str, Any]:
-        """The results of a POST."""
+        """Return the results of a POST."""
         assets, errors = [], []
         for url in post.urls:
             said = self.says(url, post)
@@ -144,12 +144,12 @@ class Describer:
 
 
 def urls_of(post: Post) -> tuple[Any, ...]:
-    """All of a POST but its charge."""
+    """Return what identifies a POST: all of it but its charge."""
     return post.urls, post.prompt, post.features, post.backends
 
 
 def entries(post: Post, said: Any) -> list[dict[str, str]]:
-    """What each back end says."""
+    """Return the description of each back end."""
     if said is None:
         return []
     by_backend = said if isinstance(said, dict) else dict.fromkeys(post.backends, said)
@@ -161,13 +161,13 @@ def _list(value: Any) -> list[str]:
 
 
 def good(**changes: Any) -> str:
-    """A valid answer."""
+    """Return a valid answer with these changes."""
     return json.dumps({**GOOD, **changes})
 
 
 @asynccontextmanager
 async def serving(describer: Describer) -> AsyncIterator[str]:
-    """Serve it on a free port for as long as the block lasts; gives its address."""
+    """Serve it on a free port while the block lasts; yields the base URL."""
     app = web.Application()
     app.router.add_post("/api/fetch", describer.fetch)
     app.router.add_get("/api/response/{name}", describer.response)

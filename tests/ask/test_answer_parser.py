@@ -1,4 +1,4 @@
-"""What is read out of an answer's text: the object wherever it stands, held against the schema; never an exception."""
+"""The answer parser finds the JSON object in a text, validates it against the schema, and never raises."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ AROUND = st.sampled_from(
 
 @settings(max_examples=60)
 @given(VALUES, AROUND)
-def test_a_valid_object_is_read_wherever_it_stands(value, around):
-    """Fences and sentences around the object change nothing; what the schema does not name has no column."""
+def test_a_valid_object_is_found_anywhere_in_the_text(value, around):
+    """Code fences and sentences around the object are ignored, and unknown properties are dropped."""
     values, error = parse_answer_text(ASK, around[0] + json.dumps(value) + around[1])
     assert error is None
     assert values == {one.name: value.get(one.name) for one in ASK.properties}
@@ -47,7 +47,7 @@ def test_a_valid_object_is_read_wherever_it_stands(value, around):
 @settings(max_examples=60)
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_nothing_raises(text):
-    """Whatever was answered, there are values or there is an error, and it has a bounded length."""
+    """Every text gives either values or an error of bounded length."""
     values, error = parse_answer_text(ASK, text)
     assert (values is None) != (error is None)
     assert error is None or len(error) <= MAX_ERROR_CHARS
@@ -75,27 +75,27 @@ def test_nothing_raises(text):
         ('{"a":' * 100_000, "It is no JSON"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(text, why):
-    """The sentence is what a model is told, so it names the place and the reason."""
+def test_an_error_names_the_place_and_the_reason(text, why):
+    """The error goes into the second prompt, so it names the property and the reason."""
     values, error = parse_answer_text(ASK, text)
     assert values is None
     assert re.search(why, error), error
 
 
 def test_a_whole_number_with_a_point_is_an_integer():
-    """JSON knows one sort of number: 2.0 is an integer of the schema, and 3 is a number."""
+    """JSON has one number type: 2.0 is valid for `integer`, and 3 for `number`."""
     values, _ = parse_answer_text(ASK, good(count=2.0, share=3))
     assert (values["count"], values["share"]) == (2, 3.0)
     assert (type(values["count"]), type(values["share"])) == (int, float)
 
 
 def test_half_a_surrogate_pair_fits_a_column():
-    """What UTF-8 cannot hold is a question mark, as everywhere in the tables."""
+    """Half a surrogate pair becomes a question mark, as everywhere in the tables."""
     values, error = parse_answer_text(ASK, '{"what": "\\ud800", "count": 1}')
     assert (values["what"], error) == ("?", None)
 
 
 def test_of_several_objects_the_first_valid_one_is_the_answer():
-    """A model that thinks aloud in JSON before it answers is understood."""
+    """Invalid objects before the first valid one are skipped."""
     values, error = parse_answer_text(ASK, f'{{"thought": 1}} so: {good()} or {good(what="another")}')
     assert (values["what"], error) == ("a cup", None)

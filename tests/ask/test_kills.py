@@ -1,4 +1,4 @@
-"""kill -9 while answers are asked for once more: going on pays for nothing twice, and asks nobody a third time."""
+"""After kill -9 during repeated questions, resuming pays for nothing twice and repeats no question again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.ask.describer import QUESTION, Describer, good, serving
 ROWS = 4
 BAD = '{"what": "x"}'
 AT_ONCE = 3
-"""Second questions in flight when the process is killed: the first of all went alone, to see its price."""
+"""Repeated questions in flight when the process is killed; the very first is sent alone, to learn its price."""
 
 
-class Stuck(Describer):
-    """Does not answer second questions but the first of them, until it is let go."""
+class BlockingDescriber(Describer):
+    """A service that answers only the first repeated question until it is released."""
 
     stuck = True
 
@@ -35,7 +35,7 @@ class Stuck(Describer):
 
 @pytest.fixture
 def start(environment, tmp_path):
-    """Start a command of lightmeter on this folder."""
+    """Return a function that starts a lightmeter command in this folder."""
 
     async def start(*arguments):
         own = {"LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"}
@@ -50,7 +50,7 @@ def start(environment, tmp_path):
 
 
 async def started(start, base_url, folder, *more):
-    """A run of some rows with a question, in a process of its own."""
+    """Start a run with a question in another process."""
     (folder / "urls.txt").write_text("".join(f"http://pictures.example/{row}.jpg\n" for row in range(ROWS)))
     (folder / "product.json").write_text(json.dumps(QUESTION))
     return await start(
@@ -61,7 +61,7 @@ async def started(start, base_url, folder, *more):
 
 
 async def killed(start, service, base_url, folder, *more):
-    """Run, and kill it once all second questions have left; returns the output folder."""
+    """Start a run, kill it once all repeated questions were sent, and return the output folder."""
     process = await started(start, base_url, folder, *more)
     while len(service.second) < 1 + AT_ONCE:
         service.arrived.clear()
@@ -76,9 +76,9 @@ async def killed(start, service, base_url, folder, *more):
     [(False, (), 0, 1), (True, ("--sole-spender",), AT_ONCE, ROWS)],
     ids=["charged, and nobody knows", "not charged, as the balance proves"],
 )
-async def test_killed_between_the_second_question_and_its_answer(start, tmp_path, free, trust, again, answered):
-    """What may have been charged is not asked a third time; what was proven to be free is asked, and paid once."""
-    service = Stuck(free=free)
+async def test_kill_between_a_repeated_question_and_its_answer(start, tmp_path, free, trust, again, answered):
+    """A question that may have been charged is not repeated; one proven free is, and it is paid once."""
+    service = BlockingDescriber(free=free)
     async with serving(service) as base_url:
         out = await killed(start, service, base_url, tmp_path, *trust)
         posts, service.stuck = len(service.second), False
@@ -96,8 +96,8 @@ async def test_killed_between_the_second_question_and_its_answer(start, tmp_path
         assert len(service.second) == posts + again
 
 
-async def test_ctrl_c_before_everything_was_asked_again_is_resumable(start, tmp_path):
-    """Stopped in the middle the run ends with 130; going on asks about the rest, and about those alone."""
+async def test_ctrl_c_during_repeated_questions_is_resumable(start, tmp_path):
+    """A run stopped among its repeated questions exits with 130, and resuming asks only the rest."""
     service = Describer(lambda _, post: good() if post.again else BAD)
     fetch, asked = service.fetch, asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""A question of the user's own: where it comes from, what its schema may hold, and that mistakes are named."""
+"""Questions: their sources, the supported schemas, and error messages."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def columns(ask):
     return {field.name: field.type for field in answers_schema(ask) if field.name not in RESERVED}
 
 
-def test_a_file_names_the_question_by_its_own_name(tmp_path):
-    """TOML and JSON say the same; without a name the file's own is taken, made fit for a table."""
+def test_a_question_without_a_name_is_named_after_its_file(tmp_path):
+    """TOML and JSON files give the same question; without a name it gets the file's name."""
     toml, other = tmp_path / "Product Info.v2.toml", tmp_path / "same.json"
     toml.write_text(TOML)
     ask = coerce_ask(toml)
@@ -69,7 +69,7 @@ def test_a_file_names_the_question_by_its_own_name(tmp_path):
 
 
 def test_a_pydantic_model_is_a_schema():
-    """A model gives the columns of its fields, nested models and optional ones included."""
+    """A pydantic model gives a column for each field, also nested and optional ones."""
     part = pa.struct([("name", pa.string()), ("material", pa.string())])
     assert columns(lm.Ask(name="product", prompt="What?", schema=Product)) == {
         "what": pa.string(),
@@ -97,7 +97,7 @@ def test_a_pydantic_model_is_a_schema():
     ids=str,
 )
 def test_every_supported_type_has_its_column(node, expected):
-    """The Arrow type of a column is that of the schema."""
+    """Each supported schema type has an Arrow type."""
     assert columns(question(schema=schema_of(node))) == {"value": expected}
 
 
@@ -120,8 +120,8 @@ def test_every_supported_type_has_its_column(node, expected):
     ],
     ids=str,
 )
-def test_a_schema_without_columns_is_refused_at_its_place(node, place, why):
-    """What no column can hold is an error before anything is spent, and the message says where it stands."""
+def test_an_unsupported_schema_is_refused_with_its_place(node, place, why):
+    """A schema that fits no column is an error before anything is spent, and the message names the place."""
     with pytest.raises(SettingsError) as raised:
         question(schema=schema_of(node))
     assert place in str(raised.value)
@@ -143,19 +143,19 @@ def test_a_schema_without_columns_is_refused_at_its_place(node, place, why):
     ],
     ids=str,
 )
-def test_a_question_that_lacks_something_is_refused(given, why):
-    """What is missing or unknown is named."""
+def test_an_incomplete_question_is_refused(given, why):
+    """The message names the missing or unknown field."""
     with pytest.raises(SettingsError, match=why):
         make_options(ask=given)
 
 
 def test_the_reserved_names_are_the_columns_of_the_table():
-    """A property may be called anything but what the table has anyway."""
+    """A property may have any name except those of the table's own columns."""
     assert {column.name for column in (*KEY_COLUMNS, *ANSWER_COLUMNS)} == set(RESERVED)
 
 
-def test_options_keep_a_question_as_it_was_given(tmp_path):
-    """What stands in the journal is the whole question: the file may change or go."""
+def test_options_store_the_whole_question(tmp_path):
+    """The journal has the whole question, so its file may change or be deleted."""
     file = tmp_path / "what.toml"
     file.write_text(TOML)
     options = make_options(ask=file, features=["tags"])
@@ -166,14 +166,14 @@ def test_options_keep_a_question_as_it_was_given(tmp_path):
 
 
 def test_a_prompt_and_a_question_exclude_each_other():
-    """A request has one prompt."""
+    """A request has one prompt, so both options together are an error."""
     with pytest.raises(SettingsError, match=r"^prompt: a request has one prompt"):
         make_options(ask=QUESTION, prompt="What?")
     assert make_options(ask=QUESTION, prompt="").ask is not None
 
 
-def test_the_prompt_asks_first_and_then_names_the_schema():
-    """The user's words, an instruction, the schema in one line; asked again also the error, of bounded length."""
+def test_the_prompt_has_the_question_and_then_the_schema():
+    """The prompt has the question, an instruction and the schema; a repeated one also has the error."""
     ask = question()
     assert ask.request_prompt.startswith("What is it?\n\nAnswer with one JSON object alone")
     assert json.loads(ask.request_prompt.rpartition("Schema: ")[2]) == SCHEMA
@@ -184,7 +184,7 @@ def test_the_prompt_asks_first_and_then_names_the_schema():
 
 
 def test_the_command_line_refuses_a_wrong_file(command, tmp_path):
-    """A file that holds no question is one clear error, exit code 2, before any row is read."""
+    """An invalid question file exits with 2 and a clear message before any row is read."""
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(TOML.replace('"number"', '"numbr"'))
     ended = command("plan", tmp_path / "none.csv", "--ask", wrong)
@@ -193,7 +193,7 @@ def test_the_command_line_refuses_a_wrong_file(command, tmp_path):
     assert "Traceback" not in ended.err
 
 
-def test_a_question_needs_somebody_who_describes():
-    """Back ends that offer no descriptions are an error, not an empty table."""
+def test_a_question_needs_a_back_end_with_descriptions():
+    """Back ends without descriptions are an error, not an empty table."""
     with pytest.raises(SettingsError, match="none of: descriptions"):
         lm.sync(lm.plan(["http://pictures.example/1.jpg"], ask=QUESTION, precheck=False, backends=["palette"]))

@@ -1,4 +1,4 @@
-"""The real service answers a question as any other service of the contract does, and charges what was planned."""
+"""The project's own service answers a question and charges what was planned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.ask.describer import AGAIN, QUESTION, good
 
 
 def answered(request):
-    """Badly the first time, and well the second."""
+    """Answer invalidly the first time, and validly the second."""
     (message,) = (each for each in request.body["messages"] if each["role"] == "user")
     prompt = " ".join(part.get("text", "") for part in message["content"])
     return good() if AGAIN in prompt else "a cup, I think"
@@ -18,7 +18,7 @@ def answered(request):
 
 @pytest.fixture
 def service(monkeypatch):
-    """Our service, whose gemini is a stub on loopback that speaks OpenAI's protocol."""
+    """The project's service; its back end gemini is a local stub of OpenAI's protocol."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "mine")
     monkeypatch.setenv("GEMINI_API_KEY", "of-the-stub")
     with openai_stub(answered) as stub:
@@ -27,8 +27,8 @@ def service(monkeypatch):
             yield base_url
 
 
-async def test_the_sample_pictures_are_asked_about(service, data_server, sample_rows, tmp_path):
-    """A long prompt costs two blocks; each picture is asked about twice, in another prompt, and paid for twice."""
+async def test_a_question_about_the_sample_images(service, data_server, sample_rows, tmp_path):
+    """A long prompt costs two blocks; each image is asked about twice and paid for twice."""
     urls = [f"{data_server}/{row['path']}" for row in sample_rows if row["path"].endswith(".jpg")][:3]
     ask = {**QUESTION, "prompt": "What is it? " * 170}
     plan = await lm.plan(urls, base_url=service, backends=["gemini"], features=["descriptions"], ask=ask)

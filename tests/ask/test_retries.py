@@ -1,4 +1,4 @@
-"""An answer that is not valid is asked for once more: through the same journal, within the budget, never twice."""
+"""A question with an invalid answer is repeated once, within the budget, and recorded in the same journal."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def number_of(url):
 
 
 def by_number(run, column):
-    """What a column of the answers says, by the number in the URL."""
+    """Return a column of the answers by the number in the URL."""
     return {number_of(row["url"]): row[column] for row in run.table("answers_product").to_pylist()}
 
 
 def says(first, second=()):
-    """A service that answers each URL with these: the first time, and when it is asked again."""
+    """Return a script with the first answers, and the answers to repeated questions."""
     return lambda url, post: (second if post.again else first)[number_of(url) % len(second if post.again else first)]
 
 
 def agrees(run, service):
-    """The run's account is the service's, and nobody was asked about anything more than twice."""
+    """Check that the run and the service agree on the charges, and that no question was asked more than twice."""
     statement = run.statement()
     assert statement.paid == service.charged
     assert statement.balance_after == service.balance
@@ -47,8 +47,8 @@ def agrees(run, service):
     return statement
 
 
-async def test_what_is_not_valid_is_asked_again_once_with_the_error(asking):
-    """One more request for each, for descriptions alone, with what was wrong at the end of its prompt."""
+async def test_an_invalid_answer_is_asked_for_once_more_with_the_error(asking):
+    """Each invalid answer causes one more request, for descriptions only, with the error in its prompt."""
     first = [good(), '{"what": 1, "count": 2}', "I cannot help with that.", BAD]
     run, service, plan = await asking(
         says(first, [None, good(what="at last"), good(what="well"), BAD]), rows=4, features=["descriptions"]
@@ -66,8 +66,8 @@ async def test_what_is_not_valid_is_asked_again_once_with_the_error(asking):
     assert run.exit_code == 0
 
 
-async def test_going_on_asks_nobody_a_third_time(asking, tmp_path):
-    """A run that has ended sends nothing more, whatever its second answers are, and says the same again."""
+async def test_resuming_repeats_no_question_again(asking, tmp_path):
+    """A finished run sends nothing more when it is resumed, whatever its second answers are."""
     run, service, _ = await asking(says([good(), BAD], [None, BAD]))
     told, posts = by_number(run, "error"), len(service.posts)
     async with serving(service) as base_url:
@@ -78,7 +78,7 @@ async def test_going_on_asks_nobody_a_third_time(asking, tmp_path):
 
 
 async def test_only_the_back_end_that_failed_is_asked_again(asking):
-    """Of two back ends the one with a valid answer is paid once; each has its own row."""
+    """Of two back ends, only the one with an invalid answer is asked and paid again."""
     first = {"gemini": good(), "jinaai": "no idea"}
     run, service, plan = await asking(
         lambda _, post: {"jinaai": good(what="second")} if post.again else first, backends=["gemini", "jinaai"], rows=2
@@ -90,8 +90,8 @@ async def test_only_the_back_end_that_failed_is_asked_again(asking):
     agrees(run, service)
 
 
-async def test_a_budget_that_is_used_up_leaves_the_first_error(asking, tmp_path):
-    """What the budget does not reach keeps its first error and says so; a raised budget asks, once."""
+async def test_a_used_up_budget_keeps_the_first_error(asking, tmp_path):
+    """A row without budget for a second question keeps its first error; a higher budget repeats it once."""
     run, service, _ = await asking(says([BAD], [good(what="at last")]), rows=4, budget=6)
     assert service.charged == 6
     errors = sorted(by_number(run, "error").items(), key=lambda one: one[1] or "")
@@ -107,8 +107,8 @@ async def test_a_budget_that_is_used_up_leaves_the_first_error(asking, tmp_path)
     assert agrees(more, service).paid == 8
 
 
-async def test_a_budget_of_the_plan_s_upper_price_asks_everything_again(asking):
-    """The upper end of the plan's price is enough for a second request about every row."""
+async def test_the_upper_price_of_a_plan_pays_for_all_repeated_questions(asking):
+    """The plan's upper price is enough for a second request about every row."""
     run, service, plan = await asking(says([BAD], [good()]), rows=5, budget=10)
     assert plan.credits.high == 10
     assert set(by_number(run, "error").values()) == {None}
@@ -122,8 +122,8 @@ async def test_a_budget_of_the_plan_s_upper_price_asks_everything_again(asking):
         ("drop", 2, 4, "It was asked again, and no answer is there (ambiguous)."),
     ],
 )
-async def test_a_second_question_that_fails_is_the_end_of_it(asking, fault, posts, charged, said):
-    """Refused, or charged and lost: the row keeps its first answer's error, and says what became of asking again."""
+async def test_a_failed_repeated_question_is_not_repeated(asking, fault, posts, charged, said):
+    """After a refused or lost second question the row keeps its first error, and says what happened."""
     service = Describer(says([BAD]), lambda post: fault if post.again else None)
     run, service, _ = await asking(service, rows=2)
     assert (len(service.second), service.charged) == (posts, charged)
@@ -135,8 +135,8 @@ async def test_a_second_question_that_fails_is_the_end_of_it(asking, fault, post
     assert (summary.counts["ok"], summary.paid + summary.held) == (2, charged)
 
 
-async def test_what_never_counted_is_sent_again(asking):
-    """A second question that was throttled was not asked: it leaves again, and is paid once."""
+async def test_a_throttled_repeated_question_is_sent_again(asking):
+    """A second question that was throttled is sent again and paid once."""
     throttled = set()
 
     def does(post):
@@ -149,8 +149,8 @@ async def test_what_never_counted_is_sent_again(asking):
     assert set(by_number(run, "error").values()) == {None}
 
 
-async def test_a_lost_second_question_that_was_not_charged_is_asked(asking):
-    """Where the balance proves that nothing was charged for it, it leaves again."""
+async def test_a_lost_repeated_question_proven_free_is_sent_again(asking):
+    """A lost second question is sent again if the balance proves that it was free."""
     lost = []
 
     def does(post):
@@ -164,8 +164,8 @@ async def test_a_lost_second_question_that_was_not_charged_is_asked(asking):
     assert set(by_number(run, "error").values()) == {None}
 
 
-async def test_a_dearer_second_question_is_held_for_at_its_price(asking):
-    """A service that charges more than its table says for asking again is found out with one request."""
+async def test_a_repeated_question_is_held_at_its_real_price(asking):
+    """One request reveals that a service charges more for repeated questions than its price table says."""
 
     class Dear(Describer):
         async def fetch(self, request):
@@ -178,7 +178,7 @@ async def test_a_dearer_second_question_is_held_for_at_its_price(asking):
 
 
 async def test_a_prompt_longer_than_a_block_is_in_the_price(asking):
-    """Each further block of characters costs the description price again, in the plan as in the charge."""
+    """Each further block of prompt characters costs the description price, in the plan and in the charge."""
     long = {**QUESTION, "prompt": "What is it? " * 200}
     run, service, plan = await asking(says([BAD], [good()]), rows=2, ask=long)
     assert (plan.price_per_image_milli, plan.retry_per_image_milli) == (2000, 2000)
@@ -186,8 +186,8 @@ async def test_a_prompt_longer_than_a_block_is_in_the_price(asking):
     assert agrees(run, service).paid == 8
 
 
-async def test_shards_of_a_flow_ask_again_about_their_own_rows(tmp_path):
-    """A flow hands the question on like any option; each shard asks again about its rows, and no other does."""
+async def test_each_shard_of_a_flow_repeats_its_own_questions(tmp_path):
+    """A flow passes the question to its shards, and each shard repeats only the questions of its rows."""
     service, out = Describer(says([BAD], [good()])), tmp_path / "out"
     (tmp_path / "urls.txt").write_text("".join(f"http://pictures.example/{row}.jpg\n" for row in range(4)))
     (tmp_path / "product.json").write_text(json.dumps(QUESTION))
@@ -205,7 +205,7 @@ async def test_shards_of_a_flow_ask_again_about_their_own_rows(tmp_path):
 
 
 def test_the_journal_itself_refuses_a_second_retry(tmp_path):
-    """Whatever the engine does, one row gets one second request."""
+    """The journal accepts one retry per row, whatever the engine does."""
     with Journal(tmp_path) as journal:
         insert = (
             "INSERT INTO items (seq, item_id, url, extra, status, frames_low, frames_high) "
@@ -222,8 +222,8 @@ def test_the_journal_itself_refuses_a_second_retry(tmp_path):
             assert list(db.execute("SELECT submission_id FROM items")) == [(None,)]
 
 
-async def test_a_journal_of_before_questions_is_read(asking, tmp_path):
-    """A run of the last version of the journal goes on under this one."""
+async def test_a_journal_from_before_questions_is_migrated(asking, tmp_path):
+    """A run with the previous journal version continues with this one."""
     await asking(says([good()]), rows=2, ask=None)
     db = apsw.Connection(str(tmp_path / "out" / "journal.sqlite"))
     db.execute("DROP TABLE answer_retries")

@@ -1,4 +1,4 @@
-"""The table of answers: typed, with a row for every item, made again from the journal alone."""
+"""The answers table is typed, has a row for every item, and can be rebuilt from the journal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows_of(run):
 
 
 async def test_the_columns_are_those_of_the_schema(asking):
-    """Files, Arrow, SQL and `run.answers` show the same typed columns, between the keys and the error."""
+    """Parquet, Arrow, SQL and `run.answers` have the same typed columns, between the keys and the error."""
     run, _, _ = await asking(lambda *_: f"```json\n{good(words=['a', 'b'], share=1)}\n```")
     (part,) = Dataset(run.folder).parts("answers_product")
     schema = pq.read_schema(part)
@@ -46,7 +46,7 @@ async def test_the_columns_are_those_of_the_schema(asking):
 
 
 async def test_every_item_has_a_row(asking, tmp_path):
-    """Answered, a duplicate, skipped, failed, over the budget: a row each, with values or the reason."""
+    """Items of every status have a row, with values or with a reason."""
     urls = [f"{BASE}0.jpg", f"{BASE}0.jpg", "ftp://pictures.example/1.jpg", tmp_path / "a.jpg", f"{BASE}2.mp4"]
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg())
     service = Describer(lambda *_: good(), lambda post: "refuse free" if post.urls == ("a.jpg",) else None)
@@ -61,7 +61,7 @@ async def test_every_item_has_a_row(asking, tmp_path):
 
 
 async def test_no_description_is_a_reason_not_a_second_question(asking):
-    """Where nobody described an item, its row says what the service said; there is nothing to tell a model of."""
+    """A row without any description has the service's message, and its question is not repeated."""
     run, service, _ = await asking(lambda *_: None, rows=1)
     (row,) = rows_of(run)
     assert row["error"] == "No description was answered. The service says: gemini: the provider is asleep"
@@ -69,7 +69,7 @@ async def test_no_description_is_a_reason_not_a_second_question(asking):
 
 
 async def test_frames_of_a_video_are_rows_of_their_own(asking):
-    """What is said of each frame stands there alone; asked again, the frames that failed get the second answer's."""
+    """Each frame of a video has its own row; after a repeated question, failed frames get the second answer."""
     first = [good(what="one"), "no idea", good(what="three")]
     second = [good(what="not wanted"), good(what="two"), "no idea"]
     run, service, plan = await asking(lambda _, post: second if post.again else first, urls=[f"{BASE}a.mp4"])
@@ -79,8 +79,8 @@ async def test_frames_of_a_video_are_rows_of_their_own(asking):
     assert (plan.credits.low, plan.credits.high) == (1, 6)
 
 
-async def test_images_of_a_batch_are_asked_again_alone(asking):
-    """Rows that travelled together keep their first answers' places, and each failed one gets a request of its own."""
+async def test_repeated_questions_about_a_batch_are_separate_requests(asking):
+    """Rows of a batch keep their first answers, and each row with an invalid one gets a request of its own."""
     run, service, _ = await asking(
         lambda url, post: good(what=url) if post.again or not url.endswith("5.jpg") else "no", rows=8, batch_size=4
     )
@@ -89,16 +89,16 @@ async def test_images_of_a_batch_are_asked_again_alone(asking):
     assert all(row["what"] == row["url"] for row in rows_of(run))
 
 
-async def test_local_files_are_asked_about_again_too(asking, tmp_path):
-    """A file is sent as bytes, the second time with the other prompt."""
+async def test_questions_about_local_files_are_repeated(asking, tmp_path):
+    """A local file is sent again with the second prompt."""
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg())
     run, service, _ = await asking(lambda _, post: good() if post.again else "no", urls=[tmp_path / "a.jpg"])
     assert [post.urls for post in service.posts] == [("a.jpg",)] * 2
     assert rows_of(run)[0]["what"] == "a cup"
 
 
-async def test_the_table_comes_back_from_the_journal(asking):
-    """`rebuild` writes the same rows with no request; compacting and publishing know the table."""
+async def test_the_table_can_be_rebuilt_from_the_journal(asking):
+    """`rebuild` writes the same rows without a request, and compacting and publishing include the table."""
     run, service, _ = await asking(lambda _, post: "bad" if not post.again else good())
     before, posts = run.table("answers_product"), len(service.posts)
     for part in Dataset(run.folder).parts("answers_product"):
@@ -114,14 +114,14 @@ async def test_the_table_comes_back_from_the_journal(asking):
     assert len(service.posts) == posts
 
 
-async def test_the_page_shows_a_run_with_a_question(asking):
+async def test_the_report_shows_a_run_with_a_question(asking):
     """The report is written as for any other run."""
     run, _, _ = await asking(lambda *_: good())
     assert (await lm.report(run.folder)).stat().st_size > 0
 
 
 async def test_two_runs_of_a_folder_share_the_table(asking):
-    """A second manifest in the same folder adds its rows; the first run's stay, under the question of the last."""
+    """A second manifest in the same folder adds its rows to those of the first run."""
     await asking(lambda *_: good(), urls=[f"{BASE}1.jpg"])
     run, _, _ = await asking(lambda *_: good(what="new"), urls=[f"{BASE}2.jpg"])
     assert {row["url"]: row["what"] for row in rows_of(run)} == {f"{BASE}1.jpg": "a cup", f"{BASE}2.jpg": "new"}
@@ -132,8 +132,8 @@ async def test_two_runs_of_a_folder_share_the_table(asking):
     assert errors[f"{BASE}1.jpg"].startswith('the answer: "safe" is a required property.')
 
 
-async def test_other_questions_have_other_tables_and_other_folders(asking, tmp_path):
-    """A run in a folder keeps its question; asking something else there is refused."""
+async def test_another_question_needs_another_folder(asking, tmp_path):
+    """A run keeps its question; another question in the same folder is refused."""
     run, _, _ = await asking(lambda *_: good())
     with pytest.raises(lm.errors.SettingsError, match="other options: ask"):
         await asking(lambda *_: good(), ask={**QUESTION, "prompt": "Why?"})
@@ -145,8 +145,8 @@ async def test_other_questions_have_other_tables_and_other_folders(asking, tmp_p
         _ = plain.answers
 
 
-async def test_kept_answers_are_reused_for_the_same_question_alone(tmp_path, monkeypatch):
-    """Paid once across runs: valid answers to the very same prompt and schema; what is not valid is asked anew."""
+async def test_cached_answers_are_reused_only_for_the_same_question(tmp_path, monkeypatch):
+    """Valid answers to the same prompt and schema are reused across runs; invalid ones are asked for again."""
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(tmp_path / "kept"))
     service = Describer(lambda url, _: "no idea" if url.endswith("3.jpg") else good())
     urls = [f"{BASE}{number}.jpg" for number in range(4)]
@@ -162,8 +162,8 @@ async def test_kept_answers_are_reused_for_the_same_question_alone(tmp_path, mon
         assert another.counts["pending"] == 4
 
 
-async def test_a_plan_file_keeps_the_question(asking, tmp_path):
-    """`run --plan` asks exactly what was planned, also when the file of the question is gone."""
+async def test_a_plan_file_contains_the_question(asking, tmp_path):
+    """`run --plan` asks the planned question, also if the question's file was deleted."""
     service = Describer(lambda *_: good())
     async with serving(service) as base_url:
         urls = [f"{BASE}{number}.jpg" for number in range(2)]

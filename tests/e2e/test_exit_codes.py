@@ -1,4 +1,4 @@
-"""What goes wrong is said clearly, with the contract's exit code, and nothing is lost."""
+"""Each failure prints a clear message, ends with the documented exit code, and loses nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lightmeter.service.app import ServiceConfig, start_service
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory, cache):
-    """A real service with accounts: one rich, two with two credits each, one with none."""
+    """A real service with accounts: one with many credits, two with two credits each, one with none."""
     portal = BackgroundLoop("test-service")
     database = f"sqlite:///{tmp_path_factory.mktemp('service') / 'service.db'}"
     accounts = {"rich": 1000, "poor": 2, "poor2": 2, "empty": 0}
@@ -44,8 +44,8 @@ def manifest(tmp_path, data_server):
     return path
 
 
-def test_a_wrong_key_is_4_before_any_row_is_looked_at(command, manifest, remote, service, tmp_path):
-    """Access denied stops `plan` and `run` before they plan: nothing is fetched, and no journal is made."""
+def test_a_wrong_key_exits_with_4_before_any_row_is_read(command, manifest, remote, service, tmp_path):
+    """Access denied stops `plan` and `run` before they fetch anything or create a journal."""
     for verb in (("run", manifest, "--out", tmp_path / "out", *remote), ("plan", manifest, "--base-url", service)):
         denied = command(*verb, LIGHTMETER_API_KEY="wrong")
         assert denied.code == 4
@@ -56,8 +56,8 @@ def test_a_wrong_key_is_4_before_any_row_is_looked_at(command, manifest, remote,
     assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
-def test_a_key_that_was_revoked_is_4_and_the_rows_wait(command, manifest, remote, tmp_path):
-    """A run that was begun keeps its rows; with the right key it goes on."""
+def test_a_revoked_key_exits_with_4_and_rows_stay_pending(command, manifest, remote, tmp_path):
+    """A run with a revoked key keeps its rows, and continues with a valid key."""
     begun = command("run", manifest, "--out", tmp_path / "out", *remote, "--budget", 0, LIGHTMETER_API_KEY="rich")
     assert (begun.code, begun.json["over_budget"]) == (3, 4)
     denied = command("resume", tmp_path / "out", "--budget", 9, "--json", LIGHTMETER_API_KEY="wrong")
@@ -68,8 +68,8 @@ def test_a_key_that_was_revoked_is_4_and_the_rows_wait(command, manifest, remote
     assert (resumed.code, resumed.json["ok"]) == (0, 4)
 
 
-def test_no_key_is_2(command, manifest, remote, tmp_path):
-    """A named service needs a key, and the message names the variable."""
+def test_no_key_exits_with_2(command, manifest, remote, tmp_path):
+    """A named service needs a key, and the message names the environment variable."""
     missing = command("run", manifest, "--out", tmp_path / "out", *remote)
     assert missing.code == 2
     assert "LIGHTMETER_API_KEY" in missing.err
@@ -79,7 +79,7 @@ def test_no_key_is_2(command, manifest, remote, tmp_path):
 
 @pytest.fixture
 def on_terminal(environment):
-    """Run `lightmeter …` on a terminal and give one answer when asked; returns the exit code and all that it showed."""
+    """Return a function that runs `lightmeter` on a terminal, answers one question, and returns (exit code, output)."""
 
     def run(answer, *arguments, **more):
         ours, its = pty.openpty()
@@ -118,8 +118,8 @@ def on_terminal(environment):
         ("empty", ("balance 0 credits: pays for 0 of 4 rows", "The account has no credits")),
     ],
 )
-def test_a_person_sees_the_balance_before_being_asked(on_terminal, manifest, remote, tmp_path, key, told):
-    """On a terminal `run` says what the balance pays for, then asks; a no leaves no journal, and says what it cost."""
+def test_a_user_sees_the_balance_before_the_question(on_terminal, manifest, remote, tmp_path, key, told):
+    """On a terminal `run` shows what the balance pays for, then asks; after a no there is no journal."""
     options = (*remote[:4], "--features", "colors")
     code, shown = on_terminal("n", "run", manifest, "--out", tmp_path / "out", *options, LIGHTMETER_API_KEY=key)
     assert code == 130
@@ -127,8 +127,8 @@ def test_a_person_sees_the_balance_before_being_asked(on_terminal, manifest, rem
     assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
-def test_an_account_without_credits_is_3(command, manifest, remote, tmp_path):
-    """Who has nothing gets a plan that says so, and a run that stops before any row is paid for."""
+def test_an_account_without_credits_exits_with_3(command, manifest, remote, tmp_path):
+    """Without credits the plan says so, and the run stops before any row is paid for."""
     broke = command("run", manifest, "--out", tmp_path / "out", *remote, LIGHTMETER_API_KEY="empty")
     assert broke.code == 3
     assert "balance 0 credits: pays for 0 of 4 rows" in broke.err
@@ -136,7 +136,7 @@ def test_an_account_without_credits_is_3(command, manifest, remote, tmp_path):
 
 
 def test_a_saved_plan_needs_a_key_that_is_accepted(command, manifest, remote, tmp_path):
-    """`run --plan` asks the service anew; without a key that it accepts no journal is made."""
+    """`run --plan` checks the key again; without an accepted key it creates no journal."""
     saved = tmp_path / "plan.json"
     assert command("plan", manifest, *remote[:4], "--save", saved).code == 0  # made without a key
     denied = command("run", "--plan", saved, "--out", tmp_path / "out", "--yes", LIGHTMETER_API_KEY="wrong")
@@ -148,8 +148,8 @@ def test_a_saved_plan_needs_a_key_that_is_accepted(command, manifest, remote, tm
     assert "enough for all 4 rows" in done.out
 
 
-def test_a_plan_without_a_key_says_what_it_did_not_ask(command, manifest, service):
-    """`plan` works without a key: it prices the rows, and says that balance and back ends were not asked."""
+def test_a_plan_without_a_key_says_what_is_unknown(command, manifest, service):
+    """`plan` without a key prices the rows, and says that it does not know the balance and the back ends."""
     planned = command("plan", manifest, "--base-url", service, "--backends", "palette", "--json")
     assert planned.code == 0, planned.err
     assert "No key is set" in planned.err
@@ -158,7 +158,7 @@ def test_a_plan_without_a_key_says_what_it_did_not_ask(command, manifest, servic
 
 
 def test_a_plan_says_what_the_balance_pays_for(command, manifest, service):
-    """What two credits, and a budget of one, pay for is a range where rounding is not known: as lines and as JSON."""
+    """A plan states as text and as JSON how many rows the balance and the budget pay for."""
     asked = ("--base-url", service, "--backends", "palette", "--features", "colors", "--budget", 1)
     planned = command("plan", manifest, *asked, LIGHTMETER_API_KEY="poor2")
     assert planned.code == 0, planned.err
@@ -169,8 +169,8 @@ def test_a_plan_says_what_the_balance_pays_for(command, manifest, service):
     assert told.json["affordable_rows"]["balance"] == {"low": 2, "high": 4}
 
 
-def test_an_unreachable_service_is_2_before_any_row_is_looked_at(command, manifest, remote, tmp_path):
-    """A run does not plan for a service that is away; a plan does, and says so."""
+def test_an_unreachable_service_exits_with_2_before_any_row_is_read(command, manifest, remote, tmp_path):
+    """Without a reachable service `run` does not plan; `plan` does, and says so."""
     away = ("--base-url", "http://127.0.0.1:9", *remote[2:4])
     unreachable = command("run", manifest, "--out", tmp_path / "out", *away, "--yes", LIGHTMETER_API_KEY="rich")
     assert unreachable.code == 2
@@ -183,8 +183,8 @@ def test_an_unreachable_service_is_2_before_any_row_is_looked_at(command, manife
     assert command("credits", "--base-url", "http://127.0.0.1:9", LIGHTMETER_API_KEY="rich").code == 2
 
 
-def test_a_service_that_went_away_is_2_and_the_rows_wait(command, manifest, remote, service, tmp_path):
-    """Nothing was sent and nothing is lost: the run goes on when the address is right."""
+def test_a_lost_service_exits_with_2_and_rows_stay_pending(command, manifest, remote, service, tmp_path):
+    """If the service is gone, nothing is sent or lost, and the run continues with the right address."""
     begun = command("run", manifest, "--out", tmp_path / "out", *remote, "--budget", 0, LIGHTMETER_API_KEY="rich")
     assert begun.code == 3
     away = ("--base-url", "http://127.0.0.1:9", "--budget", 9, "--json")
@@ -196,8 +196,8 @@ def test_a_service_that_went_away_is_2_and_the_rows_wait(command, manifest, remo
     assert (resumed.code, resumed.json["ok"]) == (0, 4)
 
 
-def test_an_empty_account_is_3(command, manifest, remote, tmp_path):
-    """What the account cannot pay for is over budget, and the run can go on later."""
+def test_an_empty_account_exits_with_3(command, manifest, remote, tmp_path):
+    """Rows that the account cannot pay for are over budget, and the run can be resumed."""
     poor = command("run", manifest, "--out", tmp_path / "out", *remote, LIGHTMETER_API_KEY="poor")
     assert poor.code == 3
     assert (poor.json["ok"], poor.json["over_budget"]) == (2, 2)
@@ -206,7 +206,7 @@ def test_an_empty_account_is_3(command, manifest, remote, tmp_path):
 
 
 def test_hidden_defaults_need_consent(command, manifest, service, tmp_path):
-    """Without a back end named, the price is the account's secret: refused unless a person says yes."""
+    """Without a named back end the price is unknown, so `run` needs --yes."""
     refused = command(
         "run", manifest, "--out", tmp_path / "out", "--base-url", service, "--budget", 9, LIGHTMETER_API_KEY="rich"
     )
@@ -216,8 +216,8 @@ def test_hidden_defaults_need_consent(command, manifest, service, tmp_path):
     assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
-def test_nobody_to_ask_needs_yes_or_a_budget(command, manifest, tmp_path):
-    """Without a terminal nothing is asked, so one of the two must be said."""
+def test_a_run_without_a_terminal_needs_yes_or_a_budget(command, manifest, tmp_path):
+    """Without a terminal `run` cannot ask, so it needs --yes or --budget."""
     refused = command("run", manifest, "--out", tmp_path / "out")
     assert refused.code == 2
     assert "--yes" in refused.err
@@ -234,8 +234,8 @@ def test_nobody_to_ask_needs_yes_or_a_budget(command, manifest, tmp_path):
         ("picture.xyz", b"\x00\x01", "picture.xyz"),
     ],
 )
-def test_an_unreadable_manifest_is_2(command, tmp_path, name, content, said):
-    """A manifest that cannot be read at all is one clear sentence, and no folder is made."""
+def test_an_unreadable_manifest_exits_with_2(command, tmp_path, name, content, said):
+    """An unreadable manifest gives a clear message and creates no folder."""
     if content is not None:
         (tmp_path / name).write_bytes(content)
     unreadable = command("run", tmp_path / name, "--out", tmp_path / "out", "--yes")
@@ -247,7 +247,7 @@ def test_an_unreadable_manifest_is_2(command, tmp_path, name, content, said):
 
 
 def test_bad_rows_are_rows_with_reasons(command, remote, tmp_path, data_server):
-    """Rows that are no URL, or lead nowhere, are counted, explained, and cost nothing; good ones are analysed."""
+    """Invalid or dead URLs are counted and explained and cost nothing; good rows are analyzed."""
     manifest = tmp_path / "mixed.csv"
     good = f"{data_server}/media/coffee.jpg"
     manifest.write_text(f"id,url\na,{good}\nb,not a url\nc,{data_server}/nothing.jpg\nd,{good}#again\ne,\n")
@@ -264,8 +264,8 @@ def test_bad_rows_are_rows_with_reasons(command, remote, tmp_path, data_server):
     assert first.split(",")[1] == second.split(",")[1]  # the duplicate has its original's facts
 
 
-def test_a_saved_plan_is_done_exactly_or_not_at_all(command, tmp_path, data_server):
-    """`run --plan` does what was planned, and refuses a manifest that changed since."""
+def test_a_saved_plan_is_executed_exactly_or_refused(command, tmp_path, data_server):
+    """`run --plan` executes the plan, and refuses a manifest that changed since."""
     manifest = tmp_path / "manifest.txt"
     manifest.write_text(f"{data_server}/media/coffee.jpg\n")
     planned = command("plan", manifest, "--features", "colors", "--budget", 5, "--save", tmp_path / "plan.json")
@@ -281,7 +281,7 @@ def test_a_saved_plan_is_done_exactly_or_not_at_all(command, tmp_path, data_serv
 
 
 def test_tables_can_be_rebuilt_from_the_journal(command, tmp_path, data_server):
-    """Without its tables a run is still whole: `rebuild` writes them again, equal, and sends nothing."""
+    """`rebuild` writes equal tables again without a request after they were deleted."""
     manifest = tmp_path / "manifest.txt"
     manifest.write_text(f"{data_server}/media/coffee.jpg\n")
     assert command("run", manifest, "--out", tmp_path / "out", "--features", "colors", "--yes").code == 0
@@ -293,8 +293,8 @@ def test_tables_can_be_rebuilt_from_the_journal(command, tmp_path, data_server):
     assert len(before.splitlines()) > 1
 
 
-def test_a_wrong_query_is_2(command, tmp_path):
-    """DuckDB's own message reaches the user."""
+def test_an_invalid_query_exits_with_2(command, tmp_path):
+    """An invalid query shows DuckDB's message."""
     part = tmp_path / "tables" / "tags" / "part-00000.parquet"
     part.parent.mkdir(parents=True)
     pq.write_table(pa.table({"name": ["cat"]}), part)
@@ -303,8 +303,8 @@ def test_a_wrong_query_is_2(command, tmp_path):
     assert "nonsense" in wrong.err
 
 
-def test_a_folder_without_a_run_is_2(command, tmp_path):
-    """Verbs that need a run say that there is none."""
+def test_a_folder_without_a_run_exits_with_2(command, tmp_path):
+    """Commands that need a run say that the folder has none."""
     for verb in ("status", "resume", "rebuild"):
         ended = command(verb, tmp_path / "nothing")
         assert ended.code == 2

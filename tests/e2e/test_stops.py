@@ -1,4 +1,4 @@
-"""Stops of every kind: kill -9, Ctrl-C, a budget. Nothing is lost, nothing is paid twice."""
+"""After kill -9, Ctrl-C or a reached budget a run resumes: no row is lost or paid for twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = 120
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):
-    """Many small pictures, each another one."""
+    """A manifest of many small, different images."""
     folder = tmp_path_factory.mktemp("many")
     for number in range(ROWS):
         (folder / f"{number}.jpg").write_bytes(tiny_jpeg(number))
@@ -44,7 +44,7 @@ def start(environment, *arguments: object) -> subprocess.Popen[str]:
 
 
 def wait_for_rows(out, least: int, process: subprocess.Popen[str]) -> None:
-    """Until so many rows are ok."""
+    """Wait until at least this many rows are ok."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         if journal_path(out).exists():
@@ -59,13 +59,13 @@ def wait_for_rows(out, least: int, process: subprocess.Popen[str]) -> None:
 
 
 def answered(out) -> dict[str, int]:
-    """The submission of each row that is ok."""
+    """Return the submission of each row that is ok."""
     with open_read_only(out) as db:
         return dict(db.execute("SELECT item_id, submission_id FROM items WHERE status = 'ok'"))
 
 
 def test_a_killed_run_resumes_without_asking_again(command, environment, manifest, tmp_path):
-    """After kill -9 `resume` ends well: answered rows keep their answer, and the account paid for each row once."""
+    """After kill -9, `resume` finishes the run: answered rows keep their answers, and each row is paid for once."""
     process = start(environment, "run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes")
     wait_for_rows(tmp_path / "out", ROWS // 4, process)
     os.kill(process.pid, signal.SIGKILL)
@@ -87,8 +87,8 @@ def test_a_killed_run_resumes_without_asking_again(command, environment, manifes
 
 
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
-def test_a_polite_stop_drains_and_says_how_to_go_on(command, environment, manifest, tmp_path, name):
-    """Ctrl-C and SIGTERM send nothing more, wait for what is in flight, write the tables, and exit 130."""
+def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, manifest, tmp_path, name):
+    """On Ctrl-C or SIGTERM the run waits for requests in flight, writes the tables, and exits with 130."""
     process = start(
         environment, "run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes", "--json", "--max-concurrency", 2
     )
@@ -107,7 +107,7 @@ def test_a_polite_stop_drains_and_says_how_to_go_on(command, environment, manife
 
 
 def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, tmp_path):
-    """The cap is used up and never passed; a raised one goes on where it stopped."""
+    """The budget is used up and never exceeded, and `resume` with a higher one continues."""
     capped = command("run", manifest, *FEATURES, "--out", tmp_path / "out", "--budget", 50, "--json")
     assert capped.code == 3, capped.err
     assert (capped.json["ok"], capped.json["over_budget"]) == (50, ROWS - 50)
@@ -121,7 +121,7 @@ def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, tmp_path):
 
 
 def test_two_runs_cannot_share_a_folder(command, environment, manifest, tmp_path):
-    """While one process runs a folder, another is turned away and nothing is sent."""
+    """While one process runs a folder, a second one is refused and sends nothing."""
     process = start(environment, "run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes", "--max-concurrency", 1)
     wait_for_rows(tmp_path / "out", 1, process)
     second = command("resume", tmp_path / "out")

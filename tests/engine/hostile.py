@@ -1,4 +1,4 @@
-"""A service that keeps honest books and behaves badly: for tests of what the engine does when answers go missing."""
+"""A test service that misbehaves as a script says and records exactly what it charged."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from aiohttp import web
 
 Script = Callable[[int, dict[str, Any]], str]
-"""Says what to do with the n-th POST: a word that `Hostile.fetch` knows."""
+"""Returns the behavior for POST number n with this body: one of the words that `Hostile.fetch` knows."""
 
 
 @dataclass
 class Hostile:
-    """Answers as `script` says; every asset it charges for stands in `charged`; jobs are done at so many polls."""
+    """A service of the wire contract; `charged` lists every URL that it charged for."""
 
     script: Script
     balance: int = 1000
@@ -34,7 +34,7 @@ class Hostile:
     answer_s: float = 0.0
 
     def answer(self, urls: list[str], names: list[str] | None = None) -> dict[str, Any]:
-        """Charge the price for each URL and answer; the source of each tag is the picture's URL."""
+        """Charge for each URL and return an answer; the source of each tag is the image's URL."""
         self.charge(urls)
         assets = [
             {"name": name, "tags": {"thing": [{"name": "thing", "score": 0.95, "source": url}]}}
@@ -44,7 +44,7 @@ class Hostile:
         return {"credits_paid": paid, "credits": self.balance, "all": {"assets": assets, "errors": []}}
 
     def charge(self, urls: list[str]) -> None:
-        """Take the price of so many pictures."""
+        """Charge for these URLs."""
         self.charged += urls
         self.balance -= self.price * len(urls)
 
@@ -96,7 +96,7 @@ class Hostile:
         return web.json_response(self._named(what, urls))
 
     def _named(self, what: str, urls: list[str]) -> dict[str, Any]:
-        """An answer whose assets carry such names, in such an order."""
+        """Return an answer whose asset names and order are those of a word such as `shuffled`."""
         names: dict[str, list[Any]] = {
             "rename": [f"upload_{index}" for index, _ in enumerate(urls)],
             "redirect": [_redirected(url) for url in urls],
@@ -115,7 +115,7 @@ class Hostile:
         return answer
 
     async def _cut(self, request: web.Request, urls: list[str]) -> web.StreamResponse:
-        """A whole answer whose end of the transfer never comes."""
+        """Send a complete JSON answer and cut the transfer before its announced end."""
         body = json.dumps(self.answer(urls)).encode()
         stream = web.StreamResponse(headers={"Content-Length": str(len(body) + 7)})
         await stream.prepare(request)
@@ -144,13 +144,13 @@ class Hostile:
 
 
 def _redirected(url: str) -> str:
-    """An address that says nothing of the one that led to it."""
+    """Return a URL from which the original URL cannot be derived."""
     return f"http://cdn.example/{abs(hash(url)) % 10**9}"
 
 
 @asynccontextmanager
 async def listening(hostile: Hostile) -> AsyncIterator[str]:
-    """Serve it on a free port for as long as the block lasts."""
+    """Serve it on a free port while the block lasts; yields the base URL."""
     app = web.Application()
     app.router.add_post("/api/fetch", hostile.fetch)
     app.router.add_get("/api/response/{request_id}", hostile.response)
@@ -161,7 +161,7 @@ async def listening(hostile: Hostile) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncIterator[str]:
-    """An application on a free port for as long as the block lasts."""
+    """Serve an application on a free port while the block lasts; yields the base URL."""
     runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     try:

@@ -1,4 +1,4 @@
-"""Rows travel in their order, videos and files alone, and every row exactly once; refused batches are halved."""
+"""Batching sends every row exactly once, videos and files alone, and halves refused batches."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def pictures(batch):
 
 
 @given(rows, st.integers(1, 7))
-def test_every_row_travels_once_and_is_held_for(waiting, size):
-    """Nothing is left out, nothing doubled, and the hold is the price of the rows together."""
-    made = list(group_into_batches(waiting, lambda: size, pictures))
-    assert sorted((row for batch in made for row in batch.rows), key=repr) == sorted(waiting, key=repr)
-    assert all(batch.hold == pictures(batch.rows) for batch in made)
+def test_every_row_is_in_one_batch_and_its_price_is_held(waiting, size):
+    """No row is missing or repeated, and a batch holds the price of its rows together."""
+    batches = list(group_into_batches(waiting, lambda: size, pictures))
+    assert sorted((row for batch in batches for row in batch.rows), key=repr) == sorted(waiting, key=repr)
+    assert all(batch.hold == pictures(batch.rows) for batch in batches)
 
 
 @given(rows, st.integers(1, 7))
-def test_no_batch_is_too_large_and_no_video_or_file_has_company(waiting, size):
-    """A video is answered by polling and a file is large: both travel alone."""
+def test_no_batch_exceeds_its_size_and_videos_and_files_are_alone(waiting, size):
+    """A batch has at most the requested number of rows; a video or a file has a request of its own."""
     for batch in group_into_batches(waiting, lambda: size, len):
         assert 1 <= len(batch.rows) <= size
         if any(row.kind == "video" or row.path for row in batch.rows):
@@ -69,7 +69,7 @@ def test_no_batch_is_too_large_and_no_video_or_file_has_company(waiting, size):
 
 @given(st.integers(1, 200), st.integers(1, 20), st.sets(st.integers(0, 199)))
 def test_a_refused_batch_is_halved_until_each_bad_row_stands_alone(count, size, bad):
-    """Every good row is taken exactly once, every bad one ends alone, and it costs no more requests than is stated."""
+    """Each good row is accepted exactly once, each bad row is found, within the documented number of requests."""
     bisection, waiting = Bisection(), images(count)
     bad = {seq for seq in bad if seq < count}
     taken, blamed, requests = [], [], 0
@@ -93,17 +93,17 @@ def test_a_refused_batch_is_halved_until_each_bad_row_stands_alone(count, size, 
     assert all(bisection.half_of(seq) is None for seq in range(count))
 
 
-def test_halves_stay_apart_also_when_they_were_told_to_come_later():
-    """A half that was throttled meets the other rows of its half again, and no other."""
+def test_halves_stay_apart_when_they_are_sent_later():
+    """A half that was throttled is sent again with the rows of that half and no others."""
     bisection = Bisection()
     bisection.on_batch_refused([0, 1, 2, 3])
-    made = list(group_into_batches(images(6), lambda: 10, len, bisection))
-    assert sorted([row.seq for row in batch.rows] for batch in made) == [[0, 1], [2, 3], [4, 5]]
+    batches = list(group_into_batches(images(6), lambda: 10, len, bisection))
+    assert sorted([row.seq for row in batch.rows] for batch in batches) == [[0, 1], [2, 3], [4, 5]]
 
 
 @given(terms)
 def test_auto_stays_in_its_bounds(given_terms):
-    """One to the most that clients are known to send, and never more at risk than one image where the cap is."""
+    """The size is 1 to the documented maximum, and a batch of several images never costs more than the risk cap."""
     size = auto_batch_size(given_terms)
     assert 1 <= size <= MAX_AUTO_BATCH_SIZE
     if given_terms.max_at_risk is not None and size > 1:
@@ -112,8 +112,8 @@ def test_auto_stays_in_its_bounds(given_terms):
 
 
 @given(terms)
-def test_auto_sends_single_images_where_nothing_speaks_for_more(given_terms):
-    """Without a limit on requests and without a charge rounded for each request, an image is answered at once."""
+def test_auto_sends_single_images_without_a_reason_for_batches(given_terms):
+    """The size is 1 without a limit on requests and without rounding per request."""
     plain = BatchSizeInputs(
         given_terms.price_per_image_milli, Rounding.IMAGE, None, given_terms.latency_s, given_terms.max_in_flight
     )
@@ -121,29 +121,29 @@ def test_auto_sends_single_images_where_nothing_speaks_for_more(given_terms):
 
 
 def test_auto_fills_whole_credits_where_requests_are_rounded():
-    """At 0.15 credits an image, 20 of them fill 3 credits; of up to ten, six come closest: 0.9 for 1."""
+    """The size is the one that wastes least by rounding: at 0.15 credits per image, six images cost 0.9 of 1 credit."""
     assert auto_batch_size(BatchSizeInputs(150, Rounding.REQUEST)) == 6
     assert auto_batch_size(BatchSizeInputs(200, Rounding.REQUEST)) == 5
     assert auto_batch_size(BatchSizeInputs(1000, Rounding.REQUEST)) == 1
     assert auto_batch_size(BatchSizeInputs(150, Rounding.IMAGE)) == 1
 
 
-def test_auto_finds_out_where_charges_are_rounded_when_it_is_worth_it():
-    """While nobody knows, many rows are sent as if requests were rounded: that is dearer under neither rounding."""
+def test_auto_tries_a_batch_to_learn_the_rounding_if_many_rows_are_left():
+    """While the rounding is unknown and many rows are left, the size fits rounding per request."""
     assert auto_batch_size(BatchSizeInputs(150, None, rows_left=1000)) == 6
     assert auto_batch_size(BatchSizeInputs(150, None, rows_left=20)) == 1
 
 
 @given(terms)
-def test_whole_credits_are_never_dearer_than_single_images(given_terms):
-    """Where charges are rounded for each request, what `auto` chooses costs an image no more than one alone."""
+def test_auto_batches_never_cost_more_than_single_images(given_terms):
+    """With rounding per request, a batch of the chosen size costs no more than its images one by one."""
     if given_terms.rounding is Rounding.REQUEST:
         size, milli = auto_batch_size(given_terms), given_terms.price_per_image_milli
         assert request_price(milli, [1] * size, Rounding.REQUEST) <= size * request_price(milli, [1], Rounding.REQUEST)
 
 
-def test_auto_batches_when_requests_are_what_the_run_waits_for():
-    """A limit of 2 requests a second with room for 40 images a second: as many in each as are known to be sent."""
+def test_auto_batches_when_the_request_limit_slows_the_run():
+    """At 2 requests a second with capacity for 40 images a second, requests get the largest documented size."""
     limited = BatchSizeInputs(1000, Rounding.IMAGE, requests_per_s=2.0, latency_s=0.2, rows_left=10_000)
     assert auto_batch_size(limited) == MAX_AUTO_BATCH_SIZE
     assert auto_batch_size(BatchSizeInputs(1000, Rounding.IMAGE, 20.0, 0.2, 8, 10_000)) == 2
@@ -154,14 +154,16 @@ def test_auto_batches_when_requests_are_what_the_run_waits_for():
 
 
 @given(st.integers(1, 40), st.integers(0, 60), st.integers(1, 3000), st.sampled_from(Rounding))
-def test_a_cut_batch_is_the_longest_that_fits(count, most, milli, rounding):
-    """What is left of a budget is spent on as many rows as it reaches for, and never exceeded."""
+def test_a_trimmed_batch_is_the_longest_that_fits(count, max_credits, milli, rounding):
+    """Trimming keeps as many rows as the credits allow, and never exceeds them."""
 
     def price(some):
         return request_price(milli, [1] * len(some), rounding)
 
     waiting = tuple(images(count))
-    made = trim_batch(Batch(waiting, price(waiting)), most, price)
-    kept = 0 if made is None else len(made.rows)
-    assert made is None or (made.hold == price(made.rows) <= most and made.rows == waiting[:kept])
-    assert kept == count or price(waiting[: kept + 1]) > most
+    trimmed = trim_batch(Batch(waiting, price(waiting)), max_credits, price)
+    row_count = 0 if trimmed is None else len(trimmed.rows)
+    assert trimmed is None or (
+        trimmed.hold == price(trimmed.rows) <= max_credits and trimmed.rows == waiting[:row_count]
+    )
+    assert row_count == count or price(waiting[: row_count + 1]) > max_credits

@@ -1,4 +1,4 @@
-"""Against the real service, with its own ledger: a budget is never passed, and used up while there is work left."""
+"""By the ledger of the real service: a budget is never exceeded, and it is used up while rows are left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _alone_with_a_key(charges_at_once, monkeypatch):
 
 @asynccontextmanager
 async def pictures():
-    """A site with as many pictures as are asked for, each another one."""
+    """A server with any number of different images."""
     app = web.Application()
 
     async def picture(request: web.Request) -> web.Response:
@@ -53,7 +53,7 @@ async def pictures():
 
 @asynccontextmanager
 async def service(folder, rounding: Rounding, faults: dict[str, object]):
-    """The service, and a function that says what its ledger has charged."""
+    """The service, and a function that returns what its ledger has charged."""
     database = f"sqlite:///{folder / 'service.db'}"
     config = ServiceConfig(
         database=database,
@@ -78,8 +78,8 @@ async def service(folder, rounding: Rounding, faults: dict[str, object]):
 @pytest.mark.parametrize("size", [1, 5])
 @pytest.mark.parametrize("rounding", list(Rounding))
 @pytest.mark.parametrize("faults", [CALM, ROUGH], ids=["calm", "rough"])
-async def test_a_budget_is_used_up_and_never_passed(tmp_path, rounding, size, faults):
-    """Eight requests at a time, faults, either way of rounding: the service's own ledger stays within the cap."""
+async def test_a_budget_is_used_up_and_never_exceeded(tmp_path, rounding, size, faults):
+    """With concurrent requests, faults and each rounding, the service's ledger stays within the budget."""
     budget, rows = 40, 60 if rounding is Rounding.IMAGE or size == 1 else 260
     options = {"features": ["colors"], "backends": ["palette"], "precheck": False, "batch_size": size}
     async with pictures() as site, service(tmp_path, rounding, faults) as (base_url, charged):
@@ -95,7 +95,7 @@ async def test_a_budget_is_used_up_and_never_passed(tmp_path, rounding, size, fa
 
 
 async def test_the_budget_of_a_key_holds_for_two_runs(tmp_path, monkeypatch):
-    """What the first run spent is gone for the second, which stops with a reason and goes on once there is more."""
+    """The second run with a key stops when both runs have used up the key's budget, and resumes when it is raised."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "8")
     options = {"features": ["colors"], "backends": ["palette"], "precheck": False, "upload": "never"}
     async with pictures() as site, service(tmp_path, Rounding.IMAGE, CALM) as (base_url, charged):

@@ -1,4 +1,4 @@
-"""The machine's clock is set in the middle of a run: nothing is given up, nothing is paid twice, and it is said."""
+"""A run survives a clock that is set while it works: no answer is lost, nothing is paid twice, and a note says so."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR_S = 3600.0
 
 
 class Stepping(SystemClock):
-    """The machine's clock, which is set as soon as `step_s` is."""
+    """A system clock that jumps when `step_s` is set."""
 
     step_s = 0.0
 
@@ -30,7 +30,7 @@ class Stepping(SystemClock):
 
 
 async def run_with(folder, service, *, clock, adopted=False, **options):
-    """Plan, adopt and run to the end, with this clock; returns the run."""
+    """Plan, prepare and finish a run with this clock; returns the run and its notes."""
     urls = [f"http://pictures.example/{number}.jpg" for number in range(4)]
     async with listening(service) as base_url:
         if not adopted:
@@ -44,10 +44,13 @@ async def run_with(folder, service, *, clock, adopted=False, **options):
                 **options,
             )
             prepare_run_journal(plan, folder)
-        asked = read_run_header(folder).options.model_copy(
+        options_now = read_run_header(folder).options.model_copy(
             update={"base_url": base_url, "budget": None} if adopted else {}
         )
-        async with open_session(folder, read_settings(), asked, clock=clock) as session, open_engine(session) as engine:
+        async with (
+            open_session(folder, read_settings(), options_now, clock=clock) as session,
+            open_engine(session) as engine,
+        ):
             await engine.recover()
             await engine.spend()
             task = asyncio.create_task(engine.finish())
@@ -61,8 +64,8 @@ async def run_with(folder, service, *, clock, adopted=False, **options):
 
 
 @pytest.mark.parametrize("step_s", [HOUR_S, -24 * HOUR_S, 25 * HOUR_S])
-async def test_a_step_proves_nothing_too_early(tmp_path, monkeypatch, charges_at_once, step_s):
-    """A lost request may still be charged for a second: the balance counts only after a true second has passed."""
+async def test_a_clock_step_does_not_shorten_the_wait_for_charges(tmp_path, monkeypatch, charges_at_once, step_s):
+    """A lost request may be charged for a second: the balance proves something only after a real second."""
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "1.5")
     clock = Stepping()
     service = Hostile(lambda number, _: "drop" if number == 2 else "well")
@@ -84,8 +87,8 @@ async def test_a_step_proves_nothing_too_early(tmp_path, monkeypatch, charges_at
 
 
 @pytest.mark.parametrize("step_s", [25 * HOUR_S, -24 * HOUR_S])
-async def test_a_step_gives_up_no_answer(tmp_path, charges_at_once, step_s):
-    """Answers are waited for as long as they truly can come."""
+async def test_a_clock_step_does_not_expire_answers(tmp_path, charges_at_once, step_s):
+    """A jump of the clock does not make a polled request expire."""
     clock = Stepping()
     service = Hostile(lambda *_: "ack", polls_until_done=4)
     words = service.script
@@ -99,8 +102,8 @@ async def test_a_step_gives_up_no_answer(tmp_path, charges_at_once, step_s):
     assert (run.summary().counts["ok"], run.summary().paid) == (4, 4)
 
 
-async def test_a_step_between_two_starts_is_said(tmp_path, monkeypatch, charges_at_once):
-    """A clock that was set between two processes is not relied on, and the run says so."""
+async def test_a_clock_step_between_two_starts_is_noted(tmp_path, monkeypatch, charges_at_once):
+    """Times from before a clock change are not used, and a note says so."""
     clock = Stepping()
     service = Hostile(lambda *_: "well")
     await run_with(tmp_path / "out", service, clock=clock, budget=2)

@@ -1,4 +1,4 @@
-"""Requests leave as large as they may be: cut to what a budget and a risk allow, halved where one row spoils them."""
+"""Requests are trimmed to the budget and the risk cap, and halved when one row causes a refusal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lightmeter.journal.store import open_read_only
 from tests.engine.hostile import Hostile, listening
 
 
-def spoilt_by(*numbers, word="refuse"):
-    """A script that turns away every request with one of these pictures in it."""
+def refusing(*numbers, word="refuse"):
+    """Return a script that refuses every request with one of these images in it."""
     bad = {f"http://pictures.example/{number}.jpg" for number in numbers}
 
     def script(_, body):
@@ -25,12 +25,12 @@ def spoilt_by(*numbers, word="refuse"):
 
 
 async def test_a_bad_row_is_found_by_halving(try_out):
-    """All its neighbours are paid for once, it fails alone, and that costs 2 log2 n requests more, not n."""
+    """Only the bad row fails, its neighbors are paid for once, and finding it takes about 2 log2 n requests."""
     refused = []
-    spoil = spoilt_by(11)
+    behavior = refusing(11)
 
     def script(number, body):
-        word = spoil(number, body)
+        word = behavior(number, body)
         refused.extend([body["url"]] if word == "refuse" else [])
         return word
 
@@ -43,42 +43,42 @@ async def test_a_bad_row_is_found_by_halving(try_out):
     assert run.summary().paid == len(service.charged) == 19
 
 
-async def test_a_batch_that_failed_and_cost_nothing_is_halved_too(try_out):
-    """The answer came by polling, says `failed` and that nothing was charged: its rows are sent again, in halves."""
-    run, service = await try_out(spoilt_by(2, word="ack and fail for free"), rows=4, batch_size=4)
+async def test_a_batch_that_failed_for_free_is_halved(try_out):
+    """After an answer by polling with `failed` and a charge of zero, the rows are sent again in halves."""
+    run, service = await try_out(refusing(2, word="ack and fail for free"), rows=4, batch_size=4)
     counts = run.summary().counts
     assert (counts["ok"], counts["failed"], run.summary().held) == (3, 1, 0)
     assert sorted(service.charged) == sorted(set(service.charged))
 
 
-async def test_a_batch_that_failed_without_a_word_on_money_is_not_sent_again(try_out):
-    """Silence is no proof: it may have been charged, so its rows fail with it."""
-    run, service = await try_out(spoilt_by(2, word="ack and fail"), rows=3, batch_size=4)
+async def test_a_batch_that_failed_with_an_unknown_charge_is_not_sent_again(try_out):
+    """A failed batch whose answer names no charge may have been charged, so its rows fail."""
+    run, service = await try_out(refusing(2, word="ack and fail"), rows=3, batch_size=4)
     assert (run.summary().counts["failed"], service.posts) == (2, 2)
 
 
-async def test_a_batch_is_cut_to_what_may_be_at_risk(try_out):
-    """No request ever holds more than the cap, however large batches were asked for."""
-    seen = []
+async def test_a_batch_is_trimmed_to_the_risk_cap(try_out):
+    """No request holds more credits than the cap, whatever batch size is requested."""
+    sizes = []
 
     def script(_, body):
-        seen.append(1 if isinstance(body["url"], str) else len(body["url"]))
+        sizes.append(1 if isinstance(body["url"], str) else len(body["url"]))
         return "well"
 
     run, _ = await try_out(script, rows=10, batch_size=10, max_at_risk=3)
     assert run.summary().counts["ok"] == 10
-    assert max(seen) <= 3
+    assert max(sizes) <= 3
 
 
-async def test_what_is_left_of_a_budget_is_spent_on_a_smaller_batch(try_out):
-    """Seven credits, batches of five: five rows and two more, not five and none."""
+async def test_the_rest_of_a_budget_is_spent_on_a_smaller_batch(try_out):
+    """With seven credits and batches of five, seven rows are answered."""
     run, service = await try_out(lambda *_: "well", rows=20, batch_size=5, budget=7)
     assert (len(service.charged), run.summary().paid) == (7, 7)
     assert run.summary().counts["over_budget"] == 13
 
 
-async def test_a_row_above_the_cap_is_left_with_its_reason(try_out, monkeypatch):
-    """A price of 3 with a cap of 2 at risk: nothing is sent, and the row says why."""
+async def test_a_row_above_the_risk_cap_keeps_its_reason(try_out, monkeypatch):
+    """A row that costs more than the cap is not sent, and its reason is `at_risk`."""
     run, service = await try_out(
         lambda *_: "well", rows=3, backends=["claude"], features=["descriptions"], max_at_risk=2
     )
@@ -87,8 +87,8 @@ async def test_a_row_above_the_cap_is_left_with_its_reason(try_out, monkeypatch)
     assert "max-at-risk" in str(run.stopped_by)
 
 
-async def test_what_the_pace_has_learned_is_kept_for_the_next_start(tmp_path, monkeypatch):
-    """A limit that was met once is in the journal and in the state of the key, without the key."""
+async def test_the_learned_rate_limit_is_stored_for_the_next_start(tmp_path, monkeypatch):
+    """A learned limit is stored in the journal and in the shared state, and the API key is in neither."""
     turns = Counter()
 
     def script(_, body):
@@ -103,17 +103,17 @@ async def test_what_the_pace_has_learned_is_kept_for_the_next_start(tmp_path, mo
         run = await lm.run(plan, tmp_path / "out")
     assert run.summary().counts["ok"] == 12
     with open_read_only(run.folder) as db:
-        kept = json.loads(get_meta(db)["pace"])
-    assert kept["base_url"] == base_url
-    assert kept["state"].get("rate", 0) > 0 or kept["state"].get("cap", 0) >= 1
+        stored = json.loads(get_meta(db)["pace"])
+    assert stored["base_url"] == base_url
+    assert stored["state"].get("rate", 0) > 0 or stored["state"].get("cap", 0) >= 1
     (last,) = (tmp_path / "state").rglob("last.json")
-    assert json.loads(last.read_bytes())["state"] == kept["state"]
+    assert json.loads(last.read_bytes())["state"] == stored["state"]
     assert "very-secret-key" not in last.read_text() + str(last)
 
 
 @pytest.mark.parametrize("size", [1, 3])
-async def test_a_whole_run_leaves_no_hold_behind(try_out, size):
-    """Whatever the size: every row is paid for once, and nothing stays set aside."""
+async def test_a_finished_run_holds_no_credits(try_out, size):
+    """With any batch size, every row is paid for once and no credits stay held."""
     run, service = await try_out(lambda n, _: "throttle" if n % 4 == 0 else "well", rows=12, batch_size=size)
     summary = run.summary()
     assert (summary.counts["ok"], summary.paid, summary.held) == (12, 12, 0)

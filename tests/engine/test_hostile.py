@@ -1,4 +1,4 @@
-"""Whatever a service does, no row is paid for twice, none is lost, and the books agree with the service's own."""
+"""Whatever a service does, no row is lost or paid for twice, and the journal agrees with the service's charges."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lightmeter.journal.store import open_read_only
 
 
 def once(*words: str):
-    """The first POSTs as listed, all others well."""
+    """Return a script with these words for the first POSTs, and good answers for all others."""
     return lambda number, _: words[number - 1] if number <= len(words) else "well"
 
 
 async def test_a_throttled_row_is_sent_again_and_paid_once(try_out):
-    """429 is no charge: the row waits and goes again."""
+    """A request refused with 429 was not charged: its row is sent again and paid once."""
     run, service = await try_out(once("throttle", "throttle"))
     assert run.summary().counts["ok"] == 6
     assert sorted(service.charged) == sorted(set(service.charged))
@@ -26,8 +26,8 @@ async def test_a_throttled_row_is_sent_again_and_paid_once(try_out):
 
 
 @pytest.mark.parametrize("word", ["drop", "break"])
-async def test_what_the_balance_proves_unpaid_is_sent_again(try_out, word):
-    """Nothing is missing from the account: the lost request was not charged, and its row is paid for once."""
+async def test_a_lost_request_proven_unpaid_is_sent_again(try_out, word):
+    """If the balance did not change, the lost request was not charged, and its row is sent again and paid once."""
     run, service = await try_out(once(word), max_concurrency=1)
     summary = run.summary()
     assert (summary.counts["ok"], summary.paid, summary.held, run.exit_code) == (6, 6, 0, 0)
@@ -37,8 +37,8 @@ async def test_what_the_balance_proves_unpaid_is_sent_again(try_out, word):
     assert (proof["missing"], proof["verdicts"][0]["done"]) == (0, "prove_unpaid")
 
 
-async def test_what_may_have_been_charged_is_in_doubt_and_never_sent_again(try_out):
-    """Something is missing, and others may have spent it: the row is held, in this run and in the next."""
+async def test_a_request_that_may_have_been_charged_stays_in_doubt(try_out):
+    """If the balance fell and others may have spent it, the row stays in doubt and is not sent again, also later."""
     run, service = await try_out(once("charge and drop"), max_concurrency=1)
     summary = run.summary()
     assert (summary.counts["ok"], summary.counts["in_doubt"]) == (5, 1)
@@ -50,7 +50,7 @@ async def test_what_may_have_been_charged_is_in_doubt_and_never_sent_again(try_o
 
 
 async def test_a_refused_row_fails_and_costs_nothing(try_out):
-    """A refusal with a text is the row's error, and the hold is released."""
+    """The text of a refusal is the row's error, and the held credits are released."""
     run, service = await try_out(once("refuse"), max_concurrency=1)
     summary = run.summary()
     assert (summary.counts["ok"], summary.counts["failed"], summary.held) == (5, 1, 0)
@@ -58,8 +58,8 @@ async def test_a_refused_row_fails_and_costs_nothing(try_out):
     assert len(service.charged) == 5
 
 
-async def test_a_refused_batch_is_sent_row_by_row(try_out):
-    """One bad row does not fail its neighbours, and nothing is paid twice to find it."""
+async def test_a_refused_batch_does_not_fail_its_good_rows(try_out):
+    """One bad row does not fail its neighbors, and nothing is paid twice to find it."""
 
     def script(_, body):
         urls = body["url"] if isinstance(body["url"], list) else [body["url"]]
@@ -73,21 +73,21 @@ async def test_a_refused_batch_is_sent_row_by_row(try_out):
 
 @pytest.mark.parametrize("word", ["rename", "shuffle"])
 async def test_assets_find_their_rows_in_a_batch(try_out, word):
-    """Other names and another order do not lose a row."""
+    """Rewritten names and another order of assets do not lose a row."""
     run, _ = await try_out(once(word), batch_size=6)
     assert run.summary().counts["ok"] == 6
     assert len(run.tags) == 6
 
 
 async def test_a_missing_asset_is_a_failed_row(try_out):
-    """The others keep theirs; the missing one says so, and the money is what was charged."""
+    """A row without an asset fails with a reason, the others keep theirs, and the charge is counted."""
     run, _ = await try_out(once("well", "lose one"), rows=3, max_concurrency=1, batch_size=6)
     summary = run.summary()
     assert (summary.counts["ok"], summary.counts["failed"], summary.paid) == (2, 1, 3)
 
 
 async def test_acknowledged_requests_are_polled_to_their_end(try_out):
-    """A minimal acknowledgment is enough; `failed` on a poll is the rows' error and free."""
+    """A minimal acknowledgment is polled until it ends; `failed` for free is the rows' error."""
     run, service = await try_out(once("ack", "ack and fail"), max_concurrency=1)
     summary = run.summary()
     assert (summary.counts["ok"], summary.counts["failed"], summary.paid) == (5, 1, 5)
@@ -96,8 +96,8 @@ async def test_acknowledged_requests_are_polled_to_their_end(try_out):
     assert summary.held == 0, "the balance proves that the failed one was not charged"
 
 
-async def test_a_denied_key_stops_everything_and_the_rows_wait(try_out):
-    """Any text that starts with `Access denied` is fatal, at any HTTP status; the rows are still there."""
+async def test_a_denied_key_stops_the_run_and_its_rows_stay_pending(try_out):
+    """A text that starts with `Access denied` stops the run at any HTTP status, and its rows stay pending."""
     run, service = await try_out(once("deny"), max_concurrency=1)
     assert isinstance(run.stopped_by, AccessDenied)
     assert run.exit_code == 4
@@ -105,8 +105,8 @@ async def test_a_denied_key_stops_everything_and_the_rows_wait(try_out):
     assert service.charged == []
 
 
-async def test_a_run_into_the_same_folder_goes_on(try_out):
-    """The second run sends nothing for rows that have their answer."""
+async def test_a_run_into_the_same_folder_continues(try_out):
+    """The second run sends nothing for rows that have an answer."""
     first, _ = await try_out(once())
     second, service = await try_out(once())
     assert second.summary().requests == first.summary().requests == 6
@@ -114,7 +114,7 @@ async def test_a_run_into_the_same_folder_goes_on(try_out):
 
 
 async def test_credits_at_risk_are_capped(try_out):
-    """No more than `max_at_risk` credits are ever in flight without an answer."""
+    """Requests without an answer never hold more than `max_at_risk` credits together."""
     run, _ = await try_out(once(), rows=20, max_at_risk=1, max_concurrency=8)
     in_flight = run.sql(
         "SELECT max(n) AS n FROM (SELECT count(*) AS n FROM requests a JOIN requests b "
@@ -124,8 +124,8 @@ async def test_credits_at_risk_are_capped(try_out):
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_the_books_agree_whatever_happens(try_out, seed):
-    """Random misbehaviour: no URL is charged twice, each row stands in one count, and the cap is never passed."""
+async def test_the_journal_agrees_with_the_service_under_random_faults(try_out, seed):
+    """Under random faults no URL is charged twice, each row is in one count, and the budget is never exceeded."""
     chance = random.Random(seed)  # noqa: S311 (a dice, no secret)
     words = ["well"] * 6 + ["throttle", "refuse", "drop", "charge and drop", "break", "ack", "shuffle", "rename"]
     run, service = await try_out(

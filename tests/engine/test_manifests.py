@@ -1,4 +1,4 @@
-"""Folders, globs, data sets and named columns, from the plan to the tables."""
+"""Folders, globs, partitioned data sets and named columns work from the plan to the tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.api.runs import prepare_run
-from lightmeter.engine.session import has_run_of_manifest
+from lightmeter.engine.session import find_run_of_manifest
 from lightmeter.errors import ManifestError, PlanChanged, SettingsError
 from lightmeter.options import make_options
 from lightmeter.planning.plan_file import is_plan_file
@@ -30,7 +30,7 @@ def _no_service(monkeypatch, tmp_path, cache):
 
 @pytest.fixture
 def photos(tmp_path):
-    """Two pictures, one of them in a folder below, and a text."""
+    """A folder with two images, one of them in a subfolder, and a text file."""
     folder = tmp_path / "my [photos]"
     (folder / "b").mkdir(parents=True)
     (folder / "a.jpg").write_bytes(tiny_jpeg(1))
@@ -41,7 +41,7 @@ def photos(tmp_path):
 
 @pytest.fixture
 def parts(tmp_path, photos):
-    """The same pictures as rows of Parquet files in partitions."""
+    """The same images as rows of partitioned Parquet files."""
     for day, name in ((1, "a.jpg"), (2, "b/c.jpg")):
         (tmp_path / "set" / f"day={day}").mkdir(parents=True)
         pq.write_table(pa.table({"path": [str(photos / name)]}), tmp_path / "set" / f"day={day}" / "part.parquet")
@@ -52,14 +52,14 @@ def parts(tmp_path, photos):
 async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
     photos, parts, tmp_path, monkeypatch, written
 ):
-    """A saved plan finds its files from any folder, a second run is the first one, and a change is noticed."""
+    """A saved plan finds its files from any folder, a second run continues the first, and a changed file is noticed."""
     monkeypatch.chdir(photos)
     source = written.format(photos=photos, parts=parts)
     plan = await lm.plan(source, **ASKED)
     assert (plan.counts["pending"], plan.counts["skipped"]) == (plan.rows, 0)
     assert plan.rows == (1 if "b/" in written else 2)
     await prepare_run(source, tmp_path / "out", **ASKED)
-    assert has_run_of_manifest(tmp_path / "out", source, make_options(**ASKED))
+    assert find_run_of_manifest(tmp_path / "out", source, make_options(**ASKED))
     assert (await prepare_run(source, tmp_path / "out", **ASKED)).rows == plan.rows
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.chdir(tmp_path)
@@ -69,25 +69,25 @@ async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
     with pytest.raises(PlanChanged, match="changed since it was planned"):
         lm.load_plan(path)
     monkeypatch.chdir(photos)
-    assert not has_run_of_manifest(tmp_path / "out", source, make_options(**ASKED))
+    assert not find_run_of_manifest(tmp_path / "out", source, make_options(**ASKED))
 
 
 async def test_a_folder_is_analysed_from_plan_to_tables(photos):
-    """Rows of a folder have the file's path, relative to it; a run inside the folder does not become a part of it."""
+    """Rows of a folder have relative paths, and an output folder inside it adds no rows."""
     run = await lm.run(await lm.plan(photos, **ASKED), photos / "out")
     assert run.summary().counts["ok"] == 2
     assert run.table("assets").column("url").to_pylist() == ["a.jpg", "b/c.jpg"]
-    assert has_run_of_manifest(photos / "out", photos, make_options(**ASKED))
+    assert find_run_of_manifest(photos / "out", photos, make_options(**ASKED))
 
 
 async def test_keys_of_partitions_are_columns_of_the_assets(parts, tmp_path):
-    """What the folders of a data set say travels into the tables, with its type."""
+    """Partition keys such as `year=2024` become typed columns of the assets table."""
     run = await lm.run(await lm.plan(parts, **ASKED), tmp_path / "out")
     assert run.sql("SELECT day, status FROM assets ORDER BY day").to_numpy().tolist() == [[1, "ok"], [2, "ok"]]
 
 
 async def test_a_plan_moved_with_its_folder_finds_it(photos, tmp_path):
-    """A folder that was moved beside its plan, times and all, is found there."""
+    """A plan finds its folder after both were moved together."""
     plan = await lm.plan(photos, **ASKED)
     moved = tmp_path / "elsewhere"
     plan.save(tmp_path / "plan.json")
@@ -98,7 +98,7 @@ async def test_a_plan_moved_with_its_folder_finds_it(photos, tmp_path):
 
 
 async def test_a_named_column_belongs_to_the_run(tmp_path, photos):
-    """Named columns are kept with the run: the same manifest read otherwise is refused in the same folder."""
+    """A run stores the named columns, and refuses the same manifest with other ones."""
     manifest = tmp_path / "m.csv"
     manifest.write_text(f"image,sku,url\n{photos / 'a.jpg'},7,shop/1\n")
     named = {"url_column": "image", "id_column": "sku", **ASKED}
@@ -113,15 +113,15 @@ async def test_a_named_column_belongs_to_the_run(tmp_path, photos):
     assert lm.load_plan(path).options.url_column == "image"
 
 
-@pytest.mark.parametrize("made", [pd.Series, list, iter, lambda urls: pa.table({"url": urls})])
-async def test_what_is_in_memory_is_planned(made):
-    """A Series, a list, a generator and a table of Arrow are manifests."""
-    plan = await lm.plan(made(["https://example.org/a.jpg", "https://example.org/b.jpg"]), precheck=False, **ASKED)
+@pytest.mark.parametrize("convert", [pd.Series, list, iter, lambda urls: pa.table({"url": urls})])
+async def test_a_manifest_in_memory_can_be_planned(convert):
+    """A Series, a list, a generator and an Arrow table can be planned."""
+    plan = await lm.plan(convert(["https://example.org/a.jpg", "https://example.org/b.jpg"]), precheck=False, **ASKED)
     assert plan.counts["pending"] == 2
 
 
 def test_a_json_array_is_a_manifest_and_no_plan(tmp_path):
-    """Who takes plans and manifests tells them apart by their content, since both may end in .json."""
+    """A .json file is recognized as a plan or a manifest by its content."""
     (tmp_path / "m.json").write_text(' \n["https://example.org/a.jpg"]')
     (tmp_path / "plan.json").write_text('{"plan_version": 2}')
     assert [is_plan_file(str(tmp_path / name)) for name in ("m.json", "plan.json", "none.json", "m.csv")] == [

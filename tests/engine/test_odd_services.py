@@ -1,4 +1,4 @@
-"""A service that is dearer, odder and less tidy than ours: nothing that was paid is lost, and no row gets another's."""
+"""Services with higher prices, malformed answers and unclear names: no paid answer is lost or given to another row."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.engine.hostile import Hostile, listening
 
 
 def once(*words: str):
-    """The first POSTs as listed, all others well."""
+    """Return a script with these words for the first POSTs, and good answers for all others."""
     return lambda number, _: words[number - 1] if number <= len(words) else "well"
 
 
 async def options_at(base_url, **more):
-    """A plan's options at a service."""
+    """Options of a plan for this service."""
     return {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url, **more}
 
 
 class TestFailedJobs:
-    """A job that ends `failed` after it was charged, with no word on money."""
+    """Jobs that end as `failed` and whose answer names no charge."""
 
-    async def test_what_failed_after_the_charge_stays_counted(self, try_out):
-        """Each job is charged when it is acknowledged and then fails in silence: the cap holds all the same."""
+    async def test_a_failed_job_that_was_charged_keeps_its_hold(self, try_out):
+        """Jobs charged at acknowledgment that then fail keep their holds, so the budget is not exceeded."""
         service = Hostile(lambda *_: "charge ack and fail")
         run, _ = await try_out(service, rows=20, budget=6, max_concurrency=2)
         summary = run.summary()
@@ -39,23 +39,25 @@ class TestFailedJobs:
         assert (summary.counts["failed"], summary.counts["over_budget"]) == (6, 14)
         assert any("failed" in line and "6 credits" in line for line in read_statement(run.folder).lines())
 
-    async def test_a_balance_that_misses_nothing_lets_the_hold_go(self, try_out):
-        """The job failed and was not charged: the balance proves it, and the rows stay failed."""
+    async def test_an_unchanged_balance_releases_the_hold(self, try_out):
+        """An unchanged balance proves that a failed job was free: its hold is released and its rows stay failed."""
         run, service = await try_out(once("well", "ack and fail"), rows=3, max_concurrency=1)
         summary = run.summary()
         assert (summary.paid, summary.held, len(service.charged)) == (2, 0, 2)
         assert (summary.counts["ok"], summary.counts["failed"]) == (2, 1)
 
-    async def test_alone_on_the_account_its_charge_is_counted(self, try_out):
-        """Nobody else spends: what is missing is what the failed job cost."""
+    async def test_the_sole_spender_learns_the_charge_of_a_failed_job(self, try_out):
+        """If nobody else spends, the missing credits are the charge of the failed job."""
         run, service = await try_out(once("well", "charge ack and fail"), rows=3, max_concurrency=1, sole_spender=True)
         summary = run.summary()
         assert (summary.paid, summary.held, len(service.charged)) == (3, 0, 3)
         assert (summary.counts["ok"], summary.counts["failed"]) == (2, 1)
         assert list(run.assets.query("status == 'failed'")["error"]) == ["Request failed: no frames."]
 
-    async def test_what_is_not_final_yet_is_told_by_the_next_start(self, tmp_path, monkeypatch, charges_at_once):
-        """A charge may still come: the run ends without waiting for it, and the next start asks the balance."""
+    async def test_a_charge_that_may_still_come_is_checked_at_the_next_start(
+        self, tmp_path, monkeypatch, charges_at_once
+    ):
+        """The run does not wait for a charge that may still come; the next start checks the balance."""
         monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "600")
         service = Hostile(once("well", "ack and fail"))
         urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
@@ -69,41 +71,41 @@ class TestFailedJobs:
 
     @pytest.mark.parametrize("text", ["Insufficient credits.", "Invalid URLs detected.", "No credits."])
     async def test_a_job_that_fails_with_the_text_of_a_refusal_has_ended(self, try_out, text):
-        """It is the end of this job alone: nothing is asked for a day, and nothing else stops."""
+        """Such a text ends this job alone: it is not polled for again, and other jobs continue."""
         says = json.dumps({"status": "failed", "error": text, "credits_paid": 0})
         run, _ = await try_out(once("well", f"ack says {says}"), rows=3, max_concurrency=1)
         assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (2, 1)
 
 
 class TestPrices:
-    """Real prices above the table."""
+    """Services that charge more than the price table says."""
 
     @pytest.mark.parametrize(("price", "budget"), [(2, 10), (5, 30), (3, 3), (7, 100)])
     @pytest.mark.parametrize("size", ["auto", 10])
     async def test_a_cap_holds_whatever_an_image_costs(self, try_out, price, budget, size):
-        """The price table says 1: the first image tells what is true before more is exposed."""
+        """The first image shows the real price before more credits are exposed, so the budget holds."""
         service = Hostile(lambda *_: "well", price=price, balance=10_000)
         await try_out(service, rows=120, budget=budget, batch_size=size)
         assert 10_000 - service.balance <= budget
         assert 10_000 - service.balance > budget - price
         assert service.images[0] == 1
 
-    async def test_jobs_that_are_charged_later_hold_no_more(self, try_out):
-        """Everything is acknowledged first: not one more leaves before the first charge is known."""
+    async def test_jobs_that_are_charged_later_do_not_exceed_the_budget(self, try_out):
+        """If every request is acknowledged first, no second one leaves before the first charge is known."""
         service = Hostile(lambda *_: "ack", price=5, balance=10_000)
         run, _ = await try_out(service, rows=60, budget=30, batch_size=10)
         assert 10_000 - service.balance == 30
         assert run.summary().paid == 30
 
     async def test_a_price_that_no_answer_names_is_learned_from_the_balance(self, try_out):
-        """Answers name no charge and an image costs five: the balance tells, before more is exposed."""
+        """If answers name no charge, the balance shows the price of an image before more is exposed."""
         answer = '{"all": {"assets": [{"name": "x", "tags": {"a": [{"name": "a"}]}}]}}'
         service = Hostile(lambda *_: f"raw {answer}", price=5, balance=10_000)
         await try_out(service, rows=40, budget=30)
         assert 10_000 - service.balance <= 30 + 4, "the first image counted as one credit; nothing after it did"
 
     async def test_a_video_is_held_at_what_images_cost(self, tmp_path, charges_at_once):
-        """An image goes first, and its price is what each frame of a video is held at."""
+        """An image is sent first, and each frame of a video is held at its price."""
         service = Hostile(lambda *_: "well", price=5, balance=10_000)
         urls = [f"http://pictures.example/{number}.mp4" for number in range(4)] + ["http://pictures.example/a.jpg"]
         async with listening(service) as base_url:
@@ -115,7 +117,7 @@ class TestPrices:
         assert 10_000 - service.balance <= 25
 
     async def test_exposure_grows_with_what_was_charged(self, try_out):
-        """At most four times what was charged is in flight: a price that changes costs little."""
+        """At most four times the credits charged so far are held, so a price change costs little."""
         service = Hostile(lambda *_: "well", answer_s=0.3)
         await try_out(service, rows=60, budget=60, batch_size=1, max_concurrency=64)
         assert service.images[:4] == [1, 1, 1, 1]
@@ -123,7 +125,7 @@ class TestPrices:
 
 
 def of_tag(entry: str) -> str:
-    """A paid answer with one tag."""
+    """Return a paid answer with one tag."""
     return f'{{"credits_paid": 1, "all": {{"assets": [{{"name": "x", "tags": {{"a": [{entry}]}}}}]}}}}'
 
 
@@ -137,12 +139,12 @@ ODD = {
 
 
 class TestOddValues:
-    """A paid answer with one value that is not JSON."""
+    """Paid answers with a value that is not valid JSON."""
 
     @pytest.mark.parametrize("polled", [False, True], ids=["at once", "polled"])
     @pytest.mark.parametrize("body", ODD.values(), ids=ODD)
     async def test_the_answer_is_kept_and_read(self, try_out, body, polled):
-        """The row is ok, its tag is there, and the bytes are in the journal as they came."""
+        """The row is ok, its tag is in the tables, and the journal has the bytes as they came."""
         word = f"charge ack says {body}" if polled else f"raw {body}"
         run, service = await try_out(once("well", word), rows=3, max_concurrency=1)
         assert (run.summary().counts["ok"], run.summary().paid, run.summary().held) == (3, 3, 0)
@@ -151,21 +153,21 @@ class TestOddValues:
             assert read_answer(db, 2) == body.encode("latin-1")
         assert service.posts == 3
 
-    async def test_bytes_that_nobody_can_read_are_kept_too(self, try_out):
-        """What is no answer at all leaves its row in doubt, with its bytes in the journal."""
+    async def test_unreadable_bytes_are_stored(self, try_out):
+        """An unreadable body leaves its row in doubt, and the journal has the bytes."""
         run, _ = await try_out(once("well", "raw <html>\xff"), rows=3, max_concurrency=1)
         assert run.summary().counts["in_doubt"] == 1
         with open_read_only(run.folder) as db:
             assert read_answer(db, 2) == b"<html>\xff"
 
     async def test_a_whole_answer_in_a_broken_transfer_is_read(self, try_out):
-        """An object that is closed is whole, whatever length was announced."""
+        """A complete JSON object counts as an answer, whatever length was announced."""
         run, service = await try_out(once("well", "cut"), rows=3, max_concurrency=1)
         assert (run.summary().counts["ok"], run.summary().paid) == (3, 3)
         assert service.posts == 3
 
-    async def test_what_a_newer_version_can_read_is_read_by_it(self, try_out, tmp_path):
-        """Bytes that an earlier version gave up are read again at the next start, with no request."""
+    async def test_a_stored_answer_is_read_by_a_newer_version(self, try_out, tmp_path):
+        """Bytes that an earlier version could not read are settled at the next start, without a request."""
         run, service = await try_out(once("well", "raw <html>"), rows=3, max_concurrency=1)
         good = json.dumps({"credits_paid": 1, "all": {"assets": [{"name": "x", "tags": {}}]}}).encode()
         with Journal(run.folder) as journal:
@@ -178,7 +180,7 @@ class TestOddValues:
 
 
 def right_rows(run):
-    """Rows that are `ok` with the tag of another row."""
+    """Return the rows that are `ok`, after checking that none has the tag of another row."""
     merged = run.sql(
         "SELECT a.url AS url, t.source AS source FROM assets a JOIN tags t USING (item_id) WHERE a.status = 'ok'"
     )
@@ -186,18 +188,18 @@ def right_rows(run):
 
 
 class TestNames:
-    """Names that do not tell which asset is whose."""
+    """Answers whose asset names do not identify the images."""
 
     @pytest.mark.parametrize("word", ["redirect", "nameless", "rename"])
-    async def test_images_travel_alone_where_names_tell_nothing(self, try_out, word):
-        """Redirected or missing names in any order: every row has its own facts, because none shares a request."""
+    async def test_images_are_sent_one_by_one_if_names_do_not_identify_them(self, try_out, word):
+        """With redirected or missing names every row has its own facts, because no two rows share a request."""
         run, service = await try_out(lambda *_: word, rows=24, batch_size=10)
         assert run.summary().counts["ok"] == 24
         assert right_rows(run) == []
         assert set(service.images) == {1}
 
-    async def test_names_are_tried_with_two_before_more_travel_together(self, try_out):
-        """Single images are named well and batches are not: two rows are lost to find that out, and no more."""
+    async def test_a_batch_of_two_is_tried_before_larger_ones(self, try_out):
+        """If names identify single images but not those of batches, at most two rows are lost to find out."""
 
         def script(_, body):
             return "well" if isinstance(body["url"], str) or len(body["url"]) == 1 else "nameless"
@@ -213,8 +215,8 @@ class TestNames:
         _, service = await try_out(lambda *_: "well", rows=24, batch_size=10)
         assert service.posts == 0
 
-    async def test_one_extra_and_one_missing_gives_no_row_anothers(self, try_out):
-        """An asset that was never asked for stands where one is missing: that row is unmatched, its share is paid."""
+    async def test_an_extra_asset_is_not_given_to_a_row_without_one(self, try_out):
+        """If an unknown asset stands in place of a missing one, that row is unmatched and its share is paid."""
 
         def script(_, body):
             return "one for another" if isinstance(body["url"], list) and len(body["url"]) > 2 else "well"
@@ -226,14 +228,14 @@ class TestNames:
         assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 33
 
     async def test_batches_are_sent_where_names_are_good(self, try_out):
-        """One single image and one batch of two prove it: then batches are as large as was asked for."""
+        """After one single image and one batch of two with good names, batches have the requested size."""
         run, service = await try_out(lambda *_: "well", rows=60, batch_size=10, max_concurrency=2)
         assert run.summary().counts["ok"] == 60
         assert max(service.images) == 10
 
 
 async def test_another_question_is_refused_on_resume(try_out):
-    """Half of the rows have answers to the first question: resuming with other features would mix two."""
+    """Resuming with other features is refused, because half of the rows have answers to the first question."""
     run, _ = await try_out(once(), budget=2)
     with pytest.raises(SettingsError, match="features"):
         await lm.resume(run.folder, features=["nsfw"])

@@ -1,4 +1,4 @@
-"""Polls keep to what the service says to polls."""
+"""The poller respects the rate limits that answers to polls state."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ QUIET_S = 1.0
 POLLS_AT_ONCE = 8
 
 
-class Busy(Hostile):
-    """For a second after the first poll for the second job it asks every poll to come back in a second."""
+class ThrottlingPolls(Hostile):
+    """A service that refuses all polls with Retry-After for a second after the first poll for its second job."""
 
     quiet_until = float("inf")
     turned_away = 0
@@ -29,8 +29,8 @@ class Busy(Hostile):
 
 
 async def test_no_poll_leaves_before_a_retry_after_ends(try_out):
-    """What one poll is told holds for all of them: only those on the wire by then still come."""
-    run, service = await try_out(Busy(lambda *_: "ack", polls_until_done=1), rows=24, batch_size=1)
+    """A Retry-After in one answer holds for all polls; only polls in flight by then still arrive."""
+    run, service = await try_out(ThrottlingPolls(lambda *_: "ack", polls_until_done=1), rows=24, batch_size=1)
     assert run.summary().counts["ok"] == 24
     assert 1 <= service.turned_away <= POLLS_AT_ONCE
     assert len(service.charged) == 24

@@ -1,4 +1,4 @@
-"""A run against a service whose answers get lost: it finds out by itself what it can, and asks for the rest."""
+"""Lost requests are resolved by the balance as far as it proves something; all others stay in doubt."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.engine.hostile import Hostile, listening
 
 
 def once(*words: str):
-    """The first POSTs as listed, all others well."""
+    """Return a script with these words for the first POSTs, and good answers for all others."""
     return lambda number, _: words[number - 1] if number <= len(words) else "well"
 
 
-async def test_alone_on_the_account_what_was_charged_is_known(try_out):
-    """The user says that nobody else spends: the lost request is counted as paid, and its row has failed for good."""
+async def test_the_sole_spender_learns_what_was_charged(try_out):
+    """If nobody else spends, missing credits prove that a lost request was paid, and its row fails."""
     run, service = await try_out(once("well", "charge and drop"), max_concurrency=1, sole_spender=True)
     summary = run.summary()
     assert (summary.counts["ok"], summary.counts["failed"], summary.counts["in_doubt"]) == (5, 1, 0)
@@ -34,8 +34,8 @@ async def test_alone_on_the_account_what_was_charged_is_known(try_out):
     assert any("Nobody else spent" in granted for granted in proof["taken_for_granted"])
 
 
-async def test_of_several_that_were_lost_in_flight_none_is_paid_twice(try_out):
-    """Some were charged and some were not, at the same price: nobody can say which, so none is sent again."""
+async def test_lost_requests_that_cannot_be_told_apart_are_not_sent_again(try_out):
+    """If some of several lost requests at one price were charged, none is sent again."""
     words = ("well", "drop", "charge and drop", "drop", "charge and drop")
     run, service = await try_out(once(*words), rows=12, max_concurrency=4, sole_spender=True)
     summary = run.summary()
@@ -44,8 +44,8 @@ async def test_of_several_that_were_lost_in_flight_none_is_paid_twice(try_out):
     assert summary.paid + summary.held >= len(service.charged)
 
 
-async def test_careful_mode_can_always_tell(try_out):
-    """One request in flight, and a look at the balance after each loss: every end is proven."""
+async def test_careful_mode_resolves_every_lost_request(try_out):
+    """With one request in flight and a balance reading after each loss, every outcome is proven."""
     words = ("well", "drop", "charge and drop", "well", "drop", "charge and drop")
     run, service = await try_out(once(*words), rows=12, max_concurrency=4, sole_spender=True, careful=True)
     summary = run.summary()
@@ -54,8 +54,8 @@ async def test_careful_mode_can_always_tell(try_out):
     assert summary.paid == len(service.charged) == 12
 
 
-async def test_what_is_in_doubt_is_paid_again_only_as_far_as_is_allowed(tmp_path, charges_at_once):
-    """The allowance is in credits and 0 by default; what may have been charged stays held beside it."""
+async def test_rows_in_doubt_are_paid_again_only_within_the_allowance(tmp_path, charges_at_once):
+    """`pay_again` limits the credits for sending rows in doubt again; the first price stays held."""
     words = ("well", "charge and drop", "drop", "charge and drop")
     service = Hostile(once(*words))
     urls = [f"http://pictures.example/{number}.jpg" for number in range(6)]
@@ -75,8 +75,8 @@ async def test_what_is_in_doubt_is_paid_again_only_as_far_as_is_allowed(tmp_path
     assert len(service.charged) == 8 == summary.paid + summary.held
 
 
-async def test_trust_that_is_given_later_decides_what_was_left_in_doubt(tmp_path, charges_at_once):
-    """The readings of before prove more once the user says that nobody else spends, with no new request."""
+async def test_sole_spender_on_resume_resolves_earlier_doubts(tmp_path, charges_at_once):
+    """Stored balance readings prove more once the user says that nobody else spends, without a new request."""
     service = Hostile(once("well", "charge and drop"))
     urls = [f"http://pictures.example/{number}.jpg" for number in range(4)]
     async with listening(service) as base_url:
@@ -89,8 +89,8 @@ async def test_trust_that_is_given_later_decides_what_was_left_in_doubt(tmp_path
     assert service.posts == posts
 
 
-async def test_a_service_that_never_answers_is_left_alone_in_the_end(try_out):
-    """Every request is lost and proven unpaid, again and again: after some rounds the run stops and says so."""
+async def test_a_run_stops_if_the_service_never_answers(try_out):
+    """If every request is lost and proven unpaid, the run stops after some rounds with a reason."""
     run, service = await try_out(lambda *_: "drop", rows=3)
     assert isinstance(run.stopped_by, OutcomeUnknown)
     assert service.charged == []
@@ -98,8 +98,8 @@ async def test_a_service_that_never_answers_is_left_alone_in_the_end(try_out):
     assert sum(run.summary().counts[status] for status in ("pending", "in_doubt")) == 3
 
 
-async def test_what_was_refused_for_being_too_fast_is_checked_at_the_end(try_out):
-    """It is sent again at once, because it costs nothing; the balance has the last word, and it is written down."""
+async def test_throttled_requests_are_checked_against_the_balance(try_out):
+    """A throttled request is sent again at once, and a proof from the balance is recorded at the end."""
     run, service = await try_out(once("well", "throttle"), rows=3, max_concurrency=1)
     with open_read_only(run.folder) as db:
         (proof,) = read_proofs(db)
@@ -108,7 +108,7 @@ async def test_what_was_refused_for_being_too_fast_is_checked_at_the_end(try_out
 
 
 async def test_balances_of_two_accounts_prove_nothing_together(tmp_path, monkeypatch, charges_at_once):
-    """A run that goes on with another key gives up what the first key's account would have had to tell."""
+    """A run that resumes with another key leaves earlier lost requests in doubt."""
     service = Hostile(once("well", "drop"))
     urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "600")
@@ -126,8 +126,8 @@ async def test_balances_of_two_accounts_prove_nothing_together(tmp_path, monkeyp
     assert any("nothing can be proven" in line for line in read_statement(run.folder).lines())
 
 
-async def test_what_waits_at_the_service_is_collected_before_anything_is_sent(tmp_path, charges_at_once):
-    """A run that is stopped leaves acknowledged requests to the next start, which asks for the oldest first."""
+async def test_acknowledged_answers_are_collected_before_anything_is_sent(tmp_path, charges_at_once):
+    """A stopped run leaves acknowledged requests to the next start, which collects them first."""
     service = Hostile(lambda *_: "ack", polls_until_done=10**6)
     urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
 
@@ -150,8 +150,8 @@ async def test_what_waits_at_the_service_is_collected_before_anything_is_sent(tm
 
 
 @pytest.mark.parametrize("others", [1, 2, 7])
-async def test_while_others_spend_nothing_is_sent_again(try_out, others):
-    """The account loses credits that no request of this run took: what was lost stays in doubt, whatever was said."""
+async def test_lost_requests_stay_in_doubt_while_others_spend(try_out, others):
+    """If others spend from the account, a lost request stays in doubt and is not sent again."""
     service = Hostile(once("well", "drop"))
     script = service.script
 

@@ -1,4 +1,4 @@
-"""Rehearsals: whole runs against our own service while it misbehaves on purpose, over real sockets."""
+"""Whole runs against the project's own service with injected faults, over real sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY, CREDITS, ROWS = "key", 100, 24
 
 @pytest.fixture
 def rehearse(tmp_path, charges_at_once):
-    """Run pictures against a service with these faults; returns (the run, how often each was met, credits spent)."""
+    """Run images against a service with these faults; returns (run, count of each fault, credits spent)."""
 
     async def run(faults, **options):
         manifest = tmp_path / "manifest.csv"
@@ -27,8 +27,14 @@ def rehearse(tmp_path, charges_at_once):
         config = ServiceConfig(database, ("palette",), {KEY: CREDITS}, faults=Faults.parse(faults))
         service = await start_service(config)
         try:
-            asked = {"features": ["colors"], "backends": ["palette"], "precheck": False, "budget": CREDITS, **options}
-            plan = await lm.plan(manifest, base_url=service.base_url, max_concurrency=8, **asked)
+            options_of_plan = {
+                "features": ["colors"],
+                "backends": ["palette"],
+                "precheck": False,
+                "budget": CREDITS,
+                **options,
+            }
+            plan = await lm.plan(manifest, base_url=service.base_url, max_concurrency=8, **options_of_plan)
             done = await lm.run(plan, tmp_path / "out")
             async with lm.Client(service.base_url, KEY) as client:
                 return done, service.fault_counts, CREDITS - await client.credits()
@@ -39,42 +45,42 @@ def rehearse(tmp_path, charges_at_once):
 
 
 async def test_a_hidden_limit_costs_nothing_but_time(rehearse):
-    """A bucket that nobody has told of turns requests away: each row is answered all the same, and paid for once."""
+    """An undocumented token bucket refuses requests: each row is still answered, and paid for once."""
     async with asyncio.timeout(60):
         run, met, spent = await rehearse({"429": {"bucket": 20, "burst": 2}})
-    said = run.summary()
+    summary = run.summary()
     assert met["429"] > 0
-    assert said.counts["ok"] == ROWS
-    assert said.paid == spent == ROWS
-    assert said.held == 0
+    assert summary.counts["ok"] == ROWS
+    assert summary.paid == spent == ROWS
+    assert summary.held == 0
 
 
-async def test_dropped_answers_are_found_in_the_balance(rehearse):
-    """Answers that were charged and never came are proven paid where nobody else spends; none is paid for twice."""
+async def test_dropped_answers_are_proven_paid_by_the_balance(rehearse):
+    """Charged requests without an answer are proven paid if nobody else spends; none is paid for twice."""
     async with asyncio.timeout(60):
         run, met, spent = await rehearse({"drop-after": 0.2, "seed": 3}, sole_spender=True)
-    said, lost = run.summary(), met["drop-after"]
+    summary, lost = run.summary(), met["drop-after"]
     assert lost > 0
-    assert (said.counts["ok"], said.counts["failed"]) == (ROWS - lost, lost)
-    assert said.paid == spent == ROWS
-    assert said.held == 0
+    assert (summary.counts["ok"], summary.counts["failed"]) == (ROWS - lost, lost)
+    assert summary.paid == spent == ROWS
+    assert summary.held == 0
 
 
 async def test_dropped_answers_stay_in_doubt_where_others_spend(rehearse):
-    """A balance that others may have changed proves no charge: the price stays held, and nothing is sent again."""
+    """If others may have changed the balance, the price stays held and nothing is sent again."""
     async with asyncio.timeout(60):
         run, met, spent = await rehearse({"drop-after": 0.2, "seed": 3})
-    said, lost = run.summary(), met["drop-after"]
-    assert (said.counts["ok"], said.counts["in_doubt"]) == (ROWS - lost, lost)
-    assert said.paid + said.held == spent == ROWS
+    summary, lost = run.summary(), met["drop-after"]
+    assert (summary.counts["ok"], summary.counts["in_doubt"]) == (ROWS - lost, lost)
+    assert summary.paid + summary.held == spent == ROWS
 
 
 async def test_dropped_requests_are_sent_again(rehearse):
-    """What never reached the service was not charged: the balance proves it, and every row is answered in the end."""
+    """The balance proves that dropped requests were not charged, and every row is answered in the end."""
     async with asyncio.timeout(60):
         run, met, spent = await rehearse({"drop-before": 0.2, "seed": 3})
-    said = run.summary()
+    summary = run.summary()
     assert met["drop-before"] > 0
-    assert said.counts["ok"] == ROWS
-    assert said.paid == spent == ROWS
-    assert said.held == 0
+    assert summary.counts["ok"] == ROWS
+    assert summary.paid == spent == ROWS
+    assert summary.held == 0

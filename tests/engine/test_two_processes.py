@@ -1,4 +1,4 @@
-"""Two processes that use one key before one hidden limit: each row is paid for once, and each gets its part."""
+"""Two processes with one key share a hidden rate limit, and each row is paid for once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN = textwrap.dedent(f"""
 
 
 class Limited(Hostile):
-    """Turns away what a bucket of one second's worth does not hold; remembers whose requests it took."""
+    """A service with a token bucket that counts the accepted requests of each process."""
 
     tokens = LIMIT_RPS
     seen = 0.0
@@ -47,8 +47,8 @@ class Limited(Hostile):
         return await super().fetch(request)
 
 
-async def test_two_runs_share_what_a_key_may_do(tmp_path):
-    """Both end, nothing is paid for twice, both knew of each other, and few requests were turned away."""
+async def test_two_runs_share_the_rate_limit_of_a_key(tmp_path):
+    """Both runs end, nothing is paid twice, both share the limit, and few requests are refused."""
     service = Limited(lambda *_: "well")
     async with listening(service) as base_url:
         environment = {

@@ -1,4 +1,4 @@
-"""What the service cannot reach is fetched here and sent as bytes; the row stays what it is, and is paid for once."""
+"""A URL that the service cannot reach is sent as a file; its row keeps its identity and is paid for once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lightmeter.testing import tiny_jpeg
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Three pictures on a server that only this machine reaches."""
+    """Three images on a server that only this machine can reach."""
     folder = tmp_path / "pictures"
     folder.mkdir()
     for number in range(3):
@@ -36,7 +36,7 @@ def pictures(tmp_path):
 
 @pytest.fixture
 def analyzed(tmp_path, monkeypatch):
-    """Run URLs against a service that fetches from public addresses only; returns the run."""
+    """Return a function that runs URLs against a service that fetches from public addresses only."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
@@ -62,14 +62,14 @@ def analyzed(tmp_path, monkeypatch):
 
 
 async def test_without_uploads_a_private_address_fails(analyzed, pictures):
-    """The service says that it cannot fetch it, and nothing is charged."""
+    """The service cannot fetch the URL, the row fails, and nothing is charged."""
     run = await analyzed(pictures, "never")
     assert (run.summary().counts["failed"], run.summary().paid) == (3, 0)
 
 
 @pytest.mark.parametrize(("upload", "requests"), [("fallback", 6), ("always", 3)])
-async def test_the_bytes_are_sent_instead(analyzed, pictures, upload, requests):
-    """After the address was refused for free, or at once: each row has its facts and is paid for once."""
+async def test_the_content_is_sent_in_place_of_the_url(analyzed, pictures, upload, requests):
+    """The content is sent after a free refusal, or at once: each row has its facts and is paid for once."""
     run = await analyzed(pictures, upload)
     summary = run.summary()
     assert (summary.counts["ok"], summary.held, summary.requests) == (3, 0, requests)
@@ -78,34 +78,34 @@ async def test_the_bytes_are_sent_instead(analyzed, pictures, upload, requests):
     assert summary.paid == summary.balance_before - summary.balance_after > 0
 
 
-async def test_what_cannot_be_fetched_from_here_either_fails_with_the_reason(analyzed, pictures):
-    """A row, never a crash; its neighbours are not touched."""
+async def test_a_url_that_cannot_be_fetched_locally_fails_with_its_reason(analyzed, pictures):
+    """Such a row fails with a reason, and the other rows are answered."""
     run = await analyzed([*pictures, pictures[0].replace("0.jpg", "gone.jpg")], "always")
     assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (3, 1)
     assert [(reason.reason, "404" in reason.example) for reason in run.reasons()] == [("not_uploaded", True)]
 
 
-def test_a_picture_within_the_limits_is_sent_byte_for_byte():
-    """What the service would have fetched is what it gets."""
+def test_an_image_within_the_limits_is_sent_byte_for_byte():
+    """An image within the limits is not re-encoded."""
     content = tiny_jpeg(1)
     assert prepare_upload(content) is content
 
 
-def test_a_larger_one_is_made_smaller():
-    """No side is longer than anybody looks at."""
+def test_a_larger_image_is_scaled_down():
+    """The longest side is reduced to the limit, and the aspect ratio is kept."""
     noise = np.random.default_rng(0).integers(0, 255, (40, 3 * LONGEST_SIDE_PX, 3), dtype=np.uint8)
     facts = read_image_info(prepare_upload(encode_jpeg(noise)))
     assert (facts.width, facts.height) == (LONGEST_SIDE_PX, pytest.approx(13, abs=1))
 
 
-def test_what_cannot_be_made_smaller_and_is_too_large_is_said_before_it_is_sent():
-    """A video over the limit of one file."""
+def test_a_file_that_is_too_large_is_refused_before_it_is_sent():
+    """A video over the file limit raises an error before any request."""
     with pytest.raises(MediaTooLarge, match="at most"):
         prepare_upload(b"\0\0\0\x18ftypmp42" + bytes(MAX_FILE_BYTES))
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ({"credits_paid": 0, "all": {"assets": [], "errors": ["Could not fetch it."]}}, "Could not fetch it."),
         ({"credits_paid": 0, "status": "failed", "error": "Request failed: timed out."}, "Request failed: timed out."),
@@ -115,13 +115,13 @@ def test_what_cannot_be_made_smaller_and_is_too_large_is_said_before_it_is_sent(
         (None, None),
     ],
 )
-def test_only_what_was_free_is_asked_for_otherwise(answer, said):
-    """An answer that cost something, or does not say what it cost, is never followed by a second request."""
-    assert free_failure_message(answer) == said
+def test_only_free_failures_are_sent_again_as_uploads(answer, message):
+    """An answer that cost something, or names no charge, gives no reason for a second request."""
+    assert free_failure_message(answer) == message
 
 
-def test_bytes_follow_an_address_once_and_for_a_reason():
-    """Only where they are wanted, only when fetching was the trouble, and never a second time."""
+def test_an_upload_is_scheduled_once_and_only_after_a_fetch_error():
+    """An upload needs the mode `fallback` and a fetch error, and is scheduled at most once per URL."""
     uploads = UploadSelection("fallback")
     assert not uploads.schedule_upload("http://x/a.jpg", "The picture does not decode.")
     assert uploads.schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
@@ -130,7 +130,7 @@ def test_bytes_follow_an_address_once_and_for_a_reason():
     assert not UploadSelection("never").schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
 
 
-def test_an_upload_is_named_after_its_address():
-    """The last step of the path, readable."""
+def test_an_upload_is_named_after_its_url():
+    """The file name is the decoded last segment of the URL's path."""
     assert file_name_of("http://x/a/b%20c.jpg?size=2") == "b c.jpg"
     assert file_name_of("http://x/") == "file"

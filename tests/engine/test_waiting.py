@@ -1,4 +1,4 @@
-"""Who waits is told what for and how long at most, and nobody waits for what the balance already decides."""
+"""A run says what it waits for and how long at most, and does not wait if the balance decides at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lightmeter.planning.progress import Progress
 from tests.engine.hostile import Hostile, listening
 
 
-async def looks_at(tmp_path, service, *, stop_when_waiting, **options):
-    """Every look at a run against a service, and how it ended."""
+async def progress_of(tmp_path, service, *, stop_when_waiting, **options):
+    """Return every progress event of a run against a service, and the run."""
     urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
-    stop, looks, last = asyncio.Event(), [], None
+    stop, events, last = asyncio.Event(), [], None
     async with listening(service) as base_url:
         plan = await lm.plan(
             urls,
@@ -31,50 +31,50 @@ async def looks_at(tmp_path, service, *, stop_when_waiting, **options):
         async for step in stream_run(plan, tmp_path / "out", stop=stop):
             last = step
             if isinstance(step, Progress):
-                looks.append(step)
+                events.append(step)
                 if step.waiting and "at most" in step.waiting and stop_when_waiting:
                     stop.set()
-    return looks, last
+    return events, last
 
 
-async def test_a_wait_says_what_for_and_how_long_at_most(tmp_path, monkeypatch, charges_at_once):
-    """One lost request: the bar is not full, the row in doubt is counted apart, and the seconds left are named."""
+async def test_progress_says_what_the_run_waits_for(tmp_path, monkeypatch, charges_at_once):
+    """While a lost request may be charged, progress counts its row as in doubt and names the seconds left."""
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "200")
     service = Hostile(lambda number, _: "drop" if number == 2 else "well")
-    looks, run = await looks_at(tmp_path, service, stop_when_waiting=True)
-    waiting = [look for look in looks if look.waiting and "at most" in look.waiting]
+    events, run = await progress_of(tmp_path, service, stop_when_waiting=True)
+    waiting = [event for event in events if event.waiting and "at most" in event.waiting]
     assert waiting[0].finished == 2 < waiting[0].rows
     assert waiting[0].counts["in_doubt"] == 1
     seconds = int(waiting[0].waiting.split(" s at most")[0].split()[-1])
     assert 150 < seconds <= 200
-    assert "at most for the balance to tell of 1 row · " in _facts(waiting[0])
+    assert "at most until the balance shows the charge of 1 row · " in _facts(waiting[0])
     assert "1 in doubt" in _facts(waiting[0])
     assert any("Ctrl-C" in note for note in waiting[0].notes)
     assert run.summary().counts["in_doubt"] == 1
 
 
-async def test_nobody_waits_for_what_is_missing_already(tmp_path, monkeypatch, charges_at_once):
-    """Credits are missing, others may have spent them: waiting cannot prove more, so the run ends at once."""
+async def test_a_run_does_not_wait_if_credits_are_missing_already(tmp_path, monkeypatch, charges_at_once):
+    """If credits are missing and others may have spent them, waiting proves nothing, so the run ends at once."""
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "600")
     service = Hostile(lambda number, _: "charge and drop" if number == 2 else "well")
-    _, run = await asyncio.wait_for(looks_at(tmp_path, service, stop_when_waiting=False), 60)
+    _, run = await asyncio.wait_for(progress_of(tmp_path, service, stop_when_waiting=False), 60)
     assert (run.summary().counts["ok"], run.summary().counts["in_doubt"]) == (2, 1)
 
 
-async def test_alone_on_the_account_a_charge_that_is_seen_needs_no_wait(tmp_path, monkeypatch, charges_at_once):
-    """All that could have been charged is missing, and nobody else spends: it was paid for, and that is final."""
+async def test_the_sole_spender_does_not_wait_if_the_charge_is_visible(tmp_path, monkeypatch, charges_at_once):
+    """If nobody else spends and the whole price is missing, the request was paid, without a wait."""
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "600")
     service = Hostile(lambda number, _: "charge and drop" if number == 2 else "well")
-    _, run = await asyncio.wait_for(looks_at(tmp_path, service, stop_when_waiting=False, sole_spender=True), 60)
+    _, run = await asyncio.wait_for(progress_of(tmp_path, service, stop_when_waiting=False, sole_spender=True), 60)
     assert (run.summary().counts["ok"], run.summary().counts["failed"], run.summary().paid) == (2, 1, 3)
 
 
 @pytest.mark.parametrize("sole_spender", [False, True])
-async def test_what_may_still_be_charged_is_waited_for(tmp_path, monkeypatch, charges_at_once, sole_spender):
-    """Nothing is missing yet: only once no charge can come any more is the row sent again."""
+async def test_a_run_waits_until_a_charge_can_no_longer_come(tmp_path, monkeypatch, charges_at_once, sole_spender):
+    """If nothing is missing, the row is sent again only when a charge can no longer come."""
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "3")
     service = Hostile(lambda number, _: "drop" if number == 2 else "well")
     began = time.monotonic()
-    _, run = await looks_at(tmp_path, service, stop_when_waiting=False, sole_spender=sole_spender)
+    _, run = await progress_of(tmp_path, service, stop_when_waiting=False, sole_spender=sole_spender)
     assert time.monotonic() - began > 3
     assert (run.summary().counts["ok"], len(service.charged)) == (3, 3)

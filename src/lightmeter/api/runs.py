@@ -16,8 +16,8 @@ from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import ALL_ROWS, Engine, SeqRange, open_engine
 from lightmeter.engine.session import (
     changed_options,
-    has_run_of_manifest,
-    has_run_of_plan,
+    find_run_of_manifest,
+    find_run_of_plan,
     open_session,
     prepare_run_journal,
     store_options,
@@ -25,7 +25,7 @@ from lightmeter.engine.session import (
 from lightmeter.errors import Interrupted
 from lightmeter.export.export_tables import export_tables
 from lightmeter.export.live_export import LiveExport
-from lightmeter.journal.header import read_run_header
+from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, ResumeOptions, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
@@ -113,8 +113,9 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
         Unreachable: the service does not answer.
     """
     folder, new_options = Path(out), make_options(**options)
-    if await asyncio.to_thread(has_run_of_manifest, folder, source, new_options):
-        await _change_options(folder, new_options)
+    header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
+    if header is not None:
+        await store_options(folder, _merged_options(folder, header, new_options))
     else:
         must_be_explicit(new_options, read_settings())
         plan = await _make_plan(source, new_options, require_service=True)
@@ -135,16 +136,16 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
     """
     folder, plan = Path(out), await asyncio.to_thread(load_plan, path)
     plan.must_not_need_consent()
-    if not has_run_of_plan(folder, plan):
+    if find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
-    await asyncio.to_thread(prepare_run_journal, plan, folder)
-    await _change_options(folder, plan.options)
+    header = await asyncio.to_thread(prepare_run_journal, plan, folder)
+    await store_options(folder, _merged_options(folder, header, plan.options))
     return summarize(folder)
 
 
-async def _change_options(folder: Path, options: Options) -> None:
-    changes = changed_options(folder, options)
-    await store_options(folder, read_run_header(folder).options.model_copy(update=changes))
+def _merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
+    """Return the options of a run that continues with the changes that are allowed."""
+    return header.options.model_copy(update=changed_options(folder, header, wanted))
 
 
 async def resume(
@@ -207,11 +208,12 @@ async def stream_run(
     if not consent:
         plan.must_not_need_consent()
     folder = Path(out)
-    if plan.base_url is not None and plan.balance is None and not has_run_of_plan(folder, plan):
+    if plan.base_url is not None and plan.balance is None and find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
-    await asyncio.to_thread(prepare_run_journal, plan, folder)
-    changes = changed_options(folder, plan.options)
-    async with aclosing(stream_resume(folder, stop=stop, accept_journal=accept_journal, **changes)) as steps:
+    header = await asyncio.to_thread(prepare_run_journal, plan, folder)
+    options = _merged_options(folder, header, plan.options)
+    limits = _StartLimits(ALL_ROWS, 0, accept_journal, tables=True)
+    async with aclosing(_stream(folder, options, limits, stop)) as steps:
         async for step in steps:
             yield step
 
@@ -237,18 +239,29 @@ async def stream_resume(
         accept_journal: As for `resume`.
         changes: As for `resume`.
     """
-    folder, settings = Path(out), read_settings()
-    options = read_run_header(folder).options
+    folder = Path(out)
+    header = read_run_header(folder)
+    options = header.options
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
-        changed_options(folder, options)  # raises if an answer would mean something else: some rows have theirs
+        changed_options(folder, header, options)  # raises if an answer would mean something else: some rows have theirs
     limits = _StartLimits(rows, pay_again, accept_journal, tables)
+    async with aclosing(_stream(folder, options, limits, stop)) as steps:
+        async for step in steps:
+            yield step
+
+
+async def _stream(
+    folder: Path, options: Options, limits: _StartLimits, stop: asyncio.Event | None
+) -> AsyncGenerator[Progress | Run]:
+    """Run the folder in the background, then write its tables and cache its answers."""
+    settings = read_settings()
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
     ) as steps:
         async for step in steps:
             if isinstance(step, Run):
-                if tables:
+                if limits.tables:
                     await asyncio.to_thread(export_tables, folder)
                 run_id, now = read_run_header(folder).run_id, SystemClock().now()
                 await asyncio.to_thread(cache_answers, folder, run_id, options, settings, now)

@@ -42,10 +42,10 @@ from lightmeter.pricing.estimate import FrameRange
 
 __all__ = ["Accounting", "initial_name_reliability"]
 
-_SINGLE_IMAGES: Final = (
-    "The names in this service's answers do not tell which image is which: images are sent one by one."
+_SINGLE_IMAGES: Final = "The names in this service's answers do not identify images: images are sent one by one."
+_CHARGE_UNKNOWN: Final = (
+    "A request failed and its answer names no charge: its price stays held until the balance shows the charge."
 )
-_CHARGE_UNKNOWN: Final = "A request failed and its answer names no charge: its price stays held until a balance tells."
 
 
 class Accounting:
@@ -77,7 +77,7 @@ class Accounting:
         """
         if self._session.journal.disk_is_full:
             raise JournalError(
-                f"The disk of {self._session.out} is full: no request is sent that could not be written down.",
+                f"The disk of {self._session.out} is full: a request that cannot be recorded is not sent.",
                 hint=f"Make room, then: lightmeter resume {self._session.out}",
             )
         if self._key is not None and not await self._key.hold(credits_):

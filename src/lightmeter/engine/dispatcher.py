@@ -1,6 +1,6 @@
 """Send pending rows as requests once rate limit, budget and risk cap allow it.
 
-The upper price of a request is computed right before it leaves, from all charges seen by then. A batch that is too
+The upper price of a request is computed right before it leaves, from all charges known by then. A batch that is too
 large for the budget or for the cap on credits at risk is trimmed; the rows cut off stay pending.
 """
 
@@ -156,7 +156,7 @@ class Dispatcher:
         """Return the number of images in the next request."""
         if self._options.upload != "never":  # any image may have to be sent as a file, and a file has its own request
             return 1
-        if not self._prices.price_known:  # until a charge was seen, only one image is exposed
+        if not self._prices.price_known:  # until a charge is known, only one image is exposed
             return 1
         requested, cap = self._options.batch_size, self._options.max_at_risk
         size = self._auto_batch_size() if requested == "auto" else requested
@@ -228,7 +228,7 @@ class Dispatcher:
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
     def _reprice(self, batch: Batch) -> Batch:
-        """Return the batch with its upper price by all charges seen so far."""
+        """Return the batch with its upper price by all charges known so far."""
         hold = self._prices.max_credits(batch.rows)
         return batch if hold == batch.hold else replace(batch, hold=hold)
 
@@ -270,7 +270,7 @@ class Dispatcher:
         return self._options.careful or ending or much_lost or not self._knows_price_of(batch)
 
     def _knows_price_of(self, batch: Batch) -> bool:
-        """Whether a charge for a request of this type was seen."""
+        """Whether a charge for a request of this type is known."""
         return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:

@@ -99,7 +99,7 @@ class Engine:
             self._noted_step_s = step_s
             self.run_state.add_note(
                 f"The machine's clock was set {'forward' if change_s > 0 else 'back'} by {abs(change_s):.0f} s. The "
-                "run measures time by another clock, and goes on."
+                "run measures time by another clock and continues."
             )
 
     def stop(self) -> None:
@@ -185,8 +185,8 @@ class Engine:
         self.run_state.start_resolution()
         await self._resolve()
         if self.run_state.unresolved_requests:
-            hint = "Go on later: lightmeter resume DIR"
-            self.run_state.stop(OutcomeUnknown("What became of a lost request cannot be told now.", hint=hint))
+            hint = "Continue later: lightmeter resume DIR"
+            self.run_state.stop(OutcomeUnknown("The outcome of a lost request cannot be determined now.", hint=hint))
         return True
 
     async def finish(self) -> None:
@@ -216,8 +216,8 @@ class Engine:
     async def _retry_invalid_answers(self) -> None:
         """Ask the user's question once more for each row whose answer is not valid, with the error in the prompt.
 
-        Each start checks the stored first answers again. The journal records which rows were asked about again, so
-        that no row is asked about a third time.
+        Each start checks the stored first answers again. The journal records which questions were repeated, so that
+        no question is asked a third time.
         """
         state, options = self.run_state, self.session.header.options
         ask = options.ask
@@ -229,7 +229,7 @@ class Engine:
             await self.session.journal.write(clear_not_retried(*self._rows))
             await self.session.journal.write(add_retries(invalid))
             if invalid:
-                state.add_note(f"Some answers to {ask.name} are not valid: their rows are asked about once more.")
+                state.add_note(f"Some answers to {ask.name} are not valid: the question is repeated for their rows.")
         while not state.stopping.is_set():
             sent = await self._dispatcher.dispatch_retries(*self._rows)
             if await self._resolve_if_required():
@@ -261,15 +261,15 @@ class Engine:
         if marked and key is not None:
             state.set_stop_reason(
                 BudgetReached(
-                    f"The budget of the key, {key.credits} credits a {key.length}, does not reach for {marked} rows.",
-                    hint="Go on later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR",
+                    f"The budget of the key, {key.credits} credits a {key.length}, is too small for {marked} rows.",
+                    hint="Continue later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR",
                 )
             )
         elif marked and not no_credits:
             state.set_stop_reason(
                 BudgetReached(
-                    f"The budget of {state.budget} credits does not reach for {marked} rows.",
-                    hint="Go on with more: lightmeter resume DIR --budget CREDITS",
+                    f"The budget of {state.budget} credits is too small for {marked} rows.",
+                    hint="Continue with a higher limit: lightmeter resume DIR --budget CREDITS",
                 )
             )
         elif state.rows_over_caps and state.stop_reason is None:
@@ -277,7 +277,7 @@ class Engine:
                 BudgetReached(
                     f"{state.rows_over_caps} rows may cost more than --max-at-risk allows for one, "
                     "or have no upper price.",
-                    hint="Go on with more: lightmeter resume DIR --max-at-risk CREDITS",
+                    hint="Continue with a higher limit: lightmeter resume DIR --max-at-risk CREDITS",
                 )
             )
 
@@ -339,8 +339,8 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
         run_state, prices = _initial_state(db, session, started_at_s, names), _initial_prices(db, session)
     if (step_s := session.clock.restart_step_s) is not None and abs(step_s) >= STEP_S:
         run_state.add_note(
-            f"The machine's clock was set by {step_s:+.0f} s since the run was last begun: times that "
-            "were written down before are not relied on."
+            f"The machine's clock was set by {step_s:+.0f} s since the last start of the run: times "
+            "recorded before are not used."
         )
     engine = Engine(session, run_state, prices, rows, pay_again)
     await engine.reconciler.check_opening_balance(balance)

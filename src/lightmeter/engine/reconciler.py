@@ -51,7 +51,7 @@ MAX_SLEEP_S: Final = 0.5
 """Longest sleep while waiting: after it, the wait reacts to Ctrl-C and shows the time left."""
 
 _WAIT_NOTE: Final = (
-    "A request got no answer. The run waits until it can no longer be charged: then the balance tells whether it was. "
+    "A request got no answer. The run waits until it can no longer be charged: then the balance shows whether it was. "
     "Ctrl-C leaves its rows in doubt."
 )
 
@@ -94,8 +94,8 @@ class Reconciler:
         else:
             self._fruitless_rounds, self._rows_answered = 0, rows_answered
         if self._fruitless_rounds >= MAX_FRUITLESS_ROUNDS:
-            message = "The service takes requests and does not answer them."
-            self._run_state.stop(OutcomeUnknown(message, hint="Go on later: lightmeter resume DIR"))
+            message = "The service accepts requests and does not answer them."
+            self._run_state.stop(OutcomeUnknown(message, hint="Continue later: lightmeter resume DIR"))
             return 0
         pending = await self._resolve_by_balance()
         return pending + await self._rule_on_past_windows()
@@ -244,7 +244,7 @@ class Reconciler:
             if state.interrupted:
                 return False
             count = f"{rows} {'row' if rows == 1 else 'rows'}"
-            state.show_waiting(f"{left_s:.0f} s at most for the balance to tell of {count}")
+            state.show_waiting(f"{left_s:.0f} s at most until the balance shows the charge of {count}")
             await clock.sleep(min(left_s, MAX_SLEEP_S))
         state.show_waiting("reading the balance twice")
         return not state.interrupted
@@ -298,7 +298,7 @@ class Reconciler:
 
     async def _rule_unprovable(self, reading: BalanceReading) -> None:
         """Record that nothing can be proven about the lost requests: they stay in doubt."""
-        reason = "No balance of this account was read before it was sent: nothing can be proven."
+        reason = "No balance of this account was read before the request: nothing can be proven."
         with open_read_only(self._session.out) as db:
             rulings = [
                 SubmissionResolution(record.submission_id, Event.GIVE_UP, reason)

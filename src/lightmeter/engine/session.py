@@ -1,4 +1,4 @@
-"""Everything a run holds open: the journal (locked), the service, the client, and what was planned."""
+"""Prepare a run's folder, and open what a run needs while it works: the locked journal, the service, the client."""
 
 from __future__ import annotations
 
@@ -31,15 +31,20 @@ from lightmeter.settings import Settings
 __all__ = [
     "Session",
     "changed_options",
-    "has_run_of_manifest",
-    "has_run_of_plan",
+    "find_run_of_manifest",
+    "find_run_of_plan",
     "open_session",
     "prepare_run_journal",
     "store_options",
 ]
 
 PLAN_NAME: Final = "plan.json"
-_ANCHOR: Final = "clock_anchor"
+
+_ANCHOR_KEY: Final = "clock_anchor"
+"""Name of the journal's meta entry that holds the clock readings of the last session."""
+
+_SPARE_CONNECTIONS: Final = 16
+"""Connections beside those for submissions: for polls, and for balance readings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +53,15 @@ class Session:
 
     Attributes:
         out: Its folder.
-        journal: Its memory, locked.
-        header: What was asked for.
-        endpoint: Where requests go.
-        client: Who talks to it.
+        journal: Its journal, locked.
+        header: The plan's facts and the options.
+        endpoint: The service.
+        client: The client of the service.
         clock: Time, which does not step while the session is open.
-        first_submission_id: Number of the first submission that this session can make; those below are of earlier ones.
+        first_submission_id: Number of the first submission of this session; lower numbers are of earlier sessions.
         charges_final_s: Seconds after it was sent in which a request without an answer may still be charged.
-        key: The budget of the key over all runs of this machine, if there is one.
-        state_dir: Where processes of this machine share the pace of a key; None: they do not.
+        key: The budget of the key over all runs of this machine; None if there is none.
+        state_dir: Folder where processes of this machine share the rate limit of a key; None if they do not.
         check: Whether the journal is known to be the run's latest state.
     """
 
@@ -73,61 +78,69 @@ class Session:
     check: JournalCheck = "unknown"
 
 
-def prepare_run_journal(plan: Plan, out: Path) -> None:
-    """Make the plan's rows the journal of `out`, or go on with the journal that is there.
+def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
+    """Make the plan's rows the journal of `out`, or keep the journal that is there; returns the run's header.
 
-    A finished run of another manifest is set aside in `out/runs/<its run id>/`, its journal whole. All of it happens
-    under the run's lock: of two that start at once, one has the folder.
+    A finished run of another manifest is moved to `out/runs/<its run id>/` with its whole journal. All of this happens
+    under the run's lock: if two processes start at the same time, one of them gets the folder.
 
     Raises:
-        SettingsError: the folder holds a run of another manifest that is not finished, or one with other options; or
+        SettingsError: the folder holds a run of another manifest that is not finished, or a run with other options; or
             it cannot be written to.
         JournalLocked: another process is running the folder.
     """
     prepare_folder(out)
     with run_lock(out):
-        there = journal_path(out).exists()
-        if there and read_run_header(out).manifest_sha256 != plan.manifest_sha256:
-            _set_aside(out)
-            there = False
-        if not there:
+        header = _find_run(out)
+        if header is not None and header.manifest_sha256 != plan.manifest_sha256:
+            _archive_run(out, header)
+            header = None
+        if header is None:
             run_id = fresh_run_id(SystemClock())
             copy_journal(journal_path(plan.folder), journal_path(out), {"run_id": run_id})
             plan.save(out / PLAN_NAME)
-            return
-    changed_options(out, plan.options)
+            return read_run_header(out)
+    changed_options(out, header, plan.options)
+    return header
 
 
-def _set_aside(out: Path) -> None:
-    header = read_run_header(out)
+def _archive_run(out: Path, header: RunHeader) -> None:
+    """Move a finished run to `out/runs/<its run id>/`.
+
+    Raises:
+        SettingsError: it is not finished.
+    """
     with open_read_only(out) as db:
         counts = count_by_status(db)
         unfinished = sum(counts[status] for status in ("pending", "over_budget", "in_doubt")) or open_submissions(db)
     if unfinished:
         raise SettingsError(
             f"{out} holds a run of another manifest ({header.manifest}) that is not finished.",
-            hint="Choose another folder with --out, or go on with that run: lightmeter resume DIR",
+            hint="Choose another folder with --out, or continue that run: lightmeter resume DIR",
         )
     target = out / "runs" / header.run_id
     archive_journal(journal_path(out), journal_path(target))
-    for name in out.glob(f"{Path(PLAN_NAME).stem}.*"):
-        name.replace(target / name.name)
+    for path in out.glob(f"{Path(PLAN_NAME).stem}.*"):
+        path.replace(target / path.name)
 
 
-def changed_options(out: Path, now: Options, named: Collection[str] | None = None) -> dict[str, Any]:
-    """What differs between the options of the run in `out` and `now`, all of it allowed to change between runs.
+def changed_options(
+    out: Path, header: RunHeader, wanted: Options, explicit: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Return the options that differ from those of the run in `out`; all of them may change between starts.
 
     Args:
         out: The folder of the run.
-        now: What is wanted now.
-        named: Only these were said: the run keeps what was not, above all its budget. None means all were.
+        header: The run's header.
+        wanted: The options wanted now.
+        explicit: Names of the options that the user gave; the run keeps all others, above all its budget. None means
+            that all were given.
 
     Raises:
-        SettingsError: something differs that changes what is asked for, or how the manifest is read.
+        SettingsError: an option differs that changes the request, or how the manifest is read.
     """
-    before = read_run_header(out).options
-    changed = {name: value for name, value in now if value != getattr(before, name)}
-    if now.prices is None:  # the run keeps the prices that it was planned with
+    changed = {name: value for name, value in wanted if value != getattr(header.options, name)}
+    if wanted.prices is None:  # the run keeps the prices that it was planned with
         changed.pop("prices", None)
     fixed = [name.replace("_", "-") for name in changed if name in (*REQUEST_OPTIONS, *READ_OPTIONS, "prices")]
     if fixed:
@@ -135,25 +148,34 @@ def changed_options(out: Path, now: Options, named: Collection[str] | None = Non
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
             hint="Choose another folder with --out, or use the same options.",
         )
-    return {name: value for name, value in changed.items() if named is None or name in named}
+    return {name: value for name, value in changed.items() if explicit is None or name in explicit}
 
 
 async def store_options(out: Path, options: Options) -> None:
-    """Give the run in `out` new options."""
+    """Replace the options of the run in `out`."""
     with Journal(out) as journal:
         await journal.write(put_meta({"options": options.model_dump_json()}))
 
 
-def has_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> bool:
-    """Whether `out` already holds a run of this very manifest, so that there is nothing to plan anew."""
-    if not journal_path(out).exists():
-        return False
-    return read_run_header(out).manifest_sha256 == digest_of(source, options.read_options)
+def _find_run(out: Path) -> RunHeader | None:
+    """Return the header of the run in `out`; None if there is no run."""
+    return read_run_header(out) if journal_path(out).exists() else None
 
 
-def has_run_of_plan(out: Path, plan: Plan) -> bool:
-    """Whether `out` already holds a run of the manifest that was planned, so that there is nothing to adopt."""
-    return journal_path(out).exists() and read_run_header(out).manifest_sha256 == plan.manifest_sha256
+def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> RunHeader | None:
+    """Return the header of the run in `out` if it is of exactly this manifest, so that no new plan is needed.
+
+    The manifest is read only if the folder holds a run.
+    """
+    header = _find_run(out)
+    same = header is not None and header.manifest_sha256 == digest_of(source, options.read_options)
+    return header if same else None
+
+
+def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
+    """Return the header of the run in `out` if it is of the planned manifest."""
+    header = _find_run(out)
+    return header if header is not None and header.manifest_sha256 == plan.manifest_sha256 else None
 
 
 @asynccontextmanager
@@ -169,17 +191,18 @@ async def open_session(
 
     Args:
         out: The folder of the run.
-        settings: The user's.
-        options: Replace what may change between runs (budget, pace, address).
+        settings: The user's settings.
+        options: New options; only those that may change between starts may differ. None means no change.
         clock: Time; None means the system's.
-        accept_journal: Go on with a journal that is older than its run, or a copy, as a run with a new id.
+        accept_journal: Continue with a journal that is older than its run, or a copy, as a run with a new id.
 
     Raises:
         JournalConflict: the journal is older than its run, or a copy; nothing was sent.
         JournalError: there is no run there, another process is running it, or the ledger of the key cannot be used.
         SettingsError: a service is named and there is no key for it.
     """
-    read_run_header(out)  # says so if there is no run, before a lock file is made
+    with open_read_only(out):  # raises if there is no run, before a lock file is made
+        pass
     with Journal(out) as journal:
         machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
@@ -187,39 +210,34 @@ async def open_session(
             if options is not None:
                 await journal.write(put_meta({"options": options.model_dump_json()}))
             header = read_run_header(out)
-            run_clock, first = await _begin(journal, out, machine)
-            connections = header.options.max_concurrency + 16
-            where = await stack.enter_async_context(open_endpoint(header.options, settings, out))
-            key = stack.enter_context(open_key_budget(settings, where, header.run_id, out, run_clock))
-            client = Client(where.base_url, where.api_key, connections=connections, proxy=_proxy(settings, where))
+            run_clock, first = await _start_clock(journal, out, machine)
+            connections = header.options.max_concurrency + _SPARE_CONNECTIONS
+            endpoint = await stack.enter_async_context(open_endpoint(header.options, settings, out))
+            key = stack.enter_context(open_key_budget(settings, endpoint, header.run_id, out, run_clock))
+            proxy = None if endpoint.embedded else settings.proxy  # the embedded service is on this machine
+            client = Client(endpoint.base_url, endpoint.api_key, connections=connections, proxy=proxy)
             await stack.enter_async_context(client)
-            state_dir = settings.state_dir
             yield Session(
                 out=out,
                 journal=journal,
                 header=header,
-                endpoint=where,
+                endpoint=endpoint,
                 client=client,
                 clock=run_clock,
                 first_submission_id=first,
                 charges_final_s=settings.charges_final_s,
                 key=key,
-                state_dir=state_dir,
+                state_dir=settings.state_dir,
                 check=check,
             )
 
 
-async def _begin(journal: Journal, out: Path, machine: MachineClock) -> tuple[RunClock, int]:
-    """The clock of a session that begins, written down for the next one, and the number of its first submission."""
+async def _start_clock(journal: Journal, out: Path, machine: MachineClock) -> tuple[RunClock, int]:
+    """Return the clock of a new session, after storing its readings for the next one, and its first submission id."""
     with open_read_only(out) as db:
-        kept = get_meta(db).get(_ANCHOR)
+        stored = get_meta(db).get(_ANCHOR_KEY)
         last = last_submission_id(db)
-    before = None if kept is None else ClockAnchor(**json.loads(kept))
+    before = None if stored is None else ClockAnchor(**json.loads(stored))
     clock = RunClock(machine, before)
-    await journal.write(put_meta({_ANCHOR: json.dumps(clock.anchor.to_dict())}))
+    await journal.write(put_meta({_ANCHOR_KEY: json.dumps(clock.anchor.to_dict())}))
     return clock, last + 1
-
-
-def _proxy(settings: Settings, where: Endpoint) -> str | None:
-    """The embedded service is on this machine, where no proxy leads to."""
-    return None if where.embedded else settings.proxy

@@ -142,5 +142,5 @@ def _row_error(wire: WireAnswer, reason: str) -> str:
     """Return the message for rows without an asset."""
     details = wire.error_message
     if reason == UNMATCHED:
-        return f"No name in the answer tells which asset is this row's.{f' It says: {details}' if details else ''}"
+        return f"No asset name in the answer identifies this row.{f' Its errors: {details}' if details else ''}"
     return details or "The answer has no asset for this row."

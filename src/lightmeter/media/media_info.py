@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from posixpath import splitext
 from typing import Final, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from lightmeter.models.vocabulary import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
@@ -123,9 +122,15 @@ def _iso_brand(brand: bytes) -> tuple[MediaKind, str]:
 
 
 def kind_from_name(name: str) -> MediaKind | None:
-    """Return the kind by the suffix of a file name or of a URL's path; None if the suffix is of neither kind."""
-    path = urlsplit(name).path if "://" in name else name
-    suffix = PurePosixPath(path).suffix.lower()
+    """Return the kind by the suffix of a file name or of a URL's path; None if the suffix is of neither kind.
+
+    Query string and fragment of a URL do not count.
+    """
+    path = name
+    if "://" in name:  # by hand: `urlsplit` and `PurePosixPath` would take a fifth of the time of a plan
+        path = name.partition("#")[0].partition("?")[0]
+        path = path.partition("://")[2].partition("/")[2] if "://" in path else path
+    suffix = splitext(path.rstrip("/"))[1].lower()
     if suffix in IMAGE_SUFFIXES:
         return "image"
     return "video" if suffix in (*VIDEO_SUFFIXES, *MORE_VIDEO_SUFFIXES) else None

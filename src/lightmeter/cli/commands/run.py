@@ -24,9 +24,10 @@ from lightmeter.cli.options import (
 )
 from lightmeter.cli.progress_runner import run_with_progress
 from lightmeter.cli.terminal import print_json, show_plan, show_summary
-from lightmeter.engine.session import changed_options, has_run_of_manifest, has_run_of_plan
+from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
+from lightmeter.journal.header import RunHeader
 from lightmeter.options import Options, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
 from lightmeter.planning.output_folder import prepare_folder
@@ -78,8 +79,9 @@ def command(
         raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
     prepare_folder(out)
     with print_summary_on_error(out, as_json=as_json):
-        if _holds(out, agreed, manifest, wanted):
-            changes = changed_options(out, wanted, None if agreed is not None else explicit_options(options))
+        header = _existing_run(out, agreed, manifest, wanted)
+        if header is not None:
+            changes = changed_options(out, header, wanted, None if agreed is not None else explicit_options(options))
             rows = summarize(out).rows
             click.echo(f"{out} already holds this run, of {rows} rows read: going on with it.", err=True)
             how = {"accept_journal": accept_journal, **changes}
@@ -116,11 +118,11 @@ def _agreed(manifest: str | None, plan_file: Path | None, options: dict[str, Any
     return load_plan(plan_file)
 
 
-def _holds(out: Path, agreed: Plan | None, manifest: str | None, wanted: Options) -> bool:
-    """Whether the folder already holds a run of this manifest."""
+def _existing_run(out: Path, agreed: Plan | None, manifest: str | None, wanted: Options) -> RunHeader | None:
+    """Return the header of the run of this manifest that the folder already holds; None if there is none."""
     if agreed is None:
-        return has_run_of_manifest(out, str(manifest), wanted)
-    return has_run_of_plan(out, agreed)
+        return find_run_of_manifest(out, str(manifest), wanted)
+    return find_run_of_plan(out, agreed)
 
 
 def _ready(manifest: str | None, agreed: Plan | None, wanted: Options, *, consent: bool) -> Plan:
