@@ -1,4 +1,4 @@
-"""The notebooks: told as they are run, kept without what a run leaves in them."""
+"""The notebooks run without errors and are stored without outputs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
-def test_notebook_is_kept_clean(path):
-    """A notebook is kept without outputs, counters, or anything of the machine it was written on."""
+def test_notebook_is_stored_clean(path):
+    """A notebook is stored without outputs, execution counts and paths of the author's machine."""
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
@@ -33,8 +33,8 @@ def test_notebook_is_kept_clean(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
-def test_notebook_is_a_numbered_story(path):
-    """File, title and sections carry one number, and every code cell has words before it somewhere above."""
+def test_notebook_sections_are_numbered(path):
+    """Title and sections are numbered like the file, and the notebook begins with text."""
     notebook = nbformat.read(path, as_version=4)
     number = str(int(path.name[:2]))
     headings = [
@@ -52,13 +52,13 @@ def test_notebook_is_a_numbered_story(path):
 
 @pytest.mark.slow
 def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """Every cell runs without an error, both widgets are shown, each row is accounted for, and the widgets live on."""
+    """Every cell runs without an error, both widgets are shown and usable at the end, and every row is counted."""
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     notebook = nbformat.read(QUICKSTART, as_version=4)
-    told = "import json\nprint(json.dumps([each.summary().to_dict() for each in (run, resumed)]))"
-    notebook.cells.append(nbformat.v4.new_code_cell(told))
-    still = "explorer.show_page(0)\nprint(json.dumps([explorer.error.value, len(explorer.page.cards), planner.out.is_dir()]))"
-    notebook.cells.append(nbformat.v4.new_code_cell(still))
+    summaries = "import json\nprint(json.dumps([ended.summary().to_dict() for ended in (run, resumed)]))"
+    notebook.cells.append(nbformat.v4.new_code_cell(summaries))
+    state = "[explorer.error.value, len(explorer.page.cards), planner.out.is_dir()]"
+    notebook.cells.append(nbformat.v4.new_code_cell(f"explorer.show_page(0)\nprint(json.dumps({state}))"))
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     whole, resumed = json.loads(notebook.cells[-2].outputs[0].text)
     problem, cards, is_there = json.loads(notebook.cells[-1].outputs[0].text)
@@ -78,12 +78,12 @@ def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_tables_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """Every question has an answer, the plot is a picture, the page is shown, and nothing is left behind."""
+    """Every query has a result, the plot and the report are shown, and no file is left behind."""
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     notebook = nbformat.read(TABLES, as_version=4)
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
-    asked = [cell for cell in notebook.cells if cell.cell_type == "code" and "run" in cell.source]
-    shown = [output.data for cell in asked for output in cell.outputs if "data" in output]
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code" and "run" in cell.source]
+    shown = [output.data for cell in cells for output in cell.outputs if "data" in output]
     assert "20 ok" in shown[0]["text/plain"]
     tables = [
         data["text/html"] for data in shown if "<table" in data.get("text/html", "") and "srcdoc" not in str(data)

@@ -46,7 +46,7 @@ def test_plan_and_run_share_their_options(command, verb):
 def test_the_default_number_in_flight_leaves_it_to_the_pace(command):
     """What `--help` names as the default is that of the options, and no less than the pace would have in flight."""
     told = " ".join(command("run", "--help").out.split())
-    assert f"Most requests in flight ({Options().max_concurrency})." in told
+    assert f"Maximum number of requests in flight ({Options().max_concurrency})." in told
     assert Options().max_concurrency == AdaptiveLimiter().max_in_flight == 64
 
 

@@ -106,7 +106,7 @@ def test_the_demo_says_what_it_did(command, demo):
     (out / ".lightmeter-demo").unlink()
     refused = command("demo", "--out", out)
     assert refused.code == 2
-    assert "no demo of ours" in refused.err
+    assert "was not created by the demo" in refused.err
     (out / ".lightmeter-demo").touch()
     said = command("status", out)
     assert said.code == 0

@@ -9,7 +9,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.api.runs import stream_run
-from lightmeter.cli.terminal import _facts
+from lightmeter.cli.progress import _details
 from lightmeter.planning.progress import Progress
 from tests.engine.hostile import Hostile, listening
 
@@ -47,8 +47,8 @@ async def test_progress_says_what_the_run_waits_for(tmp_path, monkeypatch, charg
     assert waiting[0].counts["in_doubt"] == 1
     seconds = int(waiting[0].waiting.split(" s at most")[0].split()[-1])
     assert 150 < seconds <= 200
-    assert "at most until the balance shows the charge of 1 row · " in _facts(waiting[0])
-    assert "1 in doubt" in _facts(waiting[0])
+    assert "at most until the balance shows the charge of 1 row · " in _details(waiting[0])
+    assert "1 in doubt" in _details(waiting[0])
     assert any("Ctrl-C" in note for note in waiting[0].notes)
     assert run.summary().counts["in_doubt"] == 1
 

@@ -1,4 +1,4 @@
-"""A real run of a few sample files through the real embedded service, made once."""
+"""Fixtures: one run of a few sample files through the embedded service."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import lightmeter as lm
 
 DATA = Path(__file__).parents[2] / "data"
 IDS = ("chelsea", "coffee", "samoyed")
-EVIL = '<img src=x onerror="alert(1)">'
+HTML_NAME = '<img src=x onerror="alert(1)">'
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_settings(tmp_path_factory):
-    """Whatever service the user's environment names, these tests start the embedded one, with a cache of their own."""
+def _isolated_settings(tmp_path_factory):
+    """These tests use the embedded service and a separate cache, whatever the user's environment says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("LIGHTMETER_BASE_URL", raising=False)
         patch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
@@ -26,20 +26,20 @@ def _own_settings(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def manifest(tmp_path_factory) -> Path:
-    """Two photographs and a clip, one of them again, and one that is not there and is called like markup."""
+    """Two photographs and a video, a duplicate of one, and a missing file whose name is HTML markup."""
     with (DATA / "manifest.csv").open(encoding="utf-8", newline="") as lines:
         rows = {row["id"]: row for row in csv.DictReader(lines)}
-    told = [{"id": name, "path": str(DATA / rows[name]["path"]), "subject": rows[name]["subject"]} for name in IDS]
-    told.append({**told[0], "id": "again"})
-    told.append({"id": EVIL, "path": f"{EVIL.replace('/', '')}.jpg", "subject": EVIL})
+    selected = [{"id": name, "path": str(DATA / rows[name]["path"]), "subject": rows[name]["subject"]} for name in IDS]
+    selected.append({**selected[0], "id": "again"})
+    selected.append({"id": HTML_NAME, "path": f"{HTML_NAME.replace('/', '')}.jpg", "subject": HTML_NAME})
     path = tmp_path_factory.mktemp("manifest") / "few.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in told), encoding="utf-8")
+    path.write_text("".join(json.dumps(row) + "\n" for row in selected), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="session")
 def planner(manifest, tmp_path_factory) -> lm.BudgetPlanner:
-    """A planner that has planned and run that manifest; nobody changes it."""
+    """A planner that has planned and run that manifest; tests do not change it."""
     out = tmp_path_factory.mktemp("runs") / "out"
     planner = lm.BudgetPlanner(manifest, out=out, features=["tags", "nsfw", "colors"], max_frames=2, budget=50)
     planner.plan().result()

@@ -1,4 +1,4 @@
-"""The planner, driven without a browser, against the embedded service."""
+"""The budget planner without a browser, with the embedded service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightmeter.widgets.planner_html import PlannerState
 
 @pytest.fixture
 def many(tmp_path):
-    """A manifest of so many small pictures that a run of one request at a time can be stopped in its midst."""
+    """A manifest of 150 small pictures: enough to stop a run with one request at a time in the middle."""
     for seed in range(150):
         (tmp_path / f"{seed}.jpg").write_bytes(tiny_jpeg(seed))
     manifest = tmp_path / "many.csv"
@@ -28,20 +28,20 @@ def slow(many, out):
     return lm.BudgetPlanner(many, out=out, features="colors", budget=1000, max_concurrency=1, precheck=False)
 
 
-def at_the_first_step_of_a_run(planner, act):
-    """Call `act` once, as soon as the planner shows that a run has begun to work."""
+def call_when_running(planner, function):
+    """Call `function` once, as soon as the planner shows that the run is in progress."""
     done = threading.Event()
 
-    def look(change):
+    def on_status(change):
         if "running" in change["new"] and not done.is_set():
             done.set()
-            act()
+            function()
 
-    planner.panel.status.observe(look, "value")
+    planner.panel.status.observe(on_status, "value")
 
 
-def test_plan_and_run_tell_where_every_row_stands(planner, run):
-    """What the methods return is what the widget shows: rows by outcome, with reasons, and the price."""
+def test_widget_shows_the_rows_of_plan_and_run(planner, run):
+    """The widget shows the rows by status, the reasons and the credits that the methods return."""
     assert planner.planned.counts["pending"] == 3
     assert planner.planned.counts["duplicate"] == 1
     assert planner.planned.counts["skipped"] == 1
@@ -53,8 +53,8 @@ def test_plan_and_run_tell_where_every_row_stands(planner, run):
     assert f"{run.summary().paid} credits paid of a budget of 50" in planner.panel.outcome.value
 
 
-def test_end_of_a_run_leaves_the_form_free(planner):
-    """When a run is over one can plan and run again, and nothing can be stopped."""
+def test_form_is_unlocked_after_a_run(planner):
+    """After a run, Plan and Run are enabled, Stop is not."""
     assert planner.state is PlannerState.IDLE
     assert not planner.panel.run_button.disabled
     assert not planner.form.max_frames.disabled
@@ -62,13 +62,13 @@ def test_end_of_a_run_leaves_the_form_free(planner):
     assert planner.panel.bar.value == 1
 
 
-def test_paid_is_within_what_was_planned(planner, run):
-    """The run cost what the plan's range allows."""
+def test_paid_credits_are_within_the_plan(planner, run):
+    """The credits paid are within the range that the plan predicted."""
     assert run.summary().paid in planner.planned.credits
 
 
-def test_prices_follow_the_form_without_the_manifest(tmp_path):
-    """After planning, a change of features, frames or budget is priced at once; the manifest may even be gone."""
+def test_price_follows_the_form_without_the_manifest(tmp_path):
+    """After planning, a change of features, frames or budget updates the price, even if the manifest is deleted."""
     for seed in range(3):
         (tmp_path / f"{seed}.jpg").write_bytes(tiny_jpeg(seed))
     manifest = tmp_path / "three.csv"
@@ -89,7 +89,7 @@ def test_prices_follow_the_form_without_the_manifest(tmp_path):
 
 
 def test_a_changed_form_runs_the_planned_rows(tmp_path):
-    """What the form asks for after planning is run with no row read or looked at again."""
+    """A form that is changed after planning runs the planned rows, without reading or checking them again."""
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     manifest = tmp_path / "one.csv"
     manifest.write_text("path\na.jpg\n", encoding="utf-8")
@@ -104,8 +104,8 @@ def test_a_changed_form_runs_the_planned_rows(tmp_path):
     assert len(run.nsfw) > 0
 
 
-def test_a_plan_is_saved_and_taken_up_again(tmp_path):
-    """A plan file is what the form says now, and a planner made of it shows and runs it without the manifest's rows."""
+def test_a_saved_plan_can_be_run(tmp_path):
+    """A saved plan has the options of the form, and a planner created from it can show and run it."""
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     (tmp_path / "one.csv").write_text("path\na.jpg\n", encoding="utf-8")
     planner = lm.BudgetPlanner(tmp_path / "one.csv", out=tmp_path / "out", features="colors")
@@ -123,8 +123,8 @@ def test_a_plan_is_saved_and_taken_up_again(tmp_path):
     assert again.run().result().summary().counts["ok"] == 1
 
 
-def test_earlier_answers_leave_the_price_as_long_as_the_same_is_asked(tmp_path, monkeypatch):
-    """Rows that an earlier run paid for cost nothing, and cost again once something else is asked."""
+def test_cached_answers_cost_nothing_until_options_change(tmp_path, monkeypatch):
+    """Rows with cached answers cost nothing, and cost credits again once the request options change."""
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(tmp_path / "answers"))
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     (tmp_path / "one.csv").write_text("path\na.jpg\n", encoding="utf-8")
@@ -137,8 +137,8 @@ def test_earlier_answers_leave_the_price_as_long_as_the_same_is_asked(tmp_path, 
     assert "1 row to send" in planner.panel.price.value
 
 
-def test_frames_are_priced_from_the_clips_length(manifest, tmp_path):
-    """More frames of a clip whose length was measured cost exactly as many more pictures."""
+def test_frames_are_priced_by_the_video_duration(manifest, tmp_path):
+    """One more frame of a video of known duration is charged as one more image."""
     planner = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors", max_frames=1)
     planner.plan().result()
     assert "3 images and frames" in planner.panel.price.value
@@ -146,8 +146,8 @@ def test_frames_are_priced_from_the_clips_length(manifest, tmp_path):
     assert "4 images and frames" in planner.panel.price.value
 
 
-def test_nothing_ticked_is_not_everything(tmp_path):
-    """Without a feature ticked there is nothing to plan: the widget says so, the method raises it."""
+def test_no_ticked_feature_is_an_error(tmp_path):
+    """Without a ticked feature the widget shows an error, and the method raises it."""
     planner = lm.BudgetPlanner(["https://example.org/a.jpg"], out=tmp_path / "out", features="colors")
     planner.form.features["colors"].value = False
     assert "Tick at least one feature" in planner.panel.price.value
@@ -157,14 +157,14 @@ def test_nothing_ticked_is_not_everything(tmp_path):
     assert "Tick at least one feature" in planner.panel.outcome.value
 
 
-def test_wrong_options_are_told_at_once(tmp_path):
-    """An option that is wrong is said when the planner is made, as `plan` says it."""
+def test_invalid_options_are_rejected_at_creation(tmp_path):
+    """An invalid option raises an error when the planner is created."""
     with pytest.raises(SettingsError, match="max-frames"):
         lm.BudgetPlanner("manifest.csv", out=tmp_path, max_frames=-1)
 
 
 def test_errors_are_shown_and_raised(tmp_path):
-    """A manifest that cannot be read is shown after a click, and raised by the method."""
+    """An unreadable manifest is shown as an error after a click, and raised by the method."""
     planner = lm.BudgetPlanner(tmp_path / "none.csv", out=tmp_path / "out")
     with pytest.raises(ManifestError):
         planner.plan().result()
@@ -176,8 +176,8 @@ def test_errors_are_shown_and_raised(tmp_path):
     assert planner.state is PlannerState.IDLE
 
 
-def test_another_service_needs_a_yes(tmp_path, monkeypatch):
-    """What a run would do silently is shown by the plan, and refused until the box is ticked."""
+def test_another_service_needs_consent(tmp_path, monkeypatch):
+    """A run that needs consent is refused until the consent box is ticked; the plan shows why."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     planner = lm.BudgetPlanner(
         ["http://127.0.0.1:9/a.jpg"], out=tmp_path / "out", base_url="http://127.0.0.1:9", precheck=False
@@ -191,7 +191,7 @@ def test_another_service_needs_a_yes(tmp_path, monkeypatch):
 
 
 def test_stop_loses_nothing(many, tmp_path):
-    """After Stop the run goes on where it was: in the end every row is ok and paid for once."""
+    """A stopped run resumes where it stopped: in the end every row is ok and paid for once."""
     planner = slow(many, tmp_path / "out")
     locked = []
 
@@ -199,7 +199,7 @@ def test_stop_loses_nothing(many, tmp_path):
         locked.append(planner.form.budget.disabled)
         planner.panel.stop_button.click()
 
-    at_the_first_step_of_a_run(planner, stop)
+    call_when_running(planner, stop)
     planner.panel.run_button.click()
     planner.wait()
     planner.panel.confirm_button.click()
@@ -215,11 +215,11 @@ def test_stop_loses_nothing(many, tmp_path):
     assert again.summary().paid == 150
 
 
-def test_an_interrupt_stops_as_the_button_does(many, tmp_path):
-    """Interrupting a blocking run waits for what is in flight, and then raises the interrupt."""
+def test_an_interrupt_stops_the_run(many, tmp_path):
+    """An interrupt of `wait` stops the run, waits for requests in flight, and is raised again."""
     planner = slow(many, tmp_path / "out")
     main = threading.main_thread().ident
-    at_the_first_step_of_a_run(planner, lambda: signal.pthread_kill(main, signal.SIGINT))
+    call_when_running(planner, lambda: signal.pthread_kill(main, signal.SIGINT))
     planner.run()
     with pytest.raises(KeyboardInterrupt):
         planner.wait()
@@ -229,7 +229,7 @@ def test_an_interrupt_stops_as_the_button_does(many, tmp_path):
 
 
 def test_planning_can_be_stopped(tmp_path):
-    """Stop ends a plan at once, though a server keeps it waiting, and says that nothing was spent."""
+    """Stop ends a plan immediately, even if a server does not answer, and nothing is spent."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.jpg"
         planner = lm.BudgetPlanner([url], out=tmp_path / "out", features="colors")
@@ -242,8 +242,8 @@ def test_planning_can_be_stopped(tmp_path):
     assert planner.state is PlannerState.IDLE
 
 
-def test_two_jobs_at_once_are_refused(tmp_path):
-    """While one thing goes on another cannot be started."""
+def test_a_second_job_is_refused(tmp_path):
+    """While one job runs, starting another raises an error."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.jpg"
         planner = lm.BudgetPlanner([url], out=tmp_path / "out", features="colors")
@@ -263,8 +263,8 @@ def one(tmp_path):
     return tmp_path / "one.csv"
 
 
-def test_run_shows_the_price_and_spends_nothing_until_it_is_confirmed(one, tmp_path):
-    """The first click asks with the price and the cap, the second, on a button that names the credits, spends."""
+def test_run_spends_nothing_until_it_is_confirmed(one, tmp_path):
+    """A click on Run asks with price and cap; only the button that names the credits spends."""
     planner = lm.BudgetPlanner(one, out=tmp_path / "out", features="colors", budget=7)
     assert planner.panel.confirm.layout.display == "none"
     planner.panel.run_button.click()
@@ -280,8 +280,8 @@ def test_run_shows_the_price_and_spends_nothing_until_it_is_confirmed(one, tmp_p
     assert planner.panel.confirm.layout.display == "none"
 
 
-def test_what_the_button_names_is_the_cap(many, tmp_path):
-    """Without a budget the amount that was confirmed is the hard cap of the run."""
+def test_the_confirmed_credits_are_the_budget(many, tmp_path):
+    """Without a budget, the confirmed number of credits becomes the hard cap of the run."""
     planner = lm.BudgetPlanner(many, out=tmp_path / "out", features="colors", precheck=False)
     planner.panel.run_button.click()
     planner.wait()
@@ -291,8 +291,8 @@ def test_what_the_button_names_is_the_cap(many, tmp_path):
     assert planner.result.header.options.budget == 150
 
 
-def test_a_changed_form_takes_the_question_back(one, tmp_path):
-    """Whoever changes the form after the price was shown is asked anew: the old button spends nothing."""
+def test_a_changed_form_withdraws_the_question(one, tmp_path):
+    """After a change of the form, the old confirm button spends nothing, and Run asks again."""
     planner = lm.BudgetPlanner(one, out=tmp_path / "out", features="colors", budget=7)
     planner.panel.run_button.click()
     planner.wait()
@@ -303,8 +303,8 @@ def test_a_changed_form_takes_the_question_back(one, tmp_path):
     assert (planner.state, planner.result) == (PlannerState.IDLE, None)
 
 
-def test_a_price_without_an_end_is_not_offered(tmp_path, monkeypatch):
-    """A run of unknown price cannot be confirmed before it has a cap."""
+def test_an_unbounded_price_cannot_be_confirmed(tmp_path, monkeypatch):
+    """A run whose price has no upper end cannot be confirmed without a budget."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     planner = lm.BudgetPlanner(
         ["http://127.0.0.1:9/a.mp4"],
@@ -322,8 +322,8 @@ def test_a_price_without_an_end_is_not_offered(tmp_path, monkeypatch):
     assert "Set a budget" in planner.panel.outcome.value
 
 
-def test_methods_return_at_once(tmp_path):
-    """No method waits by itself: a kernel that runs a cell may not hear of a click on Stop."""
+def test_methods_return_immediately(tmp_path):
+    """No method blocks: a kernel that executes a cell may not process a click on Stop."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.jpg"
         planner = lm.BudgetPlanner([url], out=tmp_path / "out", features="colors")
@@ -334,8 +334,8 @@ def test_methods_return_at_once(tmp_path):
             begun.result()
 
 
-def test_whatever_a_click_raises_is_shown(one, tmp_path, monkeypatch):
-    """Also an error that is none of ours stands in the widget: nobody sees what a callback raises."""
+def test_unexpected_errors_of_clicks_are_shown(one, tmp_path, monkeypatch):
+    """An unexpected exception in a callback is shown in the widget."""
     planner = lm.BudgetPlanner(one, out=tmp_path / "out", features="colors")
     monkeypatch.setattr(planner._job, "start", lambda _: 1 / 0)
     planner.panel.plan_button.click()
@@ -343,19 +343,19 @@ def test_whatever_a_click_raises_is_shown(one, tmp_path, monkeypatch):
 
 
 async def test_methods_work_inside_a_running_loop(manifest, tmp_path):
-    """In a notebook a loop runs in the calling thread: the methods work there too."""
+    """The methods work in a thread whose event loop is running, as in a notebook."""
     plan = lm.BudgetPlanner(manifest, out=tmp_path / "out", features="colors").plan().result()
     assert plan.rows == 5
 
 
-def test_text_of_the_data_is_never_markup(planner):
-    """A row called like an element is shown as text."""
+def test_data_is_escaped(planner):
+    """A row whose name is HTML markup is shown as text."""
     assert "<img src=x" not in planner.panel.rows.value
     assert "&lt;img src=x" in planner.panel.rows.value
 
 
-def test_shown_as_text_where_there_are_no_widgets(planner):
-    """A notebook that is only read has a line that says what this was."""
+def test_text_representation(planner):
+    """A viewer without widgets shows one line of text about the planner."""
     bundle = planner._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert bundle["text/plain"].startswith("BudgetPlanner(out=")

@@ -1,4 +1,4 @@
-"""Colour distances."""
+"""Perceptual color distance in Python and in SQL."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ HEX = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
     ],
 )
 def test_oklab_has_the_published_values(colour, expected):
-    """White, black, red and blue lie where Oklab puts them."""
+    """White, black, red and blue have the published Oklab values."""
     assert oklab(colour) == pytest.approx(expected, abs=1e-3)
 
 
 @given(one=HEX, other=HEX)
-def test_distance_is_one(one, other):
-    """A colour is no distance from itself, the distance is the same both ways, and never above that of extremes."""
+def test_distance_is_a_metric(one, other):
+    """A color has distance 0 from itself; the distance is symmetric and at most that of the extremes."""
     assert distance(one, one) == 0
     assert distance(one, other) == pytest.approx(distance(other, one))
     assert 0 <= distance(one, other) < 1.01
 
 
-def test_sql_measures_as_python_does():
-    """The distances that DuckDB works out are those of the function."""
+def test_sql_and_python_distances_agree():
+    """DuckDB computes the same distances as the Python function."""
     colors = ["#000000", "#ffffff", "#0a0b0c", "#c04020", "#20c040", "#4020c0", "#7f7f7f"]
     with duckdb.connect() as db:
         db.execute("CREATE TABLE colors (item_id TEXT, red UTINYINT, green UTINYINT, blue UTINYINT)")
@@ -46,8 +46,8 @@ def test_sql_measures_as_python_does():
 
 
 @pytest.mark.parametrize("text", ["", "red", "#fff", "#12345g", "#1234567", "#123456;x", "#123456\n"])
-def test_only_plain_hex_is_a_colour(text):
-    """Whatever is not exactly #rrggbb never gets into a style."""
+def test_only_hex_colors_are_accepted(text):
+    """A text that is not exactly #rrggbb is not a color."""
     assert not is_hex_color(text)
     with pytest.raises(ValueError, match="not written as"):
         oklab(text)

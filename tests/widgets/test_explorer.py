@@ -1,4 +1,4 @@
-"""The explorer, driven without a browser, over a real run."""
+"""The explorer without a browser, with a real run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightmeter.tables import Dataset, schema
 
 @pytest.fixture
 def explorer(run):
-    """A new explorer of the run, its pictures there."""
+    """A new explorer of the run, with its thumbnails loaded."""
     explorer = lm.Explorer(run)
     explorer.wait()
     return explorer
@@ -25,8 +25,8 @@ def names(explorer):
     return [card.item_id for card in explorer.page.cards]
 
 
-def test_all_rows_are_there_in_order(explorer):
-    """Without a filter the gallery has every row of the manifest, also the duplicate and the one that is missing."""
+def test_all_rows_are_shown_in_manifest_order(explorer):
+    """Without a filter the gallery shows every row, duplicates and missing files included."""
     assert names(explorer)[:4] == ["chelsea", "coffee", "samoyed", "again"]
     assert "1 to 5 of 5 items" in explorer.position.value
     shown = [slot for slot in explorer.card_grid.slots if slot.box.layout.display != "none"]
@@ -34,7 +34,7 @@ def test_all_rows_are_there_in_order(explorer):
 
 
 def test_cards_show_picture_tags_palette_rating_and_status(explorer):
-    """A card has the thumbnail with words for it, the surest tag, the palette, the NSFW figure, and the status."""
+    """A card shows the thumbnail with alternative text, tags, palette, NSFW severity and status."""
     html = explorer.card_grid.slots[0].html.value
     assert 'src="data:image/jpeg;base64,' in html
     assert 'alt="chelsea.jpg: cat' in html
@@ -43,23 +43,23 @@ def test_cards_show_picture_tags_palette_rating_and_status(explorer):
     assert "ok" in html
 
 
-def test_clips_have_a_picture_and_a_length(explorer):
-    """A video's card shows its first frame and how long it is."""
+def test_videos_have_a_picture_and_a_duration(explorer):
+    """A video's card shows its first frame and its duration."""
     html = explorer.card_grid.slots[2].html.value
     assert "video · " in html
     assert "data:image/jpeg" in html
 
 
-def test_missing_files_say_why(explorer):
-    """A row whose file is missing has its reason instead of a picture, and its text stays text."""
+def test_missing_files_show_the_reason(explorer):
+    """A missing file has a reason in place of the picture, and its name is escaped."""
     html = explorer.card_grid.slots[4].html.value
     assert "No such file" in html
     assert "skipped" in html
     assert "<img" not in html
 
 
-def test_tags_filter_with_their_counts(explorer):
-    """The list offers tags with how many items have them; choosing one leaves those items."""
+def test_tag_filter(explorer):
+    """The list offers tags with their number of items; a choice shows these items only."""
     assert "cat (2)" in explorer.filters.tag.options
     explorer.filters.tag.value = "cat (2)"
     assert names(explorer) == ["chelsea", "again"]
@@ -68,8 +68,8 @@ def test_tags_filter_with_their_counts(explorer):
     assert "of 5" in explorer.position.value
 
 
-def test_colour_severity_and_status_filter(explorer):
-    """Each filter leaves what it should, and Clear brings everything back."""
+def test_color_severity_and_status_filter(explorer):
+    """Each filter shows the matching items only, and Clear resets all filters."""
     own = explorer.page.cards[1].colors[0][0]
     explorer.filters.color.value = own
     explorer.filters.by_color.value = True
@@ -85,8 +85,8 @@ def test_colour_severity_and_status_filter(explorer):
     assert len(names(explorer)) == 5
 
 
-def test_colours_may_be_named(explorer):
-    """A CSS name filters as its hex does; a text that is no colour is told in the widget, and the page stays."""
+def test_color_names_and_invalid_colors(explorer):
+    """A CSS name filters as its hex value; an invalid color shows an error and keeps the page."""
     explorer.filters.by_color.value = True
     for red in ("red", "Red ", "#f00", "#ff0000ff"):
         explorer.filters.color.value = red
@@ -99,8 +99,8 @@ def test_colours_may_be_named(explorer):
     assert explorer.error.value == ""
 
 
-def test_errors_of_clicks_are_shown(explorer, monkeypatch):
-    """What a callback raises stands in the widget, for every field and button, and goes with the next that works."""
+def test_errors_of_callbacks_are_shown(explorer, monkeypatch):
+    """An error in any callback is shown in the widget, and disappears with the next success."""
 
     def broken(*_):
         raise RuntimeError("the tables are gone")
@@ -122,7 +122,7 @@ def test_errors_of_clicks_are_shown(explorer, monkeypatch):
 
 
 def test_details_show_every_frame_with_its_time(explorer):
-    """Opening a clip shows what was found in each of its frames, and when in the clip that was."""
+    """The details of a video show the findings of each frame with its time."""
     explorer.card_grid.slots[2].button.click()
     assert explorer.selected.item_id == "samoyed"
     assert "1 at 1 s" in explorer.detail.value.replace("\N{NO-BREAK SPACE}", " ")
@@ -133,15 +133,15 @@ def test_details_show_every_frame_with_its_time(explorer):
     assert explorer.detail.value == ""
 
 
-def test_details_of_a_row_that_failed_say_why(explorer):
-    """Opening a row that was never sent shows what the pre-checks found, as text."""
+def test_details_of_a_skipped_row_show_the_prechecks(explorer):
+    """The details of a row that was not sent show the pre-check findings, escaped."""
     explorer.card_grid.slots[4].button.click()
     assert "prechecks" in explorer.detail.value
     assert "<img" not in explorer.detail.value
 
 
-def test_unveiling_shows_the_picture_itself(run):
-    """A picture rated unsafe is sent as a veil, and as itself once the box is ticked."""
+def test_show_blurred_shows_the_full_picture(run):
+    """A likely unsafe picture is sent blurred, and in full once the checkbox is checked."""
     explorer = lm.Explorer(run)
     explorer.wait()
     page = explorer.page
@@ -154,14 +154,14 @@ def test_unveiling_shows_the_picture_itself(run):
     assert len(explorer.card_grid.slots[0].html.value) > len(blurred) + 1000
 
 
-def test_one_page_has_no_other(explorer):
-    """With one page there is nothing before it and nothing after."""
+def test_a_single_page_disables_the_page_buttons(explorer):
+    """With one page, Previous and Next are disabled."""
     assert explorer.previous.disabled
     assert explorer.next.disabled
 
 
-def test_pages_turn(run, tmp_path):
-    """Next and Previous turn the pages; a filter begins at the first."""
+def test_page_buttons(run, tmp_path):
+    """Next and Previous change the page; a filter starts at the first page."""
     out = tmp_path / "out"
     manifest = tmp_path / "many.csv"
     manifest.write_text("url\n" + "".join(f"no url {i}\n" for i in range(30)), encoding="utf-8")
@@ -179,32 +179,32 @@ def test_pages_turn(run, tmp_path):
     assert run.summary().counts["skipped"] == 30
 
 
-def test_folders_open_as_runs_do(run):
-    """A folder, as a path or a text, is as good as the run."""
+def test_a_folder_opens_like_a_run(run):
+    """A folder, as a path or a string, opens like the run."""
     assert names(lm.Explorer(run.folder)) == names(lm.Explorer(str(run.folder))) == names(lm.Explorer(run))
 
 
-def test_no_run_is_an_error(tmp_path):
-    """A folder without a run is said to be one."""
+def test_a_folder_without_a_run_is_an_error(tmp_path):
+    """A folder without a run raises JournalError."""
     with pytest.raises(JournalError):
         lm.Explorer(tmp_path)
 
 
-def test_a_run_without_tables_says_so(run, tmp_path):
+def test_a_run_without_tables_names_the_command(run, tmp_path):
     """Without tables the gallery is empty and names the command that writes them."""
     shutil.copy(run.folder / "journal.sqlite", tmp_path)
     explorer = lm.Explorer(tmp_path)
     assert "lightmeter rebuild" in explorer.position.value
 
 
-def test_shown_as_text_where_there_are_no_widgets(explorer):
-    """A notebook that is only read has a line that says what this was."""
+def test_text_representation(explorer):
+    """A viewer without widgets shows one line of text about the explorer."""
     assert explorer._repr_mimebundle_()["text/plain"].endswith("5 of 5 items)")
 
 
 @pytest.fixture
-def embedded_run(run, tmp_path):
-    """A copy of the run with embeddings: coffee is nearer to chelsea than the clip is; the missing file has none."""
+def run_with_embeddings(run, tmp_path):
+    """A copy of the run with embeddings: coffee is more similar to chelsea than samoyed is."""
     out = tmp_path / "out"
     shutil.copytree(run.folder, out)
     schema_, vectors = schema("embeddings"), {"chelsea": [1, 0], "coffee": [0.8, 0.6], "samoyed": [0.6, 0.8]}
@@ -219,9 +219,9 @@ def embedded_run(run, tmp_path):
     return out
 
 
-def test_similar_items_of_a_chosen_one(embedded_run):
-    """Its button leaves the items like the chosen one, nearest first, beside the other filters; Clear shows all."""
-    explorer = lm.Explorer(embedded_run)
+def test_similar_items(run_with_embeddings):
+    """Similar shows the similar items, most similar first, combined with other filters; Clear shows all items."""
+    explorer = lm.Explorer(run_with_embeddings)
     explorer.card_grid.slots[0].button.click()
     assert explorer.similar.layout.display == ""
     explorer.similar.click()
@@ -234,10 +234,10 @@ def test_similar_items_of_a_chosen_one(embedded_run):
     assert explorer.error.value == ""
 
 
-def test_nothing_is_similar_to_an_item_without_an_embedding(explorer, embedded_run):
-    """Where an item has no embedding, or the run has none, there is no button."""
+def test_no_similar_button_without_an_embedding(explorer, run_with_embeddings):
+    """For an item without an embedding there is no Similar button."""
     explorer.card_grid.slots[0].button.click()
     assert explorer.similar.layout.display == "none"
-    other = lm.Explorer(embedded_run)
+    other = lm.Explorer(run_with_embeddings)
     other.card_grid.slots[4].button.click()
     assert other.similar.layout.display == "none"

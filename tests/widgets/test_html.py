@@ -1,4 +1,4 @@
-"""What is shown, as HTML."""
+"""HTML of cards, plans, quotes and progress."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def assert_only_ours(html: str) -> None:
-    """Nothing of the data became an element, an attribute, or an address."""
+def assert_no_markup_from_data(html: str) -> None:
+    """Assert that no data became an element, an attribute or an address."""
     for tag, attributes in Reader(html).elements:
         assert tag in OURS
         assert {name for name in attributes if not name.startswith("aria-")} <= ATTRIBUTES
@@ -64,29 +64,29 @@ def assert_only_ours(html: str) -> None:
 
 
 @given(word=ANY, other=ANY)
-def test_cards_and_details_are_only_our_markup(word, other):
-    """Whatever a manifest or an answer holds stays text, in texts and in attributes."""
+def test_cards_and_details_escape_data(word, other):
+    """Any text of a manifest or an answer is escaped, in elements and in attributes."""
     card = Card(word, other, word, other, word, other, word, 0.9, 3.0, ((word, 0.5),), ((other, 0.5),))
     rows = {
         table: [dict.fromkeys(("frame", *columns), word) | {"frame": 1}] for table, columns in DETAIL_COLUMNS.items()
     }
     rows["colors"][0]["pixel_fraction"] = 0.5
     picture = Thumbnail(reason=word)
-    assert_only_ours(card_html(card, picture, show_blurred=False))
-    assert_only_ours(detail_html(card, picture, rows, interval_s=1, show_blurred=True))
+    assert_no_markup_from_data(card_html(card, picture, show_blurred=False))
+    assert_no_markup_from_data(detail_html(card, picture, rows, interval_s=1, show_blurred=True))
 
 
 @given(word=ANY)
-def test_plans_and_errors_are_only_our_markup(word):
-    """A reason, an example, a folder and an error message are text too."""
+def test_plans_and_errors_escape_data(word):
+    """Reasons, examples, folders and error messages are escaped."""
     reasons = [ReasonCount("failed", word, 1, word)]
     summary = RunSummary(1, {"failed": 1}, 1, 1, 0, None, None, None, 1.0, Path("out") / word.replace("\0", ""))
-    assert_only_ours(summary_html(summary, reasons, Interrupted(word, hint=word)))
-    assert_only_ours(error_html(RuntimeError(word)))
+    assert_no_markup_from_data(summary_html(summary, reasons, Interrupted(word, hint=word)))
+    assert_no_markup_from_data(error_html(RuntimeError(word)))
 
 
-def test_severe_pictures_are_sent_only_when_asked_for():
-    """Of a picture that is likely unsafe only the veil is in the page, until it is unveiled."""
+def test_unsafe_pictures_are_blurred_first():
+    """The page holds only the blurred version of a likely unsafe picture until the user chooses to see it."""
     card, picture = replace(CARD, severity=0.8), Thumbnail(jpeg=b"clear", blurred_jpeg=b"veil")
     blurred, clear = (
         Reader(card_html(card, picture, show_blurred=show_blurred)).named("img")[0] for show_blurred in (False, True)
@@ -95,14 +95,14 @@ def test_severe_pictures_are_sent_only_when_asked_for():
     assert clear == {"src": "data:image/jpeg;base64,Y2xlYXI=", "alt": "cat.jpg: cat"}
 
 
-def test_missing_pictures_say_why():
-    """A picture that cannot be had is replaced by its reason, one that is on its way by a word."""
+def test_missing_pictures_show_the_reason():
+    """A picture that cannot be loaded is replaced by its reason, one that is loading by a word."""
     assert "HTTP 404" in Reader(card_html(CARD, Thumbnail(reason="HTTP 404"), show_blurred=False)).text
     assert "loading" in Reader(card_html(CARD, Thumbnail(), show_blurred=False)).text
 
 
-def test_frames_have_their_time():
-    """An entry of a frame says when in the video it was, and a whole video's says so."""
+def test_frames_show_their_time():
+    """A finding of a video frame shows the frame's time, one of the whole video says so."""
     rows = {
         "tags": [
             {"frame": None, "name": "dog", "score": 0.9, "source": "s"},
@@ -114,8 +114,8 @@ def test_frames_have_their_time():
     assert "2 at 10 s" in text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_long_lists_are_cut_and_say_so():
-    """Not more than so many entries are shown, and the page says that there are more."""
+def test_long_lists_are_cut_with_a_note():
+    """At most MAX_ENTRIES rows are shown, with a note that there are more."""
     rows = {"tags": [{"frame": None, "name": f"tag{i}.", "score": 0.5, "source": "s"} for i in range(MAX_ENTRIES + 1)]}
     text = Reader(detail_html(CARD, Thumbnail(), rows, interval_s=1, show_blurred=False)).text
     assert f"tag{MAX_ENTRIES - 1}." in text
@@ -123,8 +123,8 @@ def test_long_lists_are_cut_and_say_so():
     assert f"The first {MAX_ENTRIES} entries" in text
 
 
-def test_where_one_is_in_the_gallery():
-    """The line above the gallery counts what is shown, what is left, and what there is."""
+def test_gallery_position():
+    """The line above the gallery states which items are shown, how many match, and how many there are."""
     assert "25 to 30 of 30 items" in position_html(Filters(page=1), 30, 30)
     assert "of 100" in position_html(Filters(), 30, 100)
     assert "clear them" in position_html(Filters(), 0, 100)
@@ -135,28 +135,28 @@ def test_where_one_is_in_the_gallery():
     ("budget", "words"),
     [(None, "No budget"), (100, "will not be reached"), (15, "may be reached"), (5, "will be reached")],
 )
-def test_quotes_say_where_the_budget_stands(budget, words):
-    """A quote says in words whether the budget will end the run early."""
+def test_quotes_state_whether_the_budget_suffices(budget, words):
+    """A quote states whether the budget will end the run early."""
     html = quote_html(price_quote(RATES, make_options(budget=budget), [RowGroup("image", None, 20)]))
-    assert_only_ours(html)
+    assert_no_markup_from_data(html)
     text = Reader(html).text
     assert "10 to 20 credits" in text
     assert words in text
 
 
 def test_quotes_without_rows_price_an_image():
-    """Before anything was planned the price is that of one image."""
+    """Before planning, the price is that of one image."""
     assert "1 credit an image or frame" in Reader(quote_html(price_quote(RATES, make_options(), None))).text
 
 
 def test_unbounded_quotes_say_at_least():
-    """Where frames have no limit and lengths are not known, the price has no upper end."""
+    """Without a frame limit and durations, the price has no upper end."""
     priced = price_quote(RATES, make_options(max_frames=0, budget=9), [RowGroup("video", None, 4)])
     assert "at least 2 credits" in Reader(quote_html(priced)).text
 
 
-def test_progress_tells_rows_rate_and_money():
-    """A line of progress has rows done, rate, time left, and credits paid and held of the budget."""
+def test_progress_line():
+    """The progress line states finished rows, rate, time left, and credits paid and held."""
     look = Progress("running", 10, {"pending": 4}, paid=3, held=2, budget=20, rate=1.5, eta_s=120)
     text = Reader(progress_html(look)).text
     for part in ("6 of 10 rows", "1.5/s", "about 2 min left", "3 credits paid of 20", "2 held"):
@@ -166,8 +166,8 @@ def test_progress_tells_rows_rate_and_money():
     assert "10 rows read" in progress_html(Progress("planning", 10, {}))
 
 
-def test_an_early_end_says_that_nothing_is_lost():
-    """A run that the budget stopped says so, and how it goes on."""
+def test_an_early_end_states_how_to_continue():
+    """A run that the budget stopped states the reason and how to continue."""
     summary = RunSummary(3, {"ok": 1, "over_budget": 2}, 1, 1, 0, 1, 9, 8, 2.0, Path("out"))
     text = Reader(summary_html(summary, [], BudgetReached("The budget is used up."))).text
     assert "used up" in text
@@ -177,21 +177,21 @@ def test_an_early_end_says_that_nothing_is_lost():
 
 @pytest.mark.parametrize(("severity", "text"), [(None, "not rated"), (0.0, "0.00"), (0.5, "0.50"), (1.7, "1.00")])
 def test_gauges_show_their_figure(severity, text):
-    """The gauge has its figure as text, whatever it is given."""
+    """The gauge shows its value as text, limited to 0..1."""
     assert text in Reader(gauge(severity)).text
 
 
-def test_strips_hold_only_colours():
-    """A palette shows what is a colour, tells it in words, and leaves out what is none."""
+def test_palette_strips_hold_only_colors():
+    """A palette strip shows valid colors with a text label, and leaves out anything else."""
     html = palette_strip([("#ff0000", 0.5), ("red;background:url(x)", 0.4), ("#00ff00", -1.0)])
-    assert_only_ours(html)
+    assert_no_markup_from_data(html)
     assert Reader(html).named("div")[0]["aria-label"] == "colours: #ff0000 50%, #00ff00 0%"
     assert "url" not in html
     assert "no colours" in palette_strip([])
 
 
-def test_tables_have_a_caption_and_a_dash_for_nothing():
-    """A table names itself and its columns; null is a dash, never the word None."""
+def test_tables_format_values():
+    """A table shows null as a dash, rounds numbers, and right-aligns number columns."""
     read = Reader(table("tags", ("name", "score"), [("cat", None), ("#ff0000", 0.12345), (True, 1_000)]))
     assert "None" not in read.text
     assert "0.123" in read.text
@@ -199,7 +199,7 @@ def test_tables_have_a_caption_and_a_dash_for_nothing():
     assert read.named("th") == [{"scope": "col"}, {"scope": "col", "class": "lm-number"}]
 
 
-def test_moods_are_only_those_there_are():
-    """A mood that is none changes nothing."""
+def test_unknown_moods_are_ignored():
+    """An unknown mood adds no CSS class."""
     assert "lm-error" in message("x", "error")
     assert message("x", "odd") == message("x")

@@ -1,7 +1,4 @@
-"""The command line: one file for each verb, imported when it is called.
-
-A verb's module `lightmeter.cli.commands.<verb>` holds a click command called `command`.
-"""
+"""The command line. Each verb has a module `lightmeter.cli.commands.<verb>` with a click command named `command`."""
 
 from __future__ import annotations
 
@@ -18,27 +15,27 @@ from lightmeter.errors import LightmeterError, UsageError
 __all__ = ["VERBS", "main"]
 
 VERBS: Final = {
-    "plan": "Read a manifest, check it, say what it would cost. Spends nothing.",
-    "run": "Plan, then spend, then write the tables.",
-    "resume": "Go on after a stop, a crash or a raised budget.",
-    "status": "Where every row of a run stands.",
-    "statement": "Where every credit of a run went.",
-    "rebuild": "Write the tables again from the journal, with no request.",
-    "compact": "Few large table files from many small ones.",
-    "sql": "Ask the tables, in SQL.",
-    "similar": "Pictures like a picture, told by their embeddings.",
-    "report": "One HTML page about a run: rows, credits, pictures, findings.",
-    "credits": "The balance of the account.",
-    "backends": "Who can be asked, for what and for how much, and why one cannot.",
+    "plan": "Read and check a manifest, and estimate the cost. Spends nothing.",
+    "run": "Plan, analyse within the budget, and write the tables.",
+    "resume": "Continue a run after a stop, a crash or a raised budget.",
+    "status": "Count the rows of a run by status.",
+    "statement": "Account for the credits of a run.",
+    "rebuild": "Write the tables again from the journal, without any request.",
+    "compact": "Merge the files of each table into one.",
+    "sql": "Query the tables in SQL.",
+    "similar": "Find pictures similar to a picture, by embeddings.",
+    "report": "Write an HTML page about a run: rows, credits, pictures, findings.",
+    "credits": "Print the balance of the account.",
+    "backends": "List the back ends of a service with features, prices and availability.",
     "serve": "Start the analysis service.",
-    "worker": "Do requests of a database that services share.",
-    "keys": "Accounts of the service: keys and credits.",
-    "demo": "The main job on the sample data, with the embedded service.",
+    "worker": "Process requests of a database that services share.",
+    "keys": "Manage the accounts of the service: keys and credits.",
+    "demo": "Run the whole pipeline on sample data with the embedded service.",
 }
 
 
-class _Verbs(click.Group):
-    """Verbs by name, so that `--help` and each verb load only what they need."""
+class _LazyGroup(click.Group):
+    """Group that imports a verb's module only when the verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(VERBS)
@@ -46,7 +43,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (likewise)
         if cmd_name not in VERBS:
             return None
-        # Read when Arrow is imported: its own pool keeps about 25 MB that writing tables has freed.
+        # Arrow reads this when it is imported. Its default pool keeps about 25 MB that is no longer used.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
         command: click.Command = import_module(f"lightmeter.cli.commands.{cmd_name}").command
         return command
@@ -56,26 +53,26 @@ class _Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="lightmeter")
 def _root() -> None:
     """Analyse thousands to millions of images and videos: know the price first, spend once, get tables you trust.
 
     \b
     First steps:
-      lightmeter demo                               see it work on sample data
-      lightmeter plan MANIFEST                      what would it cost?
+      lightmeter demo                               run on sample data
+      lightmeter plan MANIFEST                      estimate the cost
       lightmeter run MANIFEST --out DIR --budget N  spend at most N credits
-      lightmeter sql DIR "SELECT * FROM tags"       ask the tables
+      lightmeter sql DIR "SELECT * FROM tags"       query the tables
 
     The key of the account is read from LIGHTMETER_API_KEY, never from an argument.
     """
 
 
 def main() -> None:
-    """Run the command line; every error of ours is a message and an exit code, never a traceback."""
+    """Run the command line and exit; expected errors become a message and an exit code, without a traceback."""
     code = _run()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and said: a late Ctrl-C must not end in a traceback
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything is done: a late Ctrl-C must not print a traceback
     sys.exit(code)
 
 
@@ -92,7 +89,7 @@ def _run() -> int:
         return int(error.exit_code)
     except OSError as error:
         click.echo(f"error: {error.filename or 'A file'}: {error.strerror or error}.", err=True)
-        click.echo("  Is it there, is there room, and may you read and write it?", err=True)
+        click.echo("  Check that it exists, that there is free space, and that you may read and write it.", err=True)
         return UsageError.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)

@@ -1,4 +1,4 @@
-"""What `serve` and `worker` have in common: the options of the engine, and how it is stopped."""
+"""Options that `serve` and `worker` share, and their conversion to a service configuration."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _LIMITS: Final = AnalyzerLimits()
 DATABASE: Final = "sqlite:///lightmeter.db"
 
 database_option = click.option(
-    "--database", default=DATABASE, show_default=True, help="Where it remembers: sqlite:///PATH or postgresql://…"
+    "--database", default=DATABASE, show_default=True, help="Database: sqlite:///PATH or postgresql://…"
 )
 
 _OPTIONS: Final = (
     database_option,
-    click.option("--allow-private", is_flag=True, help="Fetch from private addresses and any port too."),
-    click.option("--backends", metavar="A,B", help="Back ends to offer; none: all local ones."),
+    click.option("--allow-private", is_flag=True, help="Also fetch from private addresses and any port."),
+    click.option("--backends", metavar="A,B", help="Back ends to offer; default: all local ones."),
     click.option(
         "--workers",
         default=default_workers,
-        show_default="two for each core",
+        show_default="two per core",
         type=click.IntRange(1, 256),
-        help="Assets decoded and looked at at once.",
+        help="Assets analysed at the same time.",
     ),
     click.option(
         "--max-waiting",
@@ -46,7 +46,7 @@ _OPTIONS: Final = (
         default=_LIMITS.max_pending_pictures,
         show_default=True,
         type=click.IntRange(1),
-        help="Pictures taken on and not finished, from which on the answer is 503.",
+        help="Maximum number of unfinished pictures; further requests are answered with 503.",
     ),
     click.option(
         "--cache",
@@ -55,14 +55,14 @@ _OPTIONS: Final = (
         default=_LIMITS.cache_bytes // MB,
         show_default=True,
         type=click.IntRange(0),
-        help="Memory for findings, which the same content gets again; 0: none.",
+        help="Memory for cached results of identical content; 0: no cache.",
     ),
     click.option(
         "--decoders",
         default=_LIMITS.decoding.decoders,
-        show_default="one for each core",
+        show_default="one per core",
         type=click.IntRange(1, 256),
-        help="Videos decoded at once, each in a process of its own.",
+        help="Videos decoded at the same time, each in a separate process.",
     ),
     click.option(
         "--video-seconds",
@@ -70,7 +70,7 @@ _OPTIONS: Final = (
         default=int(_LIMITS.decoding.video.wall_s),
         show_default=True,
         type=click.IntRange(1, 3600),
-        help="Time to decode a video: on the clock, and of a processor.",
+        help="Limit of wall-clock time and of CPU time to decode a video.",
     ),
     click.option(
         "--video-memory",
@@ -79,13 +79,13 @@ _OPTIONS: Final = (
         default=_LIMITS.decoding.video.memory_bytes // MB,
         show_default=True,
         type=click.IntRange(512),
-        help="Address space of a process that decodes.",
+        help="Address space limit of a decoder process.",
     ),
     click.option(
         "--rounding",
-        type=click.Choice([each.value for each in Rounding]),
+        type=click.Choice([rounding.value for rounding in Rounding]),
         default="image",
-        help="Where charges round up.",
+        help="Unit whose charge is rounded up.",
     ),
     click.option(
         "--lease",
@@ -94,35 +94,42 @@ _OPTIONS: Final = (
         default=DEFAULT_LEASE_S,
         show_default=True,
         type=click.FloatRange(1.0, 3600.0),
-        help="On PostgreSQL: how long a process may be silent before others take over its work.",
+        help="PostgreSQL: seconds without a heartbeat after which other processes take over the work.",
     ),
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="One line for each event, for people or for machines.",
+        help="Format of log lines.",
     ),
 )
 
 
 def serve_options(command: F) -> F:
-    """Add the options of the engine to a command."""
+    """Decorate a command with the options of the service."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def service_config(*, backends: str | None, rounding: str, log_format: logs.LogFormat, **options: Any) -> ServiceConfig:
-    """The engine that the options ask for; logging is set up on the way."""
+    """Configure logging, and return the service configuration for these options.
+
+    Args:
+        backends: Names of back ends, comma-separated; None for all local ones.
+        rounding: Unit whose charge is rounded up.
+        log_format: Format of log lines.
+        options: The other options of `serve_options`, and other fields of `ServiceConfig`.
+    """
     logs.configure(log_format)
-    logging.getLogger("procrastinate").setLevel(logging.WARNING)  # it tells of every job, and so do we
+    logging.getLogger("procrastinate").setLevel(logging.WARNING)  # it logs every job, as the service itself does
     names = tuple(name.strip() for name in backends.split(",") if name.strip()) if backends else None
     return ServiceConfig(backends=names, rounding=Rounding(rounding), limits=_limits(options), **options)
 
 
 def _limits(options: dict[str, Any]) -> AnalyzerLimits:
-    """What is taken on and remembered; its options are taken out of the others."""
+    """Return the limits of the analyzer; removes their options from `options`."""
     seconds, decoding = options.pop("video_seconds"), _LIMITS.decoding
     video = replace(decoding.video, wall_s=seconds, cpu_s=seconds, memory_bytes=options.pop("video_mb") * MB)
     return AnalyzerLimits(
@@ -133,7 +140,7 @@ def _limits(options: dict[str, Any]) -> AnalyzerLimits:
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Set by SIGTERM and by Ctrl-C."""
+    """Return an event that SIGTERM and Ctrl-C set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):

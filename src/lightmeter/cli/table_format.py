@@ -1,6 +1,6 @@
-"""An answer to a query as text: for a terminal, or as CSV, JSON or Markdown. Pure.
+"""Formats query results as text: for a terminal, or as CSV, JSON or Markdown. No I/O.
 
-For a terminal it is cut to fit: long cells, then columns, then rows. The other forms hold everything.
+For a terminal, long cells, columns and rows are cut to fit. The other formats hold everything.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from rich.cells import cell_len, set_cell_size
 __all__ = ["MAX_ROWS", "TerminalTable", "as_csv", "as_json", "as_markdown", "format_table"]
 
 MAX_ROWS: Final = 60
-"""Rows that are shown on a terminal."""
+"""Maximum number of rows on a terminal."""
 
 _GAP: Final = 2
-_NARROW: Final = 14
-"""Cells a column is cut to before a whole column is left out."""
-_WIDE: Final = 60
-_NESTED: Final = 32
+_MIN_COLUMN_WIDTH: Final = 14
+"""Width to which columns are cut before a whole column is left out, in terminal cells."""
+_MAX_COLUMN_WIDTH: Final = 60
+_MAX_NESTED_WIDTH: Final = 32
 _BATCH_ROWS: Final = 8192
-_UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_CONTROL_CHARS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalTable:
-    """An answer as a terminal shows it.
+    """A query result for a terminal.
 
     Attributes:
-        lines: The header, and a line for each row that is shown.
-        note: How many rows there are, and what is not shown.
+        lines: The header, and one line per row.
+        note: Number of rows, and what is left out.
     """
 
     lines: tuple[str, ...]
@@ -54,19 +54,19 @@ class _Column:
 
     @property
     def width(self) -> int:
-        return min(_WIDE, max(map(cell_len, (self.name, *self.cells))))
+        return min(_MAX_COLUMN_WIDTH, max(map(cell_len, (self.name, *self.cells))))
 
     @property
-    def least(self) -> int:
-        """Cells it may be cut to: a number stays whole."""
-        return self.width if self.is_number else min(self.width, _NARROW)
+    def min_width(self) -> int:
+        """Width to which the column may be cut; numbers are never cut."""
+        return self.width if self.is_number else min(self.width, _MIN_COLUMN_WIDTH)
 
 
 def format_table(answer: pa.Table, width: int) -> TerminalTable:
-    """The answer for a terminal that is `width` cells wide."""
+    """Return a query result formatted for a terminal with `width` cells."""
     shown = answer.slice(0, MAX_ROWS)
     columns = [_column(name, column) for name, column in zip(shown.column_names, shown.columns, strict=True)]
-    kept = _fitting(columns, width)
+    kept = _columns_that_fit(columns, width)
     widths = _widths(kept, width)
     rows = zip(*((column.name, *column.cells) for column in kept), strict=True)
     lines = tuple(_line(row, kept, widths) for row in rows)
@@ -82,37 +82,37 @@ def _column(name: str, column: pa.ChunkedArray[Any]) -> _Column:
 
 
 def _cell(value: Any) -> str:
-    """A value in short: a nested one as the beginning of its JSON."""
+    """Return a value in short; a nested one as the beginning of its JSON."""
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, (list, dict, tuple)):
-        return _cut(_visible(_json(value)), _NESTED)
+        return _cut(_visible(_json(value)), _MAX_NESTED_WIDTH)
     return _visible(str(value))
 
 
 def _visible(text: str) -> str:
-    """Text on one line that cannot steer a terminal: it may come from anywhere."""
-    return _UNSEEN.sub(" ", text)
+    """Return text on one line, without characters that control a terminal."""
+    return _CONTROL_CHARS.sub(" ", text)
 
 
 def _cut(text: str, width: int) -> str:
     return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
 
 
-def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """As many columns as fit when cut to `_NARROW`: empty ones are left out first, then those on the right."""
+def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """Return the columns that fit at their minimum width; empty ones are left out first, then the rightmost."""
     kept = list(columns)
-    while len(kept) > 1 and sum(column.least + _GAP for column in kept) - _GAP > width:
+    while len(kept) > 1 and sum(column.min_width + _GAP for column in kept) - _GAP > width:
         empty = [column for column in kept if column.is_empty]
         kept.remove((empty or kept)[-1])
     return kept
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Of each column: its own where all fit, else what is left over is shared by those that are cut."""
-    widths = [column.least for column in columns]
+    """Return the width of each column; spare width is shared by the columns that are cut."""
+    widths = [column.min_width for column in columns]
     spare = width - sum(widths) - _GAP * (len(columns) - 1)
     while spare > 0:
         cut = [at for at, column in enumerate(columns) if widths[at] < column.width]
@@ -143,7 +143,7 @@ def _note(answer: pa.Table, shown: int, left_out: Sequence[str]) -> str:
 
 
 def as_csv(answer: pa.Table) -> Iterator[str]:
-    """CSV with a header (RFC 4180); nested values as JSON, nulls as nothing."""
+    """Yield CSV with a header (RFC 4180); nested values are JSON, nulls are empty."""
     text = io.StringIO()
     writer = csv.writer(text)
     header: list[Sequence[Any]] = [answer.column_names]
@@ -155,8 +155,8 @@ def as_csv(answer: pa.Table) -> Iterator[str]:
 
 
 def as_json(answer: pa.Table) -> Iterator[str]:
-    """One JSON array with an object for each row; times in ISO 8601, numbers that JSON has not are null."""
-    names = _distinct(answer.column_names)
+    """Yield one JSON array with an object per row; times are ISO 8601, NaN and infinities are null."""
+    names = _unique_names(answer.column_names)
     before = "[\n"
     for rows in _chunks(answer):
         for row in rows:
@@ -166,7 +166,7 @@ def as_json(answer: pa.Table) -> Iterator[str]:
 
 
 def as_markdown(answer: pa.Table) -> Iterator[str]:
-    """A table as GitHub and others show it, with all rows and columns."""
+    """Yield a Markdown table with all rows and columns."""
     yield _pipes(answer.column_names) + _pipes(["---"] * answer.num_columns)
     for rows in _chunks(answer):
         yield "".join(map(_pipes, rows))
@@ -178,7 +178,7 @@ def _pipes(row: Sequence[Any]) -> str:
 
 
 def _chunks(answer: pa.Table) -> Iterator[list[Sequence[Any]]]:
-    """The rows, some at a time."""
+    """Yield the rows in batches."""
     for batch in answer.to_batches(max_chunksize=_BATCH_ROWS):
         yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
@@ -188,18 +188,18 @@ def _is_nested(value: Any) -> bool:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, default=_text)
+    return json.dumps(_to_json_value(value), ensure_ascii=False, default=_text)
 
 
-def _plain(value: Any) -> Any:
-    """A value without what JSON has not: NaN and infinities; a map's pairs become an object."""
+def _to_json_value(value: Any) -> Any:
+    """Return a value that JSON can hold: NaN and infinities become null, a map's pairs become an object."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): _to_json_value(inner) for name, inner in value.items()}
     if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
-        return {str(name): _plain(inner) for name, inner in value}
-    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {str(name): _to_json_value(inner) for name, inner in value}
+    return [_to_json_value(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _text(value: Any) -> str:
@@ -208,12 +208,12 @@ def _text(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Names that an object can have: the second `name` is `name_2`."""
-    taken: list[str] = []
+def _unique_names(names: Sequence[str]) -> list[str]:
+    """Return unique names: the second `name` becomes `name_2`."""
+    unique: list[str] = []
     for name in names:
         number, free = 2, name
-        while free in taken:
+        while free in unique:
             number, free = number + 1, f"{name}_{number}"
-        taken.append(free)
-    return taken
+        unique.append(free)
+    return unique

@@ -1,1 +1,1 @@
-"""Notebook views over pipeline events and tables."""
+"""Notebook widgets: `BudgetPlanner` plans and runs, `Explorer` shows the items of a run as a gallery."""

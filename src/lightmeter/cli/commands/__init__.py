@@ -1,1 +1,1 @@
-"""One file for each command of the command line."""
+"""The verbs of the command line, one module each."""

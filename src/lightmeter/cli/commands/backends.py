@@ -1,4 +1,4 @@
-"""`lightmeter backends`: who can be asked, for what, and for how much."""
+"""`lightmeter backends`: the back ends of a service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lightmeter.cli.options import json_option
-from lightmeter.cli.terminal import PLAIN_WIDTH, print_json
+from lightmeter.cli.output import PLAIN_WIDTH, print_json
 from lightmeter.client.client import Client
 from lightmeter.embedded_service import embedded_backends
 from lightmeter.models.response import BackendOffer
@@ -23,18 +23,20 @@ from lightmeter.settings import Settings, read_settings
 
 __all__ = ["command"]
 
-_LISTED: Final = (*("name", "features", "default", "local", "available", "reason"), "model", "licence", "alias_of")
+_JSON_FIELDS: Final = (*("name", "features", "default", "local", "available", "reason"), "model", "licence", "alias_of")
 
 
 @click.command("backends")
-@click.option("--base-url", metavar="URL", help="The service (or LIGHTMETER_BASE_URL); none: the embedded one.")
-@click.option("--available", "only_available", is_flag=True, help="Leave out what cannot be asked now.")
+@click.option(
+    "--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL); default: the embedded service."
+)
+@click.option("--available", "only_available", is_flag=True, help="List available back ends only.")
 @json_option
 def command(base_url: str | None, only_available: bool, as_json: bool) -> int:
     """List the back ends of a service: features with their price, model, licence, and why one is not available.
 
-    Prices are credits for each image or video frame, before rounding. A back end marked with * is used where a
-    request names none. Listing is free, loads no model and calls no provider.
+    Prices are credits per image or video frame, before rounding. Back ends marked with * are used by requests that
+    name none. Listing is free, loads no model and calls no provider.
 
     \b
     Examples:
@@ -43,33 +45,31 @@ def command(base_url: str | None, only_available: bool, as_json: bool) -> int:
       lightmeter backends --base-url https://api.example.org
     """
     settings = read_settings()
-    where = base_url or settings.base_url
+    url = base_url or settings.base_url
     offers: Sequence[BackendOffer] | None = (
-        embedded_backends(settings) if where is None else asyncio.run(_asked(where, settings))
+        embedded_backends(settings) if url is None else asyncio.run(_fetch_offers(url, settings))
     )
     if offers is None:
         click.echo(
-            f"{where} does not list its back ends. These are the published prices of {default_rates().as_of}.", err=True
+            f"{url} does not list its back ends. These are the published prices of {default_rates().as_of}.", err=True
         )
-        offers = _published()
+        offers = _published_offers()
     shown = [offer for offer in offers if offer.available or not only_available]
     if as_json:
-        print_json({"backends": [offer.model_dump(mode="json", include=set(_LISTED)) for offer in shown]})
+        print_json({"backends": [offer.model_dump(mode="json", include=set(_JSON_FIELDS)) for offer in shown]})
     else:
-        _print(shown)
+        _print_offers(shown)
     return 0
 
 
-async def _asked(where: str, settings: Settings) -> tuple[BackendOffer, ...] | None:
-    async with Client(
-        where, require_api_key(where, settings), timeouts=PREFLIGHT_TIMEOUTS, proxy=settings.proxy
-    ) as client:
-        await fetch_balance(client)  # whose errors say what is wrong with the address or the key
+async def _fetch_offers(url: str, settings: Settings) -> tuple[BackendOffer, ...] | None:
+    async with Client(url, require_api_key(url, settings), timeouts=PREFLIGHT_TIMEOUTS, proxy=settings.proxy) as client:
+        await fetch_balance(client)  # its errors explain a wrong address or key
         return await client.backends()
 
 
-def _published() -> list[BackendOffer]:
-    """The back ends of the hosted service as the shipped price table has them."""
+def _published_offers() -> list[BackendOffer]:
+    """Return the back ends of the hosted service, from the included price table."""
     rates = default_rates()
     return [
         BackendOffer(
@@ -82,17 +82,17 @@ def _published() -> list[BackendOffer]:
     ]
 
 
-def _print(offers: Sequence[BackendOffer]) -> None:
+def _print_offers(offers: Sequence[BackendOffer]) -> None:
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("back end", "features (credits)", "model", "licence", "available"):
         table.add_column(title, overflow="fold")
     for offer in offers:
-        table.add_row(*map(Text, _row(offer)))  # as Text, square brackets are no markup
+        table.add_row(*map(Text, _table_row(offer)))  # Text shows square brackets literally
     console.print(table)
 
 
-def _row(offer: BackendOffer) -> tuple[str, ...]:
+def _table_row(offer: BackendOffer) -> tuple[str, ...]:
     features = ", ".join(f"{feature} {price:g}" for feature, price in offer.features.items())
     model = offer.model or ""
     if offer.alias_of:

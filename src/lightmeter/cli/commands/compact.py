@@ -1,4 +1,4 @@
-"""`lightmeter compact`: few large files from many small."""
+"""`lightmeter compact`: merge the files of each table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["command"]
 @click.command("compact")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def command(folder: Path) -> int:
-    """Merge the parts of each table in DIR into one. Changes no row, sends nothing, costs nothing.
+    """Merge the files of each table in DIR into one. Changes no row, sends nothing, costs nothing.
 
-    Readers may go on meanwhile: they find the old parts or the new one.
+    Programs may read the tables meanwhile: they see either the old files or the new one.
     """
     must_have_tables(folder)
     for merged in compact(Dataset(folder)):

@@ -1,4 +1,4 @@
-"""`lightmeter demo`: the main job, end to end, on the sample data."""
+"""`lightmeter demo`: the whole pipeline on the sample data."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ from lightmeter.settings import read_settings
 
 __all__ = ["bundled_folder", "command", "serve_folder"]
 
-MARK: Final = ".lightmeter-demo"
-"""Marks a folder that the demo made, and may therefore make anew."""
+MARKER_FILE: Final = ".lightmeter-demo"
+"""Marks a folder that the demo has created, and may therefore delete."""
 
 SHARD_ROWS: Final = 10
-"""Small, so that the few sample rows show more than one shard."""
+"""Rows per shard of the flow: few, so that the sample data fills more than one shard."""
 
 
 def bundled_folder(name: str) -> Path:
-    """A folder that ships with the package (`data`, `flows`): inside the wheel, or beside `src` in a checkout.
+    """Return a folder that comes with the package (`data`, `flows`): in the wheel, or beside `src` in a checkout.
 
     Raises:
-        SettingsError: neither is there.
+        SettingsError: The folder is missing.
     """
     package = Path(__file__).resolve().parents[2]
     for folder in (package / "_bundled" / name, package.parents[1] / name):
         if folder.is_dir():
             return folder
-    raise SettingsError(f"The folder {name!r} of lightmeter is missing.", hint="Install lightmeter anew.")
+    raise SettingsError(f"The folder {name!r} of lightmeter is missing.", hint="Install lightmeter again.")
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its signature)
-        """Say nothing: the demo's output is for people."""
+class _QuietFileHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's signature)
+        """Log nothing, so that the demo's output stays readable."""
 
 
 @contextmanager
 def serve_folder(folder: Path) -> Iterator[str]:
-    """Serve a folder over HTTP on loopback for as long as the block lasts; yields its base address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    """Serve a folder over HTTP on loopback within a `with` block; yields its base URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietFileHandler, directory=str(folder)))
     thread = Thread(target=server.serve_forever, name="lightmeter-demo-files", daemon=True)
     thread.start()
     try:
@@ -67,18 +67,20 @@ def serve_folder(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-def _fresh(out: Path) -> None:
+def _create_empty_folder(out: Path) -> None:
     prepare_folder(out)
     if any(out.iterdir()):
-        if not (out / MARK).exists():
-            raise SettingsError(f"{out} is not empty, and no demo of ours.", hint="Choose another folder with --out.")
+        if not (out / MARKER_FILE).exists():
+            raise SettingsError(
+                f"{out} is not empty, and was not created by the demo.", hint="Choose another folder with --out."
+            )
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
-    (out / MARK).touch()
+    (out / MARKER_FILE).touch()
 
 
-def _manifest_of_urls(data: Path, base: str, target: Path) -> int:
-    """The sample manifest with its paths as URLs; returns its rows."""
+def _write_url_manifest(data: Path, base: str, target: Path) -> int:
+    """Write the sample manifest with URLs in place of paths; return its number of rows."""
     with (data / "manifest.csv").open(newline="", encoding="utf-8") as source:
         rows = list(csv.DictReader(source))
     with target.open("w", newline="", encoding="utf-8") as written:
@@ -90,16 +92,16 @@ def _manifest_of_urls(data: Path, base: str, target: Path) -> int:
 
 
 def _load_flow() -> Any:
-    """The flow, from its file: it is what a scheduler deploys, not a part of the package."""
+    """Import the flow from its file, as a scheduler does; it is not a module of the package."""
     home = read_settings().cache_dir / "prefect"
     home.mkdir(parents=True, exist_ok=True)
-    # A Prefect of its own: whatever server or cloud the user's profile names has no business with a demo.
+    # A separate Prefect home: the demo must not use the server or cloud of the user's profile.
     os.environ["PREFECT_HOME"] = str(home)
     os.environ.pop("PREFECT_API_URL", None)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
     spec = importlib.util.spec_from_file_location("lightmeter_demo_flow", bundled_folder("flows") / "analyze.py")
     if spec is None or spec.loader is None:
-        raise SettingsError("The flow analyze.py is missing.", hint="Install lightmeter anew.")
+        raise SettingsError("The flow analyze.py is missing.", hint="Install lightmeter again.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -107,32 +109,32 @@ def _load_flow() -> Any:
 
 
 @click.command("demo")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("out/demo"), help="Where to (out/demo).")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out/demo"), help="Output folder (out/demo).")
 @json_option
 def command(out: Path, as_json: bool) -> int:
     """Analyse the sample photographs and videos with the embedded service, through the Prefect flow.
 
-    Needs no account, no key and no network: the files are served on this machine, the service and its models
-    run on this machine, and the credits it charges are play money.
+    Needs no account, no key and no network: files, service and models run on this machine, and the credits that
+    the service charges are play money.
     """
-    _fresh(out)
+    _create_empty_folder(out)
     data = bundled_folder("data")
     with serve_folder(data) as base:
         manifest = out / "manifest.csv"
-        rows = _manifest_of_urls(data, base, manifest)
+        rows = _write_url_manifest(data, base, manifest)
         click.echo(f"1. {rows} sample photographs and videos are served at {base}", err=as_json)
         click.echo("2. a Prefect flow plans, analyses and writes tables (its server needs some seconds)", err=as_json)
         analyze = _load_flow()
         options = {"features": ["tags", "colors", "nsfw"], "budget": 200}
         asyncio.run(analyze(str(manifest), str(out), options, shard_rows=SHARD_ROWS))
         asyncio.run(report(out, fetch_thumbnails=True))  # while the pictures are still served
-    click.echo("3. what came of it:", err=as_json)
+    click.echo("3. the results:", err=as_json)
     if not as_json:
         _show_tables(Run(out))
     code = report_outcome(Run(out), as_json=as_json)
     if not as_json:
-        click.echo(f"or look at it in a browser: {out / FILE_NAME}")
-        click.echo("or in a notebook: notebooks/01-quickstart.ipynb")
+        click.echo(f"or open the report in a browser: {out / FILE_NAME}")
+        click.echo("or open a notebook: notebooks/01-quickstart.ipynb")
     return code
 
 

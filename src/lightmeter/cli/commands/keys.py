@@ -1,4 +1,4 @@
-"""`lightmeter keys`: accounts of the service, their keys and their credits."""
+"""`lightmeter keys`: accounts of the service with their keys and credits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 import click
 
 from lightmeter.cli.options import json_option
+from lightmeter.cli.output import print_json
 from lightmeter.cli.serve_options import database_option
-from lightmeter.cli.terminal import print_json
 from lightmeter.clock import SystemClock
 from lightmeter.errors import UsageError
 from lightmeter.service.store import auth
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @click.group("keys")
 def command() -> None:
-    """Open accounts at your service, give them keys and credits. Works beside a running service.
+    """Manage the accounts of your service, their keys and credits. The service may be running.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def command() -> None:
     """
 
 
-def _changed(database: str, change: Callable[[Connection], T]) -> T:
+def _run_transaction(database: str, change: Callable[[Connection], T]) -> T:
     async def run() -> T:
         store = Store(database)
         try:
@@ -48,7 +48,7 @@ def _changed(database: str, change: Callable[[Connection], T]) -> T:
     return asyncio.run(run())
 
 
-def _known(db: Connection, name: str) -> int:
+def _existing_account(db: Connection, name: str) -> int:
     account_id = money.find_account_id(db, name)
     if account_id is None:
         raise UsageError(f"There is no account {name!r}.", hint="See `lightmeter keys list`.")
@@ -57,12 +57,19 @@ def _known(db: Connection, name: str) -> int:
 
 @command.command("add")
 @click.argument("name")
-@click.option("--credits", "credits_", default=0, show_default=True, type=click.IntRange(0), help="For a new account.")
+@click.option(
+    "--credits",
+    "credits_",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Initial credits of a new account.",
+)
 @database_option
 def add(name: str, credits_: int, database: str) -> int:
-    """Print a fresh key for the account NAME, which is opened if it is missing.
+    """Create a key for the account NAME, and the account if it does not exist.
 
-    The key is shown this once, as the only line of standard output, and stored hashed. An account may have several.
+    The key is printed once, as the only line of standard output, and stored hashed. An account may have several keys.
     """
     key = auth.new_key()
 
@@ -71,8 +78,8 @@ def add(name: str, credits_: int, database: str) -> int:
         auth.add_key(db, account_id, key)
         return money.balance_of(db, account_id)
 
-    balance = _changed(database, change)
-    click.echo(f"A key for {name}, balance {balance}. It is not shown again:", err=True)
+    balance = _run_transaction(database, change)
+    click.echo(f"New key of {name}, balance {balance}. It is not shown again:", err=True)
     click.echo(key)
     return 0
 
@@ -81,12 +88,12 @@ def add(name: str, credits_: int, database: str) -> int:
 @database_option
 @json_option
 def list_(database: str, as_json: bool) -> int:
-    """Show the accounts: name, balance, credits held for running requests, and how many keys open it.
+    """List the accounts: name, balance, credits held for running requests, number of keys.
 
-    The exit code is 1 if the ledger of an account does not agree with its balance.
+    The exit code is 1 if the ledger of an account differs from its balance.
     """
-    accounts, counts = _changed(database, lambda db: (money.balances(db), auth.key_counts(db)))
-    rows = [(each.name, each.free, each.held, counts.get(each.account_id, 0)) for each in accounts]
+    accounts, counts = _run_transaction(database, lambda db: (money.balances(db), auth.key_counts(db)))
+    rows = [(account.name, account.free, account.held, counts.get(account.account_id, 0)) for account in accounts]
     if as_json:
         names = ("name", "credits", "held", "keys")
         print_json({"accounts": [dict(zip(names, row, strict=True)) for row in rows]})
@@ -94,10 +101,10 @@ def list_(database: str, as_json: bool) -> int:
         width = max([len(name) for name, *_ in rows] + [4])
         for name, free, held, keys in [("name", "credits", "held", "keys"), *rows]:
             click.echo(f"{name:<{width}}  {free:>9}  {held:>9}  {keys:>4}")
-    unsound = [each.name for each in accounts if not each.is_consistent]
-    if unsound:
-        click.echo(f"The ledger does not agree with the balance of: {', '.join(unsound)}.", err=True)
-    return 1 if unsound else 0
+    inconsistent = [account.name for account in accounts if not account.is_consistent]
+    if inconsistent:
+        click.echo(f"The ledger differs from the balance of: {', '.join(inconsistent)}.", err=True)
+    return 1 if inconsistent else 0
 
 
 @command.command("grant")
@@ -105,14 +112,14 @@ def list_(database: str, as_json: bool) -> int:
 @click.argument("credits_", metavar="CREDITS", type=click.IntRange(1))
 @database_option
 def grant(name: str, credits_: int, database: str) -> int:
-    """Give the account NAME so many CREDITS more; prints its new balance."""
+    """Add CREDITS to the account NAME, and print its new balance."""
 
     def change(db: Connection) -> int:
-        account_id = _known(db, name)
+        account_id = _existing_account(db, name)
         money.grant(db, LedgerReference(account_id, None, SystemClock().now()), credits_)
         return money.balance_of(db, account_id)
 
-    click.echo(_changed(database, change))
+    click.echo(_run_transaction(database, change))
     return 0
 
 
@@ -120,7 +127,7 @@ def grant(name: str, credits_: int, database: str) -> int:
 @click.argument("name")
 @database_option
 def revoke(name: str, database: str) -> int:
-    """End all keys of the account NAME at once. Its credits stay, and so do its results, for a key added later."""
-    ended = _changed(database, lambda db: auth.revoke_keys(db, _known(db, name)))
-    click.echo(f"{ended} {'key' if ended == 1 else 'keys'} of {name} ended.", err=True)
+    """Revoke all keys of the account NAME. Its credits and results stay, for a key added later."""
+    revoked = _run_transaction(database, lambda db: auth.revoke_keys(db, _existing_account(db, name)))
+    click.echo(f"{revoked} {'key' if revoked == 1 else 'keys'} of {name} revoked.", err=True)
     return 0

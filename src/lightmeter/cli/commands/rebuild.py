@@ -1,4 +1,4 @@
-"""`lightmeter rebuild`: the tables again, from the journal, here or in a shared place."""
+"""`lightmeter rebuild`: write the tables again from the journal, in the folder and in a shared location."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ __all__ = ["command"]
 
 @click.command("rebuild")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--to", "place", metavar="PLACE", help="Put the tables there too: s3://bucket/prefix, or a folder's URI.")
+@click.option(
+    "--to", "target", metavar="URI", help="Also write the tables to s3://bucket/prefix, or another folder's URI."
+)
 @click.option(
     "--format",
     "table_format",
     type=click.Choice(["parquet", "delta"]),
     default="parquet",
-    help="What is put there; delta without --to goes to DIR/delta.",
+    help="Format of the tables in --to; delta without --to goes to DIR/delta.",
 )
-def command(folder: Path, place: str | None, table_format: str) -> int:
-    """Write the tables of the runs in DIR anew from their journals. Sends nothing, costs nothing.
+def command(folder: Path, target: str | None, table_format: str) -> int:
+    """Write the tables of the runs in DIR again from their journals. Sends nothing, costs nothing.
 
     \b
     Examples:
@@ -38,10 +40,10 @@ def command(folder: Path, place: str | None, table_format: str) -> int:
     for table, rows in export_tables(folder, whole=True, processes=process_cpu_count()).items():
         click.echo(f"{rows:>10}  {folder / 'tables' / table}")
     if table_format == "delta":
-        where = place or str(folder / "delta")
-        for table, version in write_delta(Dataset(folder), where).items():
-            click.echo(f"version {version:>2}  {redact_uri(where)}/{table}")
-    elif place is not None:
-        for path in publish(Dataset(folder), place).values():
+        location = target or str(folder / "delta")
+        for table, version in write_delta(Dataset(folder), location).items():
+            click.echo(f"version {version:>2}  {redact_uri(location)}/{table}")
+    elif target is not None:
+        for path in publish(Dataset(folder), target).values():
             click.echo(f" published  {path}")
     return 0

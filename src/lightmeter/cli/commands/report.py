@@ -1,4 +1,4 @@
-"""`lightmeter report`: one HTML page about a run."""
+"""`lightmeter report`: an HTML page about a run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["command"]
 
 @click.command("report")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--by", metavar="COLUMN", help="Column of the manifest that groups palettes and costs (kind).")
-@click.option("--fetch-thumbnails", is_flag=True, help="Fetch pictures that are not on this machine.")
-@click.option("--thumbnails", type=click.IntRange(0, 200), default=24, help="Most pictures to show (24).")
+@click.option("--by", metavar="COLUMN", help="Manifest column that groups palettes and costs (kind).")
+@click.option("--fetch-thumbnails", is_flag=True, help="Download pictures that are not on this machine.")
+@click.option("--thumbnails", type=click.IntRange(0, 200), default=24, help="Maximum number of pictures to show (24).")
 def command(folder: Path, by: str | None, fetch_thumbnails: bool, thumbnails: int) -> int:
     """Write DIR/report.html: rows, credits, pictures, tags, colours, moderation, errors and time on one page.
 
-    The page stands by itself: it asks nothing of any other place, needs no script, and prints well. Pictures that
-    are likely unsafe are blurred until they are opened. Sends nothing to the service, costs nothing; also while the
-    run goes on.
+    The page is self-contained: it loads nothing from elsewhere, needs no script, and can be printed. Likely unsafe
+    pictures are blurred until they are opened. Sends nothing to the service, costs nothing; the run may still be in
+    progress.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`lightmeter run`: plan, then spend, then tables."""
+"""`lightmeter run`: plan, analyse, and write the tables."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lightmeter.cli.options import (
     manifest_options,
     spending_options,
 )
-from lightmeter.cli.progress_runner import run_with_progress
-from lightmeter.cli.terminal import print_json, show_plan, show_summary
+from lightmeter.cli.output import print_json, show_plan, show_summary
+from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
@@ -37,12 +37,12 @@ from lightmeter.settings import read_settings
 __all__ = ["TRY_NEXT", "command", "print_summary_on_error", "report_outcome"]
 
 TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
-"""A question worth asking first."""
+"""Query that the output of a run suggests."""
 
 
 @click.command("run")
 @click.argument("manifest", required=False)
-@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Do exactly what this plan file says.")
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Follow this plan file exactly.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
 @manifest_options
 @analysis_options
@@ -59,36 +59,40 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Plan MANIFEST, ask, spend, and write the tables into --out.
+    """Plan MANIFEST, ask for confirmation, analyse, and write the tables into --out.
 
-    MANIFEST is a file of rows, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
+    MANIFEST is a table, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
 
-    On a terminal the plan is shown and you are asked before anything is spent, unless --yes. Without a
-    terminal nothing is asked, and --yes or --budget must be given. The service is asked for the balance and its
-    back ends first, before any row is looked at. A folder that already holds this run goes
-    on where it stopped. Ctrl-C loses nothing: go on with `lightmeter resume DIR`.
+    On a terminal, the command shows the plan and asks before it spends, unless --yes is given. Without a terminal
+    it does not ask, and needs --yes or --budget. The balance and the back ends of the service are requested before
+    any row is checked. If --out already holds this run, it continues where it stopped. Ctrl-C loses nothing:
+    continue with `lightmeter resume DIR`.
 
     \b
     Examples:
       lightmeter run photos.csv --out out/ --features tags,colors,nsfw --budget 500
       lightmeter run --plan plan.json --out out/ --yes
     """
-    agreed = _agreed(manifest, plan_file, explicit_options(options))
-    wanted = agreed.options if agreed is not None else make_options(**explicit_options(options))
+    saved_plan = _load_saved_plan(manifest, plan_file, explicit_options(options))
+    wanted = saved_plan.options if saved_plan is not None else make_options(**explicit_options(options))
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
-        raise UsageError("Nobody can be asked here: say --yes, or set a cap with --budget CREDITS.")
+        raise UsageError(
+            "Without a terminal, run cannot ask for confirmation: give --yes, or a hard cap with --budget CREDITS."
+        )
     prepare_folder(out)
     with print_summary_on_error(out, as_json=as_json):
-        header = _existing_run(out, agreed, manifest, wanted)
+        header = _existing_run(out, saved_plan, manifest, wanted)
         if header is not None:
-            changes = changed_options(out, header, wanted, None if agreed is not None else explicit_options(options))
+            changes = changed_options(out, header, wanted, None if saved_plan is not None else explicit_options(options))
             rows = summarize(out).rows
-            click.echo(f"{out} already holds this run, of {rows} rows read: going on with it.", err=True)
-            how = {"accept_journal": accept_journal, **changes}
-            return report_outcome(run_with_progress(lambda stop: stream_resume(out, stop=stop, **how)), as_json=as_json)
-        plan = _ready(manifest, agreed, wanted, consent=yes)
+            click.echo(f"{out} already holds this run, with {rows} rows read: continuing it.", err=True)
+            resume_options = {"accept_journal": accept_journal, **changes}
+            return report_outcome(
+                run_with_progress(lambda stop: stream_resume(out, stop=stop, **resume_options)), as_json=as_json
+            )
+        plan = _load_plan(manifest, saved_plan, wanted, consent=yes)
         show_plan(plan, err=as_json)
-        if not yes and sys.stdin.isatty() and not click.confirm(_question(plan), err=True):
+        if not yes and sys.stdin.isatty() and not click.confirm(_confirmation_question(plan), err=True):
             click.echo("Not started: nothing was spent.", err=True)
             return Interrupted.exit_code
         return report_outcome(
@@ -98,7 +102,7 @@ def command(
 
 @contextmanager
 def print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
-    """Whatever stops a run that has begun, its accounting is still printed for who asked for JSON."""
+    """Print the JSON summary of a started run also if an error ends it."""
     try:
         yield
     except LightmeterError:
@@ -107,48 +111,48 @@ def print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
         raise
 
 
-def _agreed(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> Plan | None:
-    """The plan that the file holds, or None if a manifest is to be planned."""
+def _load_saved_plan(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> Plan | None:
+    """Return the plan in the file, or None if a manifest is to be planned."""
     if plan_file is None:
         if manifest is None:
             raise click.UsageError("Give a MANIFEST, or a plan file with --plan.")
         return None
     if manifest is not None or options:
-        raise click.UsageError("A plan file says everything: give neither MANIFEST nor other options with --plan.")
+        raise click.UsageError("A plan file holds all options: give neither MANIFEST nor other options with --plan.")
     return load_plan(plan_file)
 
 
-def _existing_run(out: Path, agreed: Plan | None, manifest: str | None, wanted: Options) -> RunHeader | None:
+def _existing_run(out: Path, saved_plan: Plan | None, manifest: str | None, wanted: Options) -> RunHeader | None:
     """Return the header of the run of this manifest that the folder already holds; None if there is none."""
-    if agreed is None:
+    if saved_plan is None:
         return find_run_of_manifest(out, str(manifest), wanted)
-    return find_run_of_plan(out, agreed)
+    return find_run_of_plan(out, saved_plan)
 
 
-def _ready(manifest: str | None, agreed: Plan | None, wanted: Options, *, consent: bool) -> Plan:
-    """A plan that can be run at once: its key, balance and back ends were asked for first."""
+def _load_plan(manifest: str | None, saved_plan: Plan | None, wanted: Options, *, consent: bool) -> Plan:
+    """Return a plan that can be run: key, balance and back ends of the service are checked first."""
     settings = read_settings()
     if not consent:
         must_be_explicit(wanted, settings)
-    if agreed is not None:
-        return asyncio.run(refresh_service_info(agreed, settings))
-    made: Plan = run_with_progress(
-        lambda _: stream_plan(str(manifest), wanted, settings, require_service=True), at_once=True
+    if saved_plan is not None:
+        return asyncio.run(refresh_service_info(saved_plan, settings))
+    plan: Plan = run_with_progress(
+        lambda _: stream_plan(str(manifest), wanted, settings, require_service=True), cancel_on_signal=True
     )
-    return made
+    return plan
 
 
-def _question(plan: Plan) -> str:
-    """What a person is asked before anything is spent."""
-    known = [most for most in (plan.credits.high, plan.options.budget, plan.balance) if most is not None]
+def _confirmation_question(plan: Plan) -> str:
+    """Return the question to the user before the run spends credits."""
+    limits = [limit for limit in (plan.credits.high, plan.options.budget, plan.balance) if limit is not None]
     if plan.balance == 0 and plan.credits.high != 0:
-        return "The account has no credits, so nothing will be analysed. Start the run all the same?"
-    most = min(known) if known else None
-    return f"Spend up to {'an unknown number of' if most is None else most} credit{'' if most == 1 else 's'}?"
+        return "The account has no credits, so nothing will be analysed. Start the run anyway?"
+    limit = min(limits) if limits else None
+    return f"Spend up to {'an unknown number of' if limit is None else limit} credit{'' if limit == 1 else 's'}?"
 
 
 def report_outcome(run: Run, *, as_json: bool) -> int:
-    """Show how a run ended; returns the exit code."""
+    """Print the outcome of a run, and return the exit code."""
     summary = show_summary(run, err=as_json)
     if not as_json and run.stopped_by is None:
         click.echo(f'next: lightmeter sql {run.folder} "{TRY_NEXT}"')

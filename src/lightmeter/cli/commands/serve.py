@@ -1,4 +1,4 @@
-"""`lightmeter serve`: the analysis service."""
+"""`lightmeter serve`: start the analysis service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _accounts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     for text in value:
         name, _, credits_ = text.rpartition("=")
         if not name or not credits_.isdigit():
-            raise click.BadParameter("wants NAME=CREDITS, such as mykey=500.", ctx, param)
+            raise click.BadParameter("must be NAME=CREDITS, such as mykey=500.", ctx, param)
         accounts[name] = int(credits_)
     return accounts
 
@@ -51,26 +51,35 @@ def _fault_help() -> str:
 
 @click.command("serve", epilog=_fault_help())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free one.")
-@click.option("--key", "accounts", multiple=True, metavar="NAME=CREDITS", callback=_accounts, help="A key to let in.")
+@click.option(
+    "--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 selects a free one."
+)
+@click.option(
+    "--key",
+    "accounts",
+    multiple=True,
+    metavar="NAME=CREDITS",
+    callback=_accounts,
+    help="API key to accept, with its credits.",
+)
 @click.option(
     "--faults",
     "--fault",
     metavar="FILE|JSON",
     callback=_faults,
-    help="Misbehave on purpose: a TOML or JSON file, or inline JSON, with the faults below.",
+    help="Inject faults: a TOML or JSON file, or inline JSON, with the faults below.",
 )
 @serve_options
 def command(host: str, port: int, accounts: dict[str, int], faults: Faults, **options: Any) -> int:
     """Start the analysis service: POST /api/fetch, GET /api/response/<id>, GET /api/credits.
 
-    Prints `listening on http://HOST:PORT` once it is ready. SIGTERM and Ctrl-C let running requests finish.
-    --key NAME=CREDITS makes an account with so many credits if it is missing; NAME is the key that clients send
-    as `X-API-Key: Token NAME`. It is stored hashed and never logged. For accounts with keys of their own see
+    Prints `listening on http://HOST:PORT` when it is ready. On SIGTERM and Ctrl-C, running requests are completed.
+    --key NAME=CREDITS creates an account with these credits unless it exists; NAME is the key that clients send
+    as `X-API-Key: Token NAME`. It is stored hashed and never logged. For accounts with generated keys see
     `lightmeter keys`.
 
     An SQLite file serves one process. With --database postgresql://… any number of `lightmeter serve` and
-    `lightmeter worker` share the work; what one of them leaves when it dies is done by another.
+    `lightmeter worker` processes share the work; if one of them dies, the others take over its work.
 
     \b
     Examples:

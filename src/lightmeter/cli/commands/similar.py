@@ -1,4 +1,4 @@
-"""`lightmeter similar`: pictures like a picture."""
+"""`lightmeter similar`: find pictures similar to a picture."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from rich.console import Console
 
 from lightmeter.api.run_result import Tables
 from lightmeter.cli.options import json_option
+from lightmeter.cli.output import PLAIN_WIDTH, print_json
 from lightmeter.cli.table_format import format_table
-from lightmeter.cli.terminal import PLAIN_WIDTH, print_json
 
 __all__ = ["command"]
 
@@ -16,14 +16,18 @@ __all__ = ["command"]
 @click.command("similar")
 @click.argument("where", metavar="DIR")
 @click.argument("item")
-@click.option("--most", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Rows, at most.")
-@click.option("--model", metavar="NAME", help="Whose embeddings are compared, where ITEM has those of several models.")
+@click.option(
+    "--most", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Maximum number of rows."
+)
+@click.option(
+    "--model", metavar="NAME", help="Model whose embeddings are compared, if ITEM has embeddings of several models."
+)
 @json_option
 def command(where: str, item: str, most: int, model: str | None, *, as_json: bool) -> int:
-    """Show the pictures of the run in DIR that are most like ITEM, which is an item_id, or a URL or path.
+    """Show the pictures of the run in DIR that are most similar to ITEM: an item_id, a URL or a path.
 
-    They are told by their embeddings: run with `--features embeddings` first. Similarity is the cosine of the angle
-    between two embeddings, at most 1. A video counts by its nearest frame. Sends nothing, costs nothing.
+    Needs a run with `--features embeddings`. Similarity is the cosine of the angle between two embeddings, at most 1.
+    A video counts by its most similar frame. Sends nothing, costs nothing.
 
     \b
     Examples:

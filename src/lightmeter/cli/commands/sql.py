@@ -1,4 +1,4 @@
-"""`lightmeter sql`: DuckDB over the tables."""
+"""`lightmeter sql`: query the tables with DuckDB."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lightmeter.tables import queries
 
 __all__ = ["command"]
 
-_FORMS: Final = {"csv": as_csv, "json": as_json, "markdown": as_markdown}
+_FORMATTERS: Final = {"csv": as_csv, "json": as_json, "markdown": as_markdown}
 _PLAIN_WIDTH: Final = 200
-"""Of a table that goes elsewhere than to a terminal."""
+"""Columns of a table that goes to a file or a pipe."""
 
 
 @click.command("sql")
@@ -25,18 +25,18 @@ _PLAIN_WIDTH: Final = 200
 @click.option(
     "--output",
     "--format",
-    "form",
-    type=click.Choice(["table", *_FORMS]),
-    help="How to print the answer (table on a terminal, else csv).",
+    "output_format",
+    type=click.Choice(["table", *_FORMATTERS]),
+    help="Output format (table on a terminal, else csv).",
 )
-def command(where: str, query: str, form: str | None) -> int:
-    """Ask the tables of the run in DIR, in DuckDB's SQL; DIR may be a shared place that `rebuild --to` has written.
+def command(where: str, query: str, output_format: str | None) -> int:
+    """Query the tables of the run in DIR with DuckDB's SQL; DIR may be a location that `rebuild --to` has written.
 
     Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, embeddings, errors, requests, prechecks.
-    Rows of single video frames have `frame` set; those of whole videos and images do not.
+    Rows of single video frames have `frame` set; in rows of whole videos and images it is null.
 
-    A table is cut to the terminal: long cells, columns that do not fit, and rows beyond the first 60. What is not
-    shown is said on standard error; csv, json and markdown print all of it.
+    On a terminal, long cells are cut, and columns that do not fit and rows after the first 60 are left out, with a
+    note on standard error. csv, json and markdown print everything.
 
     \b
     Examples:
@@ -46,14 +46,14 @@ def command(where: str, query: str, form: str | None) -> int:
     """
     must_have_tables(where)
     answer = queries.sql(where, query)
-    form = form or ("table" if sys.stdout.isatty() else "csv")
-    if form in _FORMS:
-        for text in _FORMS[form](answer):
+    output_format = output_format or ("table" if sys.stdout.isatty() else "csv")
+    if output_format in _FORMATTERS:
+        for text in _FORMATTERS[output_format](answer):
             sys.stdout.write(text)
         return 0
     console = Console()
-    laid_out = format_table(answer, console.width if console.is_terminal else _PLAIN_WIDTH)
-    for line in laid_out.lines:
+    formatted = format_table(answer, console.width if console.is_terminal else _PLAIN_WIDTH)
+    for line in formatted.lines:
         click.echo(line)
-    click.echo(laid_out.note, err=True)
+    click.echo(formatted.note, err=True)
     return 0

@@ -1,4 +1,4 @@
-"""`lightmeter statement`: where every credit went."""
+"""`lightmeter statement`: account for the credits of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lightmeter.cli.options import json_option
-from lightmeter.cli.terminal import print_json
+from lightmeter.cli.output import print_json
 from lightmeter.money.statement import read_statement, requests_frame
 
 __all__ = ["command"]
@@ -15,13 +15,13 @@ __all__ = ["command"]
 
 @click.command("statement")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--table", "as_table", is_flag=True, help="Print a row for each request instead, as CSV.")
+@click.option("--table", "as_table", is_flag=True, help="Print a row per request instead, as CSV.")
 @json_option
 def command(folder: Path, as_table: bool, as_json: bool) -> int:
     """Account for the credits of the run in DIR: predicted, paid, held, saved, and the balances; spends nothing.
 
-    What was paid is told by back end and feature where the price table explains it. Credits that left the account
-    with no answer for them are shown as gaps, with the requests that may have taken them; nothing is guessed.
+    Paid credits are split by back end and feature if the price table explains them. Credits that left the account
+    without an answer are shown as gaps, with the requests that may have been charged; nothing is guessed.
 
     \b
     Examples:

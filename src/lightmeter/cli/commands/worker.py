@@ -1,4 +1,4 @@
-"""`lightmeter worker`: more hands for services that share a database."""
+"""`lightmeter worker`: process requests of services that share a database."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["command"]
 @click.command("worker")
 @serve_options
 def command(**options: Any) -> int:
-    """Do acknowledged requests of a database that services share, without listening.
+    """Process acknowledged requests of a database that services share, without an HTTP server.
 
-    Prints `working` once it is ready. Start as many as you like, on any machine that reaches the database; give
-    them the back ends and the rounding of the services. SIGTERM and Ctrl-C let running requests finish; what is cut
-    off, or left by a worker that dies, is done by another.
+    Prints `working` when it is ready. Start any number of workers, on any machine that reaches the database, with the
+    same back ends and rounding as the services. On SIGTERM and Ctrl-C, running requests are completed; the work of a
+    worker that dies is taken over by others.
 
     \b
     Example:
@@ -32,9 +32,9 @@ def command(**options: Any) -> int:
 
 async def _work(config: ServiceConfig) -> None:
     stop = stop_on_signals()
-    working = await start_worker(config)
+    worker = await start_worker(config)
     click.echo("working")
     try:
         await stop.wait()
     finally:
-        await working.aclose()
+        await worker.aclose()

@@ -1,4 +1,4 @@
-"""Filters as SQL, answers as cards."""
+"""Gallery queries: filters become SQL, result rows become cards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lightmeter.widgets.gallery_queries import (
 
 @pytest.fixture
 def db():
-    """The tables of three items: a red cat, a blue dog that is rated unsafe, and a row that failed."""
+    """Tables with three items: a red cat, a blue dog rated unsafe, and a failed row."""
     with duckdb.connect() as db:
         for table in TABLES:
             db.from_arrow(schema(table).empty_table()).create(table)
@@ -68,55 +68,55 @@ def ids(db, **filters):
     return found
 
 
-def test_no_filter_shows_all_in_the_manifests_order(db):
-    """Without a filter every row is there, also those that failed, in the order of the manifest."""
+def test_no_filter_returns_all_in_manifest_order(db):
+    """Without a filter all rows are returned in manifest order, failed ones included."""
     assert ids(db) == ["cat", "dog", "bad"]
 
 
-def test_similar_items_come_in_their_own_order(db):
-    """The nearest first, whatever the manifest says; other filters hold too, and no similar item is none."""
+def test_similar_items_keep_their_order(db):
+    """Similar items are returned most similar first, combined with other filters; an empty list returns none."""
     assert ids(db, similar=SimilarItems("it", ("bad", "cat", "gone"))) == ["bad", "cat"]
     assert ids(db, similar=SimilarItems("it", ("bad", "cat")), tag="Cat", is_whole_tag=True) == ["cat"]
     assert ids(db, similar=SimilarItems("it", ())) == []
 
 
-def test_whole_tags_mind_capitals_and_others_do_not(db):
-    """A tag from the list is that very tag; a typed text is looked for inside tags, however it is written."""
+def test_whole_tags_match_exactly_and_parts_ignore_case(db):
+    """A whole tag matches exactly; a part of a tag matches regardless of case."""
     assert ids(db, tag="Cat", is_whole_tag=True) == ["cat"]
     assert ids(db, tag="cat", is_whole_tag=True) == []
     assert ids(db, tag="CA") == ["cat"]
     assert ids(db, tag="u") == ["cat", "dog"]
 
 
-def test_wildcards_are_letters(db):
-    """What SQL gives a meaning to is looked for as it is written."""
+def test_sql_characters_are_literals(db):
+    """Wildcards and quotes in a tag filter are literal characters."""
     assert ids(db, tag="%") == []
     assert ids(db, tag="'; DROP TABLE tags; --") == []
     assert len(rows_of(db, "SELECT * FROM tags")) == 5
 
 
-def test_colour_shows_the_nearest_first(db):
-    """A colour shows items that have one near it, nearest first, and no others."""
+def test_color_filter_sorts_by_distance(db):
+    """A color filter returns items with a near color, nearest first."""
     assert ids(db, color="#ff0000", color_distance=0.2) == ["cat", "dog"]
     assert ids(db, color="#ff0000", color_distance=0.01) == ["cat"]
     assert ids(db, color="#00ff00", color_distance=0.1) == []
 
 
-def test_severity_is_the_worst_of_an_item(db):
-    """An item is as severe as the worst entry it has; a narrower range leaves out what was not rated."""
+def test_severity_is_the_maximum_of_an_item(db):
+    """An item counts by its highest severity; a narrowed range leaves out unrated items."""
     assert ids(db, severity=(0.0, 0.5)) == ["cat"]
     assert ids(db, severity=(0.5, 1.0)) == ["dog"]
     assert ids(db, severity=(0.05, 1.0)) == ["cat", "dog"]
 
 
-def test_filters_add_up(db):
-    """Several filters leave what all of them leave."""
+def test_filters_combine(db):
+    """Several filters return the items that match all of them."""
     assert ids(db, tag="fur", color="#ff0000", color_distance=0.2, severity=(0.5, 1.0), status="ok") == ["dog"]
     assert ids(db, status="failed") == ["bad"]
 
 
-def test_counts_are_of_items_not_of_entries(db):
-    """The list of tags counts items, most frequent first; so does the list of statuses."""
+def test_counts_are_per_item(db):
+    """Tags and statuses are counted per item, most frequent first."""
     assert rows_of(db, TAG_COUNTS) == [
         {"name": "fur", "items": 2},
         {"name": "Cat", "items": 1},
@@ -125,8 +125,8 @@ def test_counts_are_of_items_not_of_entries(db):
     assert rows_of(db, STATUS_COUNTS) == [{"status": "ok", "items": 2}, {"status": "failed", "items": 1}]
 
 
-def test_cards_hold_the_surest_tags_and_largest_colours(db):
-    """A card has each tag once with its best score, and its colours by their share."""
+def test_cards_hold_top_tags_and_colors(db):
+    """A card has each tag once with its highest score, and its colors by share."""
     query = page_query(Filters())
     shown = cards(rows_of(db, query.text, query.params))
     everything = ["cat", "dog", "bad"]
@@ -139,8 +139,8 @@ def test_cards_hold_the_surest_tags_and_largest_colours(db):
     assert cat.alt == "cat.jpg: Cat, fur"
 
 
-def test_pages_follow_one_another(db):
-    """Pages hold every item once, in order."""
+def test_pages_are_complete_and_disjoint(db):
+    """The pages hold every item once, in order."""
     db.execute("DELETE FROM assets")
     db.execute(
         "INSERT INTO assets BY NAME SELECT i::VARCHAR AS item_id, 'u' || i AS url, 'ok' AS status FROM range(60) t(i)"
@@ -153,8 +153,8 @@ def test_pages_follow_one_another(db):
 
 
 @given(items=st.integers(0, 10_000), page=st.integers(-5, 10_000))
-def test_a_page_is_always_one_that_there_is(items, page):
-    """However far one turns, the page is within those there are, and only the last is not full."""
+def test_page_numbers_are_limited(items, page):
+    """Any page number is limited to the existing pages."""
     at = Filters().on_page(page, items).page
     assert 0 <= at < pages(items)
     assert at * PAGE_ROWS < max(items, 1)
@@ -162,14 +162,14 @@ def test_a_page_is_always_one_that_there_is(items, page):
 
 @given(counts=st.dictionaries(st.text(min_size=1).map(str.strip).filter(bool), st.integers(1, 99), max_size=9))
 def test_labels_stand_for_their_tags(counts):
-    """Each line of the list means its tag, whatever characters the tag has."""
+    """Each label of the list parses to its tag, whatever characters the tag has."""
     choice = TagChoice(counts)
     for label, name in zip(choice.labels, counts, strict=True):
         assert choice.parse(label) == (name, True)
 
 
 def test_typed_texts_are_parts_of_tags():
-    """A text that is no tag of the list is looked for; blanks around it do not count."""
+    """A text that is not a tag of the list is a part of tags to find; surrounding spaces are ignored."""
     choice = TagChoice({"cat": 3})
     assert choice.parse(" ca ") == ("ca", False)
     assert choice.parse("cat") == ("cat", True)
@@ -185,13 +185,13 @@ def test_typed_texts_are_parts_of_tags():
         ("C:\\pictures\\cat.jpg", "cat.jpg"),
     ],
 )
-def test_names_are_those_of_files(url, name):
-    """An item is called as its file is, without what a URL adds."""
+def test_short_name_is_the_file_name(url, name):
+    """The short name of an item is its file name, without the rest of the URL."""
     assert short_name(url) == name
 
 
 def test_oklab_parameters_come_before_those_of_conditions():
-    """The parameters stand in the order of their marks: the colour is measured before anything is compared."""
+    """The parameters of the color distance come before those of the conditions, as in the SQL text."""
     query = page_query(Filters(tag="t", color="#102030", status="ok"))
     assert query.params[:3] == oklab("#102030")
     assert query.text.count("?") == len(query.params)

@@ -1,4 +1,4 @@
-"""Thumbnails of files and URLs."""
+"""Thumbnails of files and URLs, and their cache."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from lightmeter.testing import tiny_jpeg, tiny_video
 from lightmeter.widgets.card_grid import ThumbnailCache
 
 
-async def loaded(thumbnails, *sources):
-    """What arrives for these sources."""
+async def load(thumbnails, *sources):
+    """Load these sources and return their thumbnails in order."""
     arrived = {}
     await thumbnails.load(sources, arrived.__setitem__)
     return [arrived[source] for source in sources]
@@ -22,10 +22,10 @@ def size_of(jpeg):
 
 
 async def test_files_and_urls_give_the_same_thumbnail(tmp_path):
-    """A picture is small, its veil tiny, and both are the same from a file and from a URL."""
+    """A file and its URL give the same thumbnail, with the specified side lengths."""
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(width=900, height=500))
     with serve_folder(tmp_path) as base:
-        file, url = await loaded(
+        file, url = await load(
             ThumbnailCache(), ThumbnailSource("a.jpg", str(tmp_path / "a.jpg")), ThumbnailSource(f"{base}/a.jpg")
         )
     assert file == url
@@ -34,15 +34,15 @@ async def test_files_and_urls_give_the_same_thumbnail(tmp_path):
     assert size_of(file.blurred_jpeg) == BLURRED_SIDE_PX
 
 
-async def test_clips_show_their_first_frame(tmp_path):
-    """Of a video the first frame is shown."""
+async def test_videos_show_their_first_frame(tmp_path):
+    """The thumbnail of a video is its first frame."""
     tiny_video(tmp_path / "clip.avi")
-    (picture,) = await loaded(ThumbnailCache(), ThumbnailSource("clip.avi", str(tmp_path / "clip.avi")))
+    (picture,) = await load(ThumbnailCache(), ThumbnailSource("clip.avi", str(tmp_path / "clip.avi")))
     assert picture.jpeg is not None
 
 
-async def test_what_cannot_be_had_has_a_reason(tmp_path):
-    """A missing file, a broken one, a missing page, a dead port and no URL at all: each says why, none raises."""
+async def test_failures_have_a_reason(tmp_path):
+    """Missing and broken files, a missing page, a closed port and a text that is no URL give a reason, no error."""
     (tmp_path / "broken.jpg").write_bytes(tiny_jpeg()[:300])
     with serve_folder(tmp_path) as base:
         sources = [
@@ -52,7 +52,7 @@ async def test_what_cannot_be_had_has_a_reason(tmp_path):
             ThumbnailSource("http://127.0.0.1:9/a.jpg"),
             ThumbnailSource("just words"),
         ]
-        pictures = await loaded(ThumbnailCache(), *sources)
+        pictures = await load(ThumbnailCache(), *sources)
     assert [picture.jpeg for picture in pictures] == [None] * 5
     gone, broken, missing, dead, words = (picture.reason for picture in pictures)
     assert gone == "No such file or directory"
@@ -62,16 +62,16 @@ async def test_what_cannot_be_had_has_a_reason(tmp_path):
     assert words == "not a URL, and no file known"
 
 
-async def test_memory_is_bounded_and_used(tmp_path):
-    """The last pictures asked for are kept and not made again; older ones are forgotten."""
+async def test_the_cache_is_bounded(tmp_path):
+    """The most recent thumbnails are cached; older ones are dropped."""
     files = [tmp_path / f"{seed}.jpg" for seed in range(3)]
     for seed, file in enumerate(files):
         file.write_bytes(tiny_jpeg(seed))
     sources = [ThumbnailSource(file.name, str(file)) for file in files]
     thumbnails = ThumbnailCache(max_cached=2)
-    first = await loaded(thumbnails, sources[0])
+    first = await load(thumbnails, sources[0])
     files[0].unlink()
-    assert await loaded(thumbnails, sources[0]) == first
-    await loaded(thumbnails, *sources[1:])
+    assert await load(thumbnails, sources[0]) == first
+    await load(thumbnails, *sources[1:])
     assert thumbnails.get(sources[0]) is None
     assert thumbnails.get(sources[2]) is not None

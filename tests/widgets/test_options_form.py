@@ -1,4 +1,4 @@
-"""Tick boxes and the options they stand for."""
+"""Checkboxes of the form and the options they stand for."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SOME = st.lists(st.sampled_from(NAMES), unique=True).map(tuple)
 
 
 @given(given_names=SOME, ticked=st.sets(st.sampled_from(NAMES)), all_=st.booleans(), extra=SOME)
-def test_ticks_mean_what_they_show(given_names, ticked, all_, extra):
-    """The option that ticks become shows the same ticks again, whatever was given before."""
+def test_checked_boxes_survive_a_round_trip(given_names, ticked, all_, extra):
+    """The option made from checked boxes checks the same boxes again."""
     boxes = CheckboxGroup(NAMES, given_names, all_, extra)
     chosen = boxes.option_value(ticked)
     if ticked or not all_:
@@ -25,22 +25,22 @@ def test_ticks_mean_what_they_show(given_names, ticked, all_, extra):
 
 
 @given(given_names=SOME, all_=st.booleans(), extra=SOME)
-def test_untouched_boxes_are_the_options_as_given(given_names, all_, extra):
-    """Ticking nothing anew gives exactly the names the code gave, in their order: a run can go on with them."""
+def test_unchanged_boxes_keep_the_initial_option(given_names, all_, extra):
+    """Unchanged boxes give exactly the initial names in their order, so that a run can resume."""
     boxes = CheckboxGroup(NAMES, given_names, all_, extra)
     assert boxes.option_value(boxes.initially_checked) == given_names
 
 
 def test_embedded_service_offers_its_own_back_ends():
-    """Only what the embedded service can do is offered, and none named stands for all of it."""
+    """The form offers only what the embedded service has; an empty option means all of it."""
     offered = form_choices(default_rates().with_defaults(LOCAL), make_options(), embedded=True)
     assert offered.backends.initially_checked == LOCAL
     assert offered.features.initially_checked == ("colors", "nsfw", "tags")
     assert offered.validation_error({"tags"}, ()) == "Tick at least one back end."
 
 
-def test_other_services_are_offered_everything_hosted_first():
-    """At another service no back end is ticked unless named, for its account has defaults of its own."""
+def test_other_services_offer_all_back_ends_hosted_first():
+    """For another service no back end is checked unless it is named, because its account has defaults."""
     offered = form_choices(default_rates(), make_options(backends="gemini"), embedded=False)
     assert offered.backends.initially_checked == ("gemini",)
     local = tuple(sorted(default_rates().local))
@@ -58,8 +58,8 @@ def test_other_services_are_offered_everything_hosted_first():
     assert offered.validation_error((), ()) == "Tick at least one feature."
 
 
-def test_extra_features_are_offered_where_served_and_ticked_by_name_only():
-    """Embeddings have a box where a back end serves them; no name does not stand for them."""
+def test_extra_features_are_checked_only_if_named():
+    """Embeddings are offered if a back end has them, and are not part of an empty option."""
     rates = default_rates().with_rates({"points": {"tags": 100, "embeddings": 100}}).with_defaults(["points"])
     offered = form_choices(rates, make_options(), embedded=True)
     assert (offered.features.names, offered.features.initially_checked) == (("tags", "embeddings"), ("tags",))
@@ -72,8 +72,8 @@ def test_extra_features_are_offered_where_served_and_ticked_by_name_only():
     assert form_choices(without, make_options(), embedded=True).features.names == ("tags",)
 
 
-def test_names_the_price_table_lacks_keep_their_box():
-    """A back end that was named and has no price is still there to be unticked."""
+def test_names_without_a_price_keep_their_checkbox():
+    """A named back end without a price still has a checkbox, so that it can be unchecked."""
     assert "mine" in form_choices(default_rates(), make_options(backends="mine"), embedded=False).backends.names
 
 
@@ -81,6 +81,6 @@ def test_names_the_price_table_lacks_keep_their_box():
     ("change", "again"),
     [({"max_frames": 9}, True), ({"features": "nsfw"}, True), ({"tag_score": 0.1}, True), ({"budget": 1}, False)],
 )
-def test_a_budget_asks_nothing_else(change, again):
-    """Features, back ends, frames and scores make another question; a budget does not."""
+def test_only_request_options_need_new_answers(change, again):
+    """Features, back ends, frames and scores need new answers; a budget does not."""
     assert needs_new_answers(make_options(), make_options(**change)) is again

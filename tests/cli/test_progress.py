@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from lightmeter.api.background_generator import in_background
-from lightmeter.cli.progress_runner import run_with_progress
+from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import Interrupted
 from lightmeter.planning.progress import Progress
 
@@ -30,7 +30,7 @@ def test_a_stop_ends_a_plan_at_once(name):
             closed.append(name)
 
     with pytest.raises(Interrupted, match="nothing was sent"):
-        run_with_progress(plan, at_once=True)
+        run_with_progress(plan, cancel_on_signal=True)
     assert closed == [name]
 
 
@@ -42,7 +42,7 @@ def test_a_stop_in_the_last_moment_counts():
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        run_with_progress(plan, at_once=True)
+        run_with_progress(plan, cancel_on_signal=True)
 
 
 def test_a_run_stops_by_itself():
@@ -78,4 +78,4 @@ def test_without_a_stop_the_last_word_counts():
         yield PLANNING
         yield "the plan"
 
-    assert run_with_progress(plan, at_once=True) == "the plan"
+    assert run_with_progress(plan, cancel_on_signal=True) == "the plan"

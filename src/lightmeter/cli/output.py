@@ -1,0 +1,99 @@
+"""Prints plans and summaries of runs, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lightmeter.api.run_result import Run, RunSummary
+from lightmeter.planning.plan import Plan, ReasonCount
+from lightmeter.planning.price_table import describe_own_prices
+
+__all__ = ["PLAIN_WIDTH", "print_json", "show_plan", "show_summary"]
+
+MAX_REASONS: Final = 12
+PLAIN_WIDTH: Final = 240
+"""Columns of output that goes to a file or a pipe, so that lines for logs and grep are not wrapped."""
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """Print one JSON object, as the last line of standard output."""
+    click.echo(json.dumps(value))
+
+
+def _console(*, err: bool) -> Console:
+    """Return a console with the width of the terminal, or `PLAIN_WIDTH` without one."""
+    console = Console(stderr=err, highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    return console
+
+
+def show_plan(plan: Plan, *, err: bool) -> None:
+    """Print a plan; `err` selects standard error."""
+    console = _console(err=err)
+    where = plan.base_url or "the embedded service"
+    console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows read, {plan.counts['pending']} to send to {where}")
+    cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
+    console.print(f"credits: [bold]{plan.credits}[/]{cap}")
+    for sentence in plan.affordability_sentences:
+        console.print(sentence)
+    if plan.service.note is not None:
+        console.print(f"[yellow]note[/] {escape(plan.service.note)}", soft_wrap=True)
+    if plan.options.prices is not None:
+        console.print(describe_own_prices(plan.options.prices))
+    if plan.counts["ok"]:
+        console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
+    _show_reasons(console, list(plan.reasons))
+    if plan.videos is not None and plan.videos.sentence is not None:
+        console.print(plan.videos.sentence)
+    for sentence in plan.advice:
+        console.print(f"  [dim]advice[/] {sentence}")
+    for sentence in plan.needs_consent:
+        console.print(f"  [yellow]needs consent[/] {sentence}")
+
+
+def _show_reasons(console: Console, reasons: list[ReasonCount]) -> None:
+    if not reasons:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("status", "rows", "reason", "for example"):
+        table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
+    for reason in reasons[:MAX_REASONS]:
+        table.add_row(reason.status, str(reason.rows), reason.reason, reason.example)
+    console.print(table)
+    if len(reasons) > MAX_REASONS:
+        console.print(f"… and {len(reasons) - MAX_REASONS} more reasons; all are in the assets table.")
+
+
+def show_summary(run: Run, *, err: bool = False) -> RunSummary:
+    """Print and return the summary of a run: rows, credits, time, tables, next steps; `err` selects standard error."""
+    summary = run.summary()
+    console = _console(err=err)
+    counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
+    console.print(f"[bold]{summary.rows} rows[/]: {counts or 'none'}")
+    cap = f" of {summary.budget}" if summary.budget is not None else ""
+    held = f", {summary.held} held" if summary.held else ""
+    balance = "" if summary.balance_after is None else f"; balance {summary.balance_after}"
+    balance += "" if summary.balance_is_current or not balance else " (read before the last requests)"
+    console.print(
+        f"{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
+    )
+    _show_reasons(console, run.reasons())
+    tables = run.folder / "tables"
+    if tables.exists():
+        console.print(f"tables: {tables}")
+    if run.stopped_by is not None:
+        hint = run.stopped_by.hint
+        hint = "" if "lightmeter resume" in hint else f" {hint}"  # the next steps name this command with its options
+        console.print(f"[yellow]stopped:[/] {escape(f'{run.stopped_by}{hint}')}", soft_wrap=True)
+    for step in run.next_steps():
+        console.print(f"[yellow]next:[/] {escape(step)}", soft_wrap=True)
+    sys.stderr.flush()
+    return summary
