@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # the same names as in _MODULES, for editors and type checker
     from lightmeter.ask.question import Ask
     from lightmeter.background_loop import sync
     from lightmeter.client.client import Client
+    from lightmeter.html_report.render import report
     from lightmeter.planning.build import load_plan
     from lightmeter.planning.plan import Plan
-    from lightmeter.html_report.render import report
     from lightmeter.widgets.budget_planner import BudgetPlanner
     from lightmeter.widgets.explorer import Explorer
 

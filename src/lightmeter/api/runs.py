@@ -270,7 +270,7 @@ async def _stream(
 
 @dataclass(frozen=True, slots=True)
 class _StartLimits:
-    """What one start of a run may do: the rows, credits to pay again, and whether it accepts any journal and writes tables."""
+    """Limits of one start: its rows, the credits to pay again, and whether it accepts any journal and writes tables."""
 
     rows: SeqRange
     pay_again: int

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.journal.files import journal_path
 
 __all__ = ["CREDIT_STEP", "LatestRunIndex", "credit_share", "share_items"]
@@ -55,7 +54,7 @@ def credit_share(paid: int, sharers: int, place: int) -> float:
     return (each + (place < left)) * CREDIT_STEP
 
 
-def share_items(db: apsw.Connection, older: list[Path]) -> bool:
+def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
     """Return whether the journal `db` has an item that the journal of an older run has too.
 
     Args:
@@ -87,7 +86,7 @@ class LatestRunIndex:
     @classmethod
     def build(cls, runs: list[Path], path: Path) -> LatestRunIndex:
         """Read the journals of the folders `runs`, oldest first, into a new database at `path`."""
-        index = apsw.Connection(str(path))
+        index = sqlite.connect(path)
         try:
             index.execute(_SCHEMA)
             share: Any = credit_share

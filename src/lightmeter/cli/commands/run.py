@@ -83,7 +83,9 @@ def command(
     with print_summary_on_error(out, as_json=as_json):
         header = _existing_run(out, saved_plan, manifest, wanted)
         if header is not None:
-            changes = changed_options(out, header, wanted, None if saved_plan is not None else explicit_options(options))
+            changes = changed_options(
+                out, header, wanted, None if saved_plan is not None else explicit_options(options)
+            )
             rows = summarize(out).rows
             click.echo(f"{out} already holds this run, with {rows} rows read: continuing it.", err=True)
             resume_options = {"accept_journal": accept_journal, **changes}

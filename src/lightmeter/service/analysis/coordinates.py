@@ -33,7 +33,9 @@ def in_asset_pixels(found: Sequence[Entries], view: InputTransform, pictures: De
         view: Input transform of the back end.
         pictures: The pictures, and the size of the asset.
     """
-    mappings = (pixel_mapping(view, pictures.width, pictures.height, pixels) for pixels in pictures.pixels_by_view[view])
+    mappings = (
+        pixel_mapping(view, pictures.width, pictures.height, pixels) for pixels in pictures.pixels_by_view[view]
+    )
     return [_convert_entries(entries, mapping) for entries, mapping in zip(found, mappings, strict=True)]
 
 
