@@ -147,7 +147,13 @@ WHERE t.sent <= ?2 ORDER BY s.submission_id
 
 
 def submissions_sent_between(db: sqlite.Connection, after: int, until: int) -> list[WindowSubmission]:
-    """Return the submissions whose first transition `send` has an id in after < id ≤ until."""
+    """Return the submissions that were first sent between two transitions.
+
+    Args:
+        db: The journal.
+        after: Id of a transition before the first one.
+        until: Id of the last transition.
+    """
     return [
         WindowSubmission(key, State(state), hold, paid, remaining, bool(said), sent, answered, bool(throttled))
         for key, state, hold, paid, remaining, said, sent, answered, throttled in db.execute(

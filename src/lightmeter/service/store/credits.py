@@ -162,13 +162,24 @@ def find_account_id(db: Connection, name: str) -> int | None:
 
 
 def grant(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Add credits to an account."""
+    """Add credits to an account.
+
+    Args:
+        db: A transaction.
+        reference: The account and the time.
+        amount: Credits to add, 0 or more.
+    """
     db.execute("UPDATE accounts SET credits = credits + ? WHERE account_id = ?", (amount, reference.account_id))
     _add_entry(db, reference, LedgerAccount.GRANTS, LedgerAccount.FREE, amount)
 
 
 def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
     """Hold credits of an account.
+
+    Args:
+        db: A transaction.
+        reference: The account, the request and the time.
+        amount: Credits to hold, 0 or more.
 
     Raises:
         OutOfCredits: the account has fewer credits.
