@@ -18,7 +18,8 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import FEATURES, ROLES
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
+from lightmeter.service.analysis.analyzer import Analyzer
+from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
@@ -269,14 +270,14 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
 
 
 def functions(path: Path) -> set[str]:
-    """Names of the tests in a file."""
+    """Return the names of the tests in a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 @pytest.mark.parametrize(("where", "sentence", "tests"), SENTENCES, ids=[f"{row[0]} {row[1]}" for row in SENTENCES])
 def test_every_sentence_has_its_test(where, sentence, tests):
-    """The tests that are said to hold a sentence exist."""
+    """Every test in the list exists."""
     assert tests
     for name in tests:
         file, _, function = name.rpartition(":")
@@ -285,7 +286,7 @@ def test_every_sentence_has_its_test(where, sentence, tests):
 
 
 def test_no_section_is_left_out():
-    """Each section of the two documents that binds a server is on the list."""
+    """Every section that binds a server is in the list."""
     sections = {where for where, _, _ in SENTENCES}
     assert sections >= {"S1", "S3", "S4", "S7", "S8", *(f"S2.{n}" for n in (1, 2, 3, 5, 6, 7))}
     assert sections >= {*(f"S4.{n}" for n in (1, 2, 3)), *(f"S5.{n}" for n in (1, 2, 3))}
@@ -293,7 +294,7 @@ def test_no_section_is_left_out():
 
 
 class Listener:
-    """A back end that remembers what it was told."""
+    """A back end that records its options."""
 
     name = "listener"
     features = frozenset({"descriptions"})
@@ -302,20 +303,20 @@ class Listener:
         self.heard = []
 
     def warm(self):
-        """Nothing to load."""
+        """Do nothing: there is no model."""
 
     def analyze(self, pictures, features, options):
-        """Nothing is found."""
+        """Return no entries."""
         self.heard.append((features, options))
         return [Entries() for _ in pictures]
 
 
 async def nothing_more(_):
-    """An image holds no more than itself."""
+    """Fail: no more pictures are expected."""
 
 
 async def test_role_language_and_prompt_reach_the_back_end():
-    """As they were asked: what to make of them is the back end's business, a prompt in place of the role among it."""
+    """Role, language and prompt reach the back end unchanged."""
     listener = Listener()
     rates = RateTable(date(2026, 1, 1), {"listener": {"descriptions": 1000}}, ("listener",))
     asked = {"role": "realtor", "language": "German", "prompt": "What is the kitchen like?"}
@@ -333,12 +334,12 @@ async def test_role_language_and_prompt_reach_the_back_end():
 
 
 async def test_the_balance_is_one_number(caller):
-    """`{credits}` and nothing else."""
+    """The balance is `{credits}` and nothing else."""
     assert (await caller.send("GET", "/api/credits")).body == {"credits": 1000}
 
 
 async def test_errors_are_a_flat_list_of_texts(caller, site):
-    """Whatever went wrong with whichever asset."""
+    """The errors of all assets are one flat list of strings."""
     urls = [site.url(path) for path in ("status/404/x.png", "page/x.jpg", "broken/x.jpg", "broken_video/x.mp4")]
     done = await caller.finished(await caller.ask(url=[*urls, site.url("picture/1.png")]))
     assert (len(done["all"]["assets"]), len(done["all"]["errors"])) == (1, 4)
@@ -346,7 +347,7 @@ async def test_errors_are_a_flat_list_of_texts(caller, site):
 
 
 async def test_every_role_and_feature_is_taken(caller, encoded):
-    """All twelve and all seven, one by one and all at once."""
+    """Every role and feature is accepted, alone and together."""
     for role in ROLES:
         answered = await caller.ask(file=encoded(), role=role)
         assert (answered.status, answered.body["role"]) == (200, role)
@@ -357,14 +358,14 @@ async def test_every_role_and_feature_is_taken(caller, encoded):
 
 @pytest.mark.parametrize("language", ["English", "german", "PORTUGUESE", "Klingon", "中文"])
 async def test_any_language_is_taken(caller, encoded, language):
-    """A language that nobody here speaks is no error: descriptions are in English then."""
+    """An unknown language is not an error."""
     answered = await caller.ask(file=encoded(), language=language)
     assert (answered.status, answered.body["status"]) == (200, "completed")
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "webm", "mov", "mkv", "avi", "MP4"])
 async def test_every_video_suffix_is_acknowledged(caller, site, suffix):
-    """By direct URL, before anything is fetched."""
+    """A URL with a video suffix is acknowledged before it is fetched."""
     answered = await caller.ask(url=site.url(f"video/clip.{suffix}?version=2"))
     assert answered.body["status"] == "queued"
     assert (await caller.finished(answered))["credits_paid"] == 3
