@@ -97,7 +97,7 @@ async def test_a_failing_back_end_fails_alone(doing, teller):
         assert any(name in error and "teller" in error for error in results["errors"])
 
 
-async def test_what_a_back_end_says_reaches_the_caller(doing):
+async def test_the_message_of_a_back_end_reaches_the_client(doing):
     """The message of the back end is in `all.errors`."""
     results, _ = await doing(Teller(BackendError("it is dark")))
     assert all("it is dark" in error for error in results["errors"])
@@ -125,13 +125,13 @@ async def test_back_ends_are_called_from_one_thread_at_a_time(doing):
     assert touchy.most == 1
 
 
-async def test_an_asset_that_no_back_end_could_see_is_no_asset(doing):
+async def test_an_asset_that_every_back_end_failed_is_not_listed(doing):
     """An asset that every back end failed is not listed and not charged."""
     results, paid = await doing(Teller(BackendError("it is dark")), backends=["teller"])
     assert (results["assets"], paid, len(results["errors"])) == ([], 0, 2)
 
 
-async def test_a_worker_that_is_full_says_so_and_when_to_come_again():
+async def test_an_overloaded_analyzer_refuses_with_retry_after():
     """An overloaded analyzer refuses with Retry-After, and accepts again when there is capacity."""
     async with Fetcher(allow_private=True) as fetcher:
         tariff = Tariff(RATES, Rounding.IMAGE)

@@ -54,14 +54,14 @@ def test_what_waits_elsewhere_counts(clock):
         controller.admit(6, elsewhere=5)
 
 
-def test_what_was_promised_is_never_refused(clock):
+def test_acknowledged_requests_are_never_refused(clock):
     """An acknowledged request is always accepted when it comes from its queue."""
     controller = AdmissionController(10, clock)
     with controller.reserve(10), controller.reserve(1000):
         assert controller.waiting == 1010
 
 
-def test_asking_alone_takes_nothing(clock):
+def test_a_reservation_counts_only_while_entered(clock):
     """A reservation counts only while it is entered."""
     controller = AdmissionController(10, clock)
     controller.admit(10)
@@ -69,7 +69,7 @@ def test_asking_alone_takes_nothing(clock):
     assert controller.waiting == 0
 
 
-def test_the_time_to_come_again_follows_the_speed(clock):
+def test_retry_after_follows_the_throughput(clock):
     """With 20 pictures too many and 4 a second, Retry-After is 5 seconds."""
     controller = AdmissionController(100, clock)
     with controller.reserve(100):
@@ -81,7 +81,7 @@ def test_the_time_to_come_again_follows_the_speed(clock):
     assert busy.value.retry_after_s == 5
 
 
-def test_idle_time_does_not_count_as_slowness(clock):
+def test_idle_time_does_not_lower_the_throughput(clock):
     """Idle time does not lower the measured throughput."""
     controller = AdmissionController(100, clock)
     with controller.reserve(100):
@@ -95,7 +95,7 @@ def test_idle_time_does_not_count_as_slowness(clock):
         assert controller.pictures_per_s() == pytest.approx(10)
 
 
-def test_there_is_always_a_time_to_come_again(clock):
+def test_retry_after_always_exists(clock):
     """Retry-After exists before any measurement, and is at most five minutes."""
     controller = AdmissionController(10, clock)
     with controller.reserve(1_000_000), pytest.raises(ServiceOverloaded) as busy:

@@ -77,7 +77,7 @@ async def test_it_is_answered_alone_and_charged_alone(starting, calling, encoded
     assert (asset["tags"], body["credits_paid"], body["all"]["errors"]) == ({}, 2, [])
 
 
-async def test_both_look_once(starting, calling, encoded):
+async def test_a_requested_base_back_end_is_called_once(starting, calling, encoded):
     """A back end that is requested and also a base of another analyzes a picture once; both are charged."""
     tagger = Tagger()
     service = await starting(catalog=catalog(tagger, Teller()), backends=None)
@@ -88,7 +88,7 @@ async def test_both_look_once(starting, calling, encoded):
     assert (tagger.calls, body["credits_paid"]) == (1, 3)
 
 
-async def test_a_failure_below_is_a_sentence(starting, calling, encoded):
+async def test_a_failed_base_back_end_becomes_a_message(starting, calling, encoded):
     """If its base back ends fail, the composing back end fails with its own message, without a charge."""
     service = await starting(catalog=catalog(Tagger(fails=True), Teller()), backends=("teller",))
     body = (await (await calling(service)).ask(file=encoded(), file_name="a.png")).body

@@ -62,7 +62,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "S2.2",
         "errors from individual backends; an empty array when none",
-        [f"{A}:test_a_single_url_is_answered_at_once", "worker:test_a_failing_back_end_fails_alone"],
+        [f"{A}:test_a_single_url_is_answered_at_once", "analyzer:test_a_failing_back_end_fails_alone"],
     ),
     (
         "S2.3",
@@ -76,13 +76,13 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     ),
     ("S2.3", "colors: hex, score, share, red, green, blue", [f"{A}:test_colors_have_the_form_of_the_contract"]),
     ("S2.3", "nsfw: the numeric form or the likelihood form", ["backends/opennsfw:test_numeric_form"]),
-    ("S2.3", "descriptions: description, source", ["worker:test_all_back_ends_are_merged_and_charged"]),
+    ("S2.3", "descriptions: description, source", ["analyzer:test_all_back_ends_are_merged_and_charged"]),
     (
         "S2.3",
         "faces, texts, brands: present when the feature is enabled",
         [
             "backends/contract:test_only_what_was_asked_for",
-            "frames:test_parts_that_no_frame_has_are_absent",
+            "frame_summary:test_parts_that_no_frame_has_are_absent",
             "backends:test_parts_that_were_asked_for_are_there_and_empty",
         ],
     ),
@@ -129,7 +129,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "S4.1",
         "capture_interval > 0; max_frames, 0 means no limit",
-        [f"{V}:test_frames_are_captured_as_asked", "darkroom:test_a_video_without_a_limit_is_captured_whole"],
+        [f"{V}:test_frames_are_captured_as_asked", "decode:test_a_video_without_a_limit_is_captured_whole"],
     ),
     ("S4.1", "defaults: general, 0.9, 1, 3", [f"{A}:test_defaults_are_those_of_the_contract"]),
     (
@@ -147,7 +147,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     ("S5.1", "X-API-Key: Token <API_KEY>", [f"{E}:test_both_headers_carry_the_key"]),
     ("S5.2", "requests with a JSON body carry application/json", [f"{A}:test_any_content_type_will_do"]),
     ("S5.3", 'missing or invalid key: "Access denied."', [f"{E}:test_without_a_key_access_is_denied"]),
-    ("S7", "a backend fails for an asset: entry in all.errors", ["worker:test_a_failing_back_end_fails_alone"]),
+    ("S7", "a backend fails for an asset: entry in all.errors", ["analyzer:test_a_failing_back_end_fails_alone"]),
     (
         "S8",
         "20 MB maximum per file",
@@ -202,7 +202,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
         ],
     ),
     ("W.values", "languages: an unknown one means English", ["conformance:test_any_language_is_taken"]),
-    ("W.values", "likelihood: six values", ["frames:test_likelihoods_are_compared_by_what_they_mean"]),
+    ("W.values", "likelihood: six values", ["frame_summary:test_likelihoods_are_compared_by_what_they_mean"]),
     ("W.values", "video: mp4, webm, mov, mkv, avi", ["conformance:test_every_video_suffix_is_acknowledged"]),
     (
         "W.values",
@@ -221,7 +221,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "W.clients",
         "a design-tool plugin",
-        ["clients:test_the_design_tool_plugin", "page:test_callers_from_pages_of_other_hosts_are_answered"],
+        ["clients:test_the_design_tool_plugin", "index_page:test_callers_from_pages_of_other_hosts_are_answered"],
     ),
     ("W.clients", "the documented sample loop", ["clients:test_the_documented_sample_loop"]),
     ("C", "prints `listening on http://HOST:PORT` once ready", ["../cli/serve:test_it_says_where_it_listens"]),
@@ -248,7 +248,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
         ],
     ),
     ("C", "GET /openapi.json", ["schemathesis:test_whatever_is_asked_the_answer_is_documented"]),
-    ("C", "GET /: a page that documents and tries the API", ["page:test_a_picture_is_chosen_and_seen_through"]),
+    ("C", "GET /: a page that documents and tries the API", ["index_page:test_a_picture_is_chosen_and_seen_through"]),
     ("C", "wrong values get 400 and a sentence with what is allowed", [f"{E}:test_wrong_values_are_named"]),
     (
         "C",

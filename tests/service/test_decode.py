@@ -77,7 +77,7 @@ async def test_no_more_decoders_than_allowed(tmp_path):
 
 
 @on_linux
-async def test_a_crashed_decoder_harms_no_other(tmp_path):
+async def test_a_crashed_decoder_fails_its_own_video_only(tmp_path):
     """A decoder that crashes fails its own video only."""
     victim = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(width=640, height=480)] * 1500, fps=1)
     other = tiny_video(tmp_path / "tiny.avi", frames=25)
@@ -101,7 +101,7 @@ async def test_limits_reach_the_decoder(tmp_path):
             await looking
 
 
-async def test_pictures_wait_for_room():
+async def test_pixels_in_flight_are_limited():
     """With a pixel limit of one picture, many pictures are decoded in turn, and a larger one alone."""
     decoder = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=2 * 64 * 48))
     contents = [tiny_jpeg(seed, width=64 * size, height=48) for seed, size in enumerate([1, 3, 1, 2] * 5)]
@@ -109,7 +109,7 @@ async def test_pictures_wait_for_room():
     assert [pictures.width for pictures in found] == [64, 192, 64, 128] * 5
 
 
-async def test_room_is_given_back_by_whoever_leaves():
+async def test_cancelled_and_broken_pictures_release_their_pixels():
     """Cancelled and broken pictures release their pixels."""
     decoder = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=64 * 48))
     good, torn = tiny_jpeg(), tiny_jpeg()[:700]
@@ -133,7 +133,7 @@ async def test_large_pictures_come_out_small():
     assert max(pictures.pixels_by_view[WHOLE][0].shape) == WHOLE.most_side
 
 
-async def test_nobody_sees_less_because_others_look():
+async def test_a_view_does_not_depend_on_other_views():
     """A view does not depend on the other views that are computed, and its pixels are read-only."""
     square = CenterCrop(32, 0.5)
     content = tiny_jpeg(5, width=640, height=480)
@@ -145,7 +145,7 @@ async def test_nobody_sees_less_because_others_look():
     assert not any(rgb.flags.writeable for pictures in together.pixels_by_view.values() for rgb in pictures)
 
 
-async def test_frames_are_cut_like_images(tmp_path):
+async def test_frames_have_the_requested_views(tmp_path):
     """Each frame of a video has the requested views, in order of time."""
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
     square = CenterCrop(16)
@@ -164,7 +164,7 @@ async def test_frames_are_cut_like_images(tmp_path):
     ],
     ids=["pdf", "empty", "large", "torn"],
 )
-async def test_what_cannot_be_used_says_why(content, error):
+async def test_unusable_content_raises_the_matching_error(content, error):
     """Content that is unknown, empty, too large or truncated raises the matching error."""
     with pytest.raises(error):
         await developed(MediaDecoder(), content)

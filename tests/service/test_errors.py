@@ -165,7 +165,7 @@ async def test_files_over_20_mb_are_refused(caller):
     assert await caller.balance() == 1000
 
 
-async def test_a_body_beyond_all_bounds_is_refused_unread(service, caller):
+async def test_a_too_large_body_is_refused_unread(service, caller):
     """A body with too large a Content-Length is refused before it is read."""
     key = caller.headers["X-API-Key"]
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
@@ -234,7 +234,7 @@ async def test_other_methods_and_paths_are_answered_in_json(caller):
     assert refused(await caller.send("GET", "/api/nothing"))[0] == 404
 
 
-async def test_head_never_analyses(caller, site):
+async def test_head_requests_analyze_nothing(caller, site):
     """A HEAD request fetches no picture and is not charged."""
     async with caller.session.head(
         f"{caller.base_url}/api/fetch", params={"url": site.url("picture/1.png")}, headers=caller.headers
@@ -252,7 +252,7 @@ async def test_probes_need_no_key(caller):
     assert (await caller.send("HEAD", "/healthz")).status == 200
 
 
-async def test_a_feature_that_nobody_here_offers_is_not_charged(caller, site):
+async def test_a_feature_that_no_back_end_offers_is_not_charged(caller, site):
     """A feature that no back end here offers has no entries and is not charged."""
     answered = await caller.ask(url=site.url("picture/1.png"), feature="faces")
     assert answered.body.get("credits_paid", 0) == 0

@@ -114,7 +114,7 @@ async def test_errors_come_before_or_after_the_charge(faulty, encoded, when, lef
     assert await caller.balance() == left
 
 
-async def test_chances_are_kept_and_can_be_repeated(faulty, portal, encoded):
+async def test_a_seed_repeats_the_faults(faulty, portal, encoded):
     """The same seed gives the same faults to the same requests, at about the configured rate."""
     fates = []
     for more in ({"seed": 5}, {"seed": 5, "slow": 0}, {"seed": 6}):
@@ -190,7 +190,7 @@ async def test_missing_assets_are_charged(faulty, encoded):
     assert (done["credits_paid"], done["all"]["errors"]) == (8, [])
 
 
-async def test_a_charged_job_fails_without_a_word_on_money(faulty, encoded):
+async def test_a_charged_job_fails_without_credits_paid(faulty, encoded):
     """A charged job fails in every poll, without credits_paid; the balance shows the charge."""
     _, caller = await faulty({"fail-charged": 1}, credits=10)
     acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
@@ -237,7 +237,7 @@ async def test_prices_are_those_of_the_table_times_a_factor(faulty, encoded):
         ("trailing", b"}<!-- odd -->"),
     ],
 )
-async def test_odd_values_come_as_they_are(faulty, encoded, kind, part):
+async def test_malformed_values_are_in_results_only(faulty, encoded, kind, part):
     """A malformed value is in each result; acknowledgments and balances stay valid."""
     _, caller = await faulty({"odd-value": {"chance": 1, "kind": kind}}, credits=10)
 
@@ -304,7 +304,7 @@ async def test_assets_come_as_an_object(faulty, encoded):
     assert assets["a.png"]["colors"]
 
 
-async def test_money_comes_as_text_or_not_at_all(faulty, portal, encoded):
+async def test_credits_are_text_or_absent(faulty, portal, encoded):
     """Credits are strings or absent in answers; the balance stays a number."""
     for fault, money in (("text-credits", ("1", "9")), ("no-credits", (None, None))):
         service, caller = await faulty({fault: True}, credits=10)
@@ -336,7 +336,7 @@ async def test_a_balance_shows_a_charge_later(starting, calling, encoded):
     assert (await caller.ask(file=encoded())).body["credits"] == 9
 
 
-async def test_a_queue_turns_nobody_away(faulty, encoded):
+async def test_a_queue_rejects_no_request(faulty, encoded):
     """Concurrent requests are all answered, at the rate of the queue."""
     _, caller = await faulty({"queue": 20})
     begun = time.monotonic()
@@ -345,7 +345,7 @@ async def test_a_queue_turns_nobody_away(faulty, encoded):
     assert time.monotonic() - begun >= 0.4
 
 
-async def test_probes_never_meet_a_fault(faulty, session):
+async def test_probes_have_no_faults(faulty, session):
     """Probes, metrics and pages have no faults."""
     service, _ = await faulty({"drop-before": {"chance": 1, "on": "all"}, "slow": 3600})
     for path in ("healthz", "readyz", "metrics", "openapi.json", ""):
@@ -353,7 +353,7 @@ async def test_probes_never_meet_a_fault(faulty, session):
             assert answer.status == 200
 
 
-async def test_a_service_with_faults_says_so(starting, caplog):
+async def test_a_service_with_faults_logs_a_warning(starting, caplog):
     """A service with faults logs a warning with their settings; another one does not."""
     await starting(faults=Faults.parse({"drop-after": 0.1, "seed": 7}))
     assert "FAULTS ARE ON" in caplog.text

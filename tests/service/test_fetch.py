@@ -80,7 +80,7 @@ async def fetched(fetcher, url) -> bytes:
 
 
 @pytest.mark.parametrize("host", FORMS)
-async def test_our_own_machine_is_not_fetched_from(strict, site, host):
+async def test_this_machine_is_not_fetched_from(strict, site, host):
     """No spelling of this machine's address is fetched, and no request arrives."""
     with pytest.raises(FetchError):
         await fetched(strict, f"http://{host}:{site.port}/picture/1.png")
@@ -132,7 +132,7 @@ async def test_a_redirect_to_a_forbidden_place_is_not_followed(site):
 @pytest.mark.parametrize(
     "where", ["file:///etc/hosts", "ftp://127.0.0.1/", "http://a:b@127.0.0.1/", "http://[", "", "//"]
 )
-async def test_a_redirect_to_nonsense_is_an_error(lax, site, where):
+async def test_a_redirect_to_an_invalid_url_is_an_error(lax, site, where):
     """A redirect to another scheme or an invalid URL is an error."""
     with pytest.raises(FetchError):
         await fetched(lax, site.url(f"to/x?where={where}"))
@@ -146,13 +146,13 @@ async def test_three_redirects_are_followed_and_no_more(lax, site):
 
 
 @pytest.mark.parametrize("path", ["truncated/x.jpg", "status/404", "status/503", "status/204"])
-async def test_what_is_not_whole_is_an_error(lax, site, path):
+async def test_a_truncated_body_or_an_error_status_is_an_error(lax, site, path):
     """A truncated body and every status except 200 are errors."""
     with pytest.raises(FetchError):
         await fetched(lax, site.url(path))
 
 
-async def test_nobody_there_is_an_error(lax, unused_tcp_port):
+async def test_a_refused_connection_is_an_error(lax, unused_tcp_port):
     """A port where nothing listens is an error."""
     with pytest.raises(FetchError, match="no connection"):
         await fetched(lax, f"http://127.0.0.1:{unused_tcp_port}/x.png")
@@ -168,7 +168,7 @@ async def test_sizes_are_counted(site, path):
 
 
 @pytest.mark.parametrize("limits", [FetchLimits(silence_s=0.1), FetchLimits(total_s=0.1)], ids=["silence", "in all"])
-async def test_slow_bodies_are_left(site, limits):
+async def test_slow_bodies_are_aborted(site, limits):
     """A host that stops sending is aborted at the time limit."""
     async with Fetcher(allow_private=True, limits=limits) as fetcher:
         with pytest.raises(FetchError, match="in time"):
@@ -180,7 +180,7 @@ async def test_compressed_bodies_are_read(lax, site):
     assert (await fetched(lax, site.url("gzip/x.png"))).startswith(b"\x89PNG")
 
 
-async def test_cookies_are_not_kept(lax, site):
+async def test_cookies_are_not_sent_again(lax, site):
     """Cookies of one fetch are not sent by the next one, which may be of another client."""
     for _ in range(2):
         await fetched(lax, site.url("cookie/x.png"))

@@ -71,7 +71,7 @@ def bomb(size_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_compressed_bombs_are_left_at_the_bound(encoding):
+async def test_compressed_bombs_are_aborted_at_the_size_limit(encoding):
     """400 MB of zeros in 400 KB are aborted at the size limit without a rise in memory."""
     packed = bomb(400 * 1024**2) if encoding == "gzip" else zlib.compress(bytes(400 * 1024**2))
     before = resident()
@@ -112,7 +112,7 @@ async def test_the_length_a_header_claims_is_not_believed(length):
     ],
     ids=lambda answer: answer[:40].decode("latin-1").encode("unicode_escape").decode(),
 )
-async def test_answers_that_are_none_are_errors(answer):
+async def test_invalid_http_answers_are_errors(answer):
     """Endless heads, contradicting lengths and other protocols are errors within the time limit."""
     async with host(answer) as url:
         with pytest.raises(FetchError) as caught:
@@ -121,7 +121,7 @@ async def test_answers_that_are_none_are_errors(answer):
     assert "\n" not in str(caught.value)
 
 
-async def test_an_encoding_nobody_knows_is_handed_on():
+async def test_an_unknown_encoding_is_not_decoded():
     """A body with an unknown encoding is passed on undecoded."""
     async with host(head("Content-Encoding: zip"), b"PK\3\4hello") as url:
         assert await fetched(url) == b"PK\3\4hello"
@@ -139,7 +139,7 @@ async def test_an_encoding_nobody_knows_is_handed_on():
     ],
     ids=["header lines", "one header", "body", "chunks", "continue", "empty gzip members"],
 )
-async def test_who_sends_a_byte_now_and_then_is_left(pieces, forever):
+async def test_a_host_that_trickles_bytes_is_aborted(pieces, forever):
     """A host that sends a byte now and then is aborted at the total time limit."""
     async with host(*pieces, every_s=0.01, forever=forever) as url:
         with pytest.raises(FetchError):

@@ -144,7 +144,7 @@ def test_one_frame_is_the_video(frame):
 
 
 @given(videos)
-def test_the_frames_are_left_alone(video):
+def test_the_frames_are_not_changed(video):
     """The frames are not changed."""
     before = [frame.model_dump() for frame in video]
     summarize_frames(video)

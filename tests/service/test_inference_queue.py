@@ -91,14 +91,14 @@ async def until(true):
     pytest.fail("it never happened")
 
 
-async def test_answers_are_those_of_the_pictures(asking):
+async def test_results_are_in_the_order_of_the_pictures(asking):
     """Results are in the order of the pictures."""
     ask = asking(Reader(BackendTraits(calls_at_once=3, pictures_a_call=4)))
     answers = await asyncio.gather(*(ask(range(first, first + 20), first) for first in (0, 20, 40)))
     assert [each for answer in answers for each in answer] == [str(number) for number in range(60)]
 
 
-async def test_one_call_at_a_time_of_one_picture_unless_it_says_otherwise(asking):
+async def test_by_default_one_call_at_a_time_with_one_picture(asking):
     """By default a back end gets one call at a time, with one picture."""
     reader = Reader()
     ask = asking(reader)
@@ -163,7 +163,7 @@ async def test_a_single_picture_does_not_wait_for_a_thousand(asking):
     await asyncio.gather(*many)
 
 
-async def test_a_picture_that_breaks_a_call_breaks_no_neighbour(asking):
+async def test_a_picture_that_fails_a_call_fails_no_other(asking):
     """A picture that fails a call fails its own request only."""
     reader = Reader(BackendTraits(pictures_a_call=8), bad={13})
     reader.gate = threading.Semaphore(0)
@@ -179,7 +179,7 @@ async def test_a_picture_that_breaks_a_call_breaks_no_neighbour(asking):
     assert await first == ["0"]
 
 
-async def test_who_hangs_up_leaves_nothing_behind(asking):
+async def test_a_cancelled_request_leaves_nothing_in_the_queue(asking):
     """Pictures of a cancelled request are skipped, and the next request is served."""
     reader = Reader()
     reader.gate = threading.Semaphore(0)
@@ -209,7 +209,7 @@ async def test_closing_ends_what_waits(asking):
 
 
 @pytest.mark.parametrize("name", LOCAL)
-async def test_results_do_not_depend_on_company(name):
+async def test_results_do_not_depend_on_load(name):
     """The result of a local back end for a picture is identical alone and under load."""
     backend = read_catalog().load(name)
     inference = InferenceQueues({name: backend}, Metrics())

@@ -32,7 +32,7 @@ def test_an_odd_service_is_there_for_a_block(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_at_once_have_books_of_their_own():
+def test_two_services_have_separate_balances():
     """Two services have separate balances; without faults a service is normal."""
     with odd_service(credits=5) as one, odd_service({"text-credits": True}, credits=9) as other:
         assert (asked(one, "rehearsal")["credits"], asked(other, "rehearsal")["credits"]) == (4, "8")

@@ -69,7 +69,7 @@ def test_nobody_can_change_what_the_next_one_gets():
     assert cache.get_entries(content(1), "x", TAGS) == tagged("cat")
 
 
-def test_the_longest_unused_goes_first_and_the_bound_holds():
+def test_the_least_recently_used_item_is_evicted():
     """The cache has a size limit, and evicts the least recently used item."""
     cache = ResultCache(max_bytes=2000)
     cache.put_entries(content(0), "x", TAGS, tagged("cat"))
@@ -82,7 +82,7 @@ def test_the_longest_unused_goes_first_and_the_bound_holds():
     assert len(cache) < 10
 
 
-def test_what_is_larger_than_everything_is_not_kept():
+def test_a_value_larger_than_the_cache_is_not_cached():
     """A value larger than the cache is not cached."""
     cache = ResultCache(max_bytes=2000)
     cache.put_entries(content(0), "x", TAGS, tagged("cat"))
@@ -91,7 +91,7 @@ def test_what_is_larger_than_everything_is_not_kept():
     assert cache.get_entries(content(0), "x", TAGS) is not None
 
 
-def test_keeping_again_counts_once():
+def test_replacing_a_value_counts_its_size_once():
     """Replacing a value does not count its size twice."""
     cache = ResultCache()
     cache.put_entries(content(1), "x", TAGS, tagged("cat"))
@@ -178,7 +178,7 @@ async def test_another_sampling_of_a_video_is_looked_at_anew(working, assets):
     assert backend.seen == 3 + 2
 
 
-async def test_a_failure_is_not_remembered(working, assets):
+async def test_an_error_is_not_cached(working, assets):
     """An error is not cached."""
     _, do = await working(1 << 20, fails=1)
     failed, charged = await do(assets[0])
@@ -187,7 +187,7 @@ async def test_a_failure_is_not_remembered(working, assets):
     assert (b"it is dark" in found, charged) == (False, 1)
 
 
-async def test_many_at_once_agree(working, assets):
+async def test_concurrent_requests_for_one_content_agree(working, assets):
     """Concurrent requests for the same content get the same answer."""
     _, do = await working(1 << 20)
     cache = await asyncio.gather(*(do(assets[0]) for _ in range(20)))

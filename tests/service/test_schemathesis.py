@@ -154,7 +154,7 @@ def test_each_wrong_value_is_refused_by_both(document, key, site, session_of_req
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS[:5], ids=str)
-def test_nobody_is_answered_without_a_key(document, method, path):
+def test_every_request_without_a_key_is_refused(document, method, path):
     """Every request without a key gets 401."""
 
     @settings(bounded, max_examples=3)

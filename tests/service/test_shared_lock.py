@@ -66,14 +66,14 @@ class Visits(RuleBasedStateMachine):
         self.settle()
 
     @invariant()
-    def nobody_is_beside_a_suspect(self):
+    def an_exclusive_holder_is_alone(self):
         """An exclusive holder excludes all others."""
         assert not (True in self.inside and len(self.inside) > 1)
         assert self.lock.shared_holders == self.inside.count(False)
         assert self.lock.is_exclusively_held == (True in self.inside)
 
     @invariant()
-    def nobody_waits_before_an_empty_room(self):
+    def no_task_waits_while_the_lock_is_free(self):
         """No task waits while the lock is free."""
         assert bool(self.guests) == bool(self.inside)
 
@@ -93,7 +93,7 @@ TestVisits.settings = settings(deadline=None)  # each step turns an event loop, 
 
 @settings(deadline=None)
 @given(st.integers(1, 20))
-def test_company_comes_in_between_two_suspects(suspects):
+def test_a_shared_holder_waits_for_one_exclusive_holder_only(suspects):
     """A shared holder waits for at most one of several exclusive ones."""
 
     async def run():
@@ -118,7 +118,7 @@ def test_company_comes_in_between_two_suspects(suspects):
     assert asyncio.run(run()).index("together") == 1
 
 
-async def test_whoever_gives_up_waiting_is_forgotten():
+async def test_a_waiter_that_times_out_is_removed():
     """A waiter that times out is removed, and the lock is free in the end."""
     lock = SharedExclusiveLock()
     async with lock.exclusive():

@@ -121,7 +121,7 @@ def test_the_corpus_is_large_and_each_form_is_there_once():
     assert len(set(FORMS)) == len(FORMS) >= 200
 
 
-async def test_the_canary_sings(canary):
+async def test_the_canary_is_reached_when_private_addresses_are_allowed(canary):
     """The canary is reached if private addresses are allowed, so its silence is meaningful."""
     async with Fetcher(allow_private=True, resolver=Names(NAMES)) as fetcher:
         urls = [form.format(port=canary.port) for form in NAMED_LIKE_LOOPBACK]
@@ -144,7 +144,7 @@ async def test_every_form_is_refused_and_no_packet_leaves(canary):
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_names_that_lead_inside_are_refused_for_their_address(canary, name):
+async def test_host_names_of_private_addresses_are_refused(canary, name):
     """The refusal is for the address, not for a failed resolution."""
     names = Names(NAMES)
     async with strict(canary, names) as fetcher:
@@ -154,7 +154,7 @@ async def test_names_that_lead_inside_are_refused_for_their_address(canary, name
 
 
 @pytest.mark.parametrize("status", STATUSES)
-async def test_no_redirect_leads_inside(canary, portal, status):
+async def test_no_redirect_reaches_a_private_address(canary, portal, status):
     """No redirect status and no chain reaches a private address."""
     public = Canary()
     server = await asyncio.start_server(public.met, "127.0.0.9", 0)
@@ -177,7 +177,7 @@ async def test_no_redirect_leads_inside(canary, portal, status):
     assert canary.connections == []
 
 
-async def test_a_name_that_changes_its_mind_is_refused(canary):
+async def test_dns_rebinding_is_refused(canary):
     """The address of the connection is checked, not an earlier resolution (DNS rebinding)."""
 
     class Changing(Names):
@@ -205,7 +205,7 @@ class Rebinding(Names):
         return await super().resolve(host, port, family)
 
 
-async def test_a_strict_service_follows_no_name_inside(starting, calling, canary):
+async def test_the_service_never_connects_to_a_private_address_by_name(starting, calling, canary):
     """The service resolves each name, refuses its address with a message, and never connects."""
     names = Rebinding(NAMES)
     limits = FetchLimits(ports=PORTS | {canary.port}, connect_s=0.5)
@@ -222,7 +222,7 @@ async def test_a_strict_service_follows_no_name_inside(starting, calling, canary
     assert (canary.connections, await caller.balance()) == ([], 1000)
 
 
-async def test_a_service_that_may_go_inside_is_met(starting, calling, canary):
+async def test_a_service_that_allows_private_addresses_reaches_the_canary(starting, calling, canary):
     """With private addresses allowed, the same names reach the canary."""
     service = await starting(resolver=lambda: Names({"inside.test": ["127.0.0.1"]}))
     answered = await (await calling(service)).ask(url=f"http://inside.test:{canary.port}/x.png")
@@ -230,7 +230,7 @@ async def test_a_service_that_may_go_inside_is_met(starting, calling, canary):
     assert len(canary.connections) == 1
 
 
-async def test_a_strict_service_meets_nobody_inside(starting, calling, canary):
+async def test_the_service_refuses_every_form(starting, calling, canary):
     """The service refuses every form without a charge and without a connection."""
     limits = FetchLimits(ports=PORTS | {canary.port})
     caller = await calling(await starting(allow_private=False, fetch_limits=limits))

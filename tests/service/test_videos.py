@@ -130,7 +130,7 @@ async def test_an_image_may_be_asked_with_no_limit_of_frames(calling, service, s
     assert (answered.status, answered.body["credits"]) == (200, 0)
 
 
-async def test_no_limit_of_frames_needs_no_fortune(calling, service, site):
+async def test_unlimited_frames_hold_only_the_needed_credits(calling, service, site):
     """With max_frames 0, a request needs only about the credits that it costs."""
     caller = await calling(service, credits=4)
     answered = await caller.ask(url=site.url("picture/1"), max_frames=0)

@@ -52,7 +52,7 @@ def test_shuffled_assets_are_all_there(seed, names):
 
 
 @given(seeds)
-def test_one_asset_more(seed):
+def test_an_extra_asset_is_added(seed):
     """One asset is added and the others are unchanged; an empty answer stays empty."""
     assets = changed("extra", seed)["all"]["assets"]
     known = [asset for asset in assets if asset["name"].startswith("http://a.example/")]
@@ -67,7 +67,7 @@ def test_assets_by_name_lose_none():
     assert answered["all"] == {"assets": {"a": assets[0], "1": assets[1], "2": assets[2]}, "errors": []}
 
 
-def test_money_is_text_or_not_there_or_failed():
+def test_credits_are_text_absent_or_the_job_fails():
     """Only the credits, or the result of the job, change."""
     rest = {name: value for name, value in BODY.items() if name not in {"credits", "credits_paid"}}
     assert changed("text-credits") == {**rest, "credits_paid": "3", "credits": "7"}
