@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from lightmeter import errors
 from lightmeter.cli import VERBS
 from lightmeter.journal import state
 from lightmeter.journal.items import STATUSES
+from lightmeter.service.faults.config import FAULT_KINDS, Faults
 from lightmeter.settings import Settings
 from lightmeter.tables import dictionary
 from lightmeter.tables.schema import TABLES
@@ -104,3 +106,17 @@ def test_the_picture_of_a_submission_is_the_module_s_own():
 def test_the_picture_shows_every_step(event):
     """No step of the table is missing in the drawing."""
     assert event.value in state.__doc__
+
+
+@pytest.mark.parametrize("name", FAULT_KINDS)
+def test_every_fault_is_in_the_readme(name):
+    """The README names every fault that the service can inject."""
+    assert re.search(rf"^\| .*`{name}`.* \|", README, re.MULTILINE)
+
+
+def test_the_fault_examples_of_the_readme_are_valid():
+    """The TOML file and the inline JSON of the README can be read."""
+    (toml,) = re.findall(r"```toml\n# faults\.toml\n(.*?)```", README, re.DOTALL)
+    assert [fault.name for fault in Faults.parse(tomllib.loads(toml)).entries] == ["drop-after", "slow", "429"]
+    (command,) = re.findall(r"^lightmeter serve .*--faults '.*$", README, re.MULTILINE)
+    assert Faults.read(shlex.split(command)[-1])

@@ -250,8 +250,7 @@ class OpenAIStub:
 
     Attributes:
         origin: Its URL without a path.
-        answer: Returns the answer to a request, where a string becomes a `chat_completion`; can be replaced at any
-        time.
+        answer: Returns the answer to a request; a string becomes a `chat_completion`. Can be replaced at any time.
         requests: The requests so far, in order.
     """
 

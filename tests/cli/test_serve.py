@@ -139,7 +139,7 @@ def test_workers_may_be_chosen(tmp_path):
         assert get(line, "/healthz")[0] == 200
 
 
-def test_faults_are_loud(tmp_path):
+def test_faults_are_announced(tmp_path):
     """Who rehearses is told so, in the log and beside it; who does not hears nothing of it. The limit is real."""
     faults = '{"429": {"window": [1, 600], "on": "credits"}, "seed": 7}'
     with served(tmp_path, "--key", "k=5", "--faults", faults) as line:

@@ -26,7 +26,7 @@ TRIES = 300
 
 
 class Tab:
-    """One tab: it shows a page, and tells what is on it."""
+    """A browser tab."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
@@ -35,7 +35,7 @@ class Tab:
         self.complaints: list[str] = []
 
     async def tell(self, method: str, **params) -> dict:
-        """One command; what the browser reports meanwhile is kept."""
+        """Send a command, and record the events until its answer."""
         number = next(self.numbers)
         await self.socket.send_json({"id": number, "method": method, "params": params})
         while True:
@@ -46,7 +46,7 @@ class Tab:
             self.note(heard.get("method"), heard.get("params", {}))
 
     def note(self, method: str | None, params: dict) -> None:
-        """What was asked of the net, and what the page or the browser complained of."""
+        """Record network requests and errors of the page."""
         if method == "Network.requestWillBeSent":
             self.asked.append(params["request"]["url"])
         elif method == "Runtime.exceptionThrown":
@@ -55,20 +55,20 @@ class Tab:
             self.complaints.append(params["entry"]["text"])
 
     async def open(self, url: str) -> None:
-        """Show a page."""
+        """Open a page."""
         for domain in ("Page", "Runtime", "Network", "Log", "DOM"):
             await self.tell(f"{domain}.enable")
         await self.tell("Page.navigate", url=url)
         await self.until("document.readyState === 'complete' && document.querySelectorAll('#choices input').length > 0")
 
     async def value(self, expression: str):
-        """What an expression is on the page."""
+        """Return the value of an expression on the page."""
         answer = await self.tell("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     async def until(self, expression: str) -> None:
-        """Wait until something holds."""
+        """Wait until an expression is true."""
         for _ in range(TRIES):
             if await self.value(f"Boolean({expression})"):
                 return
@@ -76,13 +76,13 @@ class Tab:
         raise AssertionError(expression, await self.value("document.body.innerText"), self.complaints)
 
     async def choose(self, selector: str, path: Path) -> None:
-        """Choose a file as a person would."""
+        """Choose a file in the file input."""
         root = (await self.tell("DOM.getDocument"))["root"]["nodeId"]
         node = (await self.tell("DOM.querySelector", nodeId=root, selector=selector))["nodeId"]
         await self.tell("DOM.setFileInputFiles", files=[str(path)], nodeId=node)
 
     async def type(self, selector: str, text: str) -> None:
-        """Put text into a field, through the keyboard's door."""
+        """Type text into a field."""
         await self.value(f"document.querySelector({json.dumps(selector)}).focus()")
         await self.tell("Input.insertText", text=text)
 
@@ -95,7 +95,7 @@ class Tab:
             )
 
     async def look(self, *, width: int = 1200, dark: bool = False) -> None:
-        """Take a screen of another width, or a visitor who likes it dark."""
+        """Set the screen width and the color scheme."""
         await self.tell(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
         )
@@ -103,13 +103,13 @@ class Tab:
         await self.tell("Emulation.setEmulatedMedia", features=[scheme])
 
     async def shot(self) -> bytes:
-        """The whole page as PNG."""
+        """Return a screenshot of the whole page as PNG."""
         answer = await self.tell("Page.captureScreenshot", captureBeyondViewport=True)
         return base64.b64decode(answer["data"])
 
 
 class Browser:
-    """A Chromium of one's own, with a profile that nobody has used."""
+    """Start Chromium with a new profile."""
 
     def __init__(self, profile: Path) -> None:
         self.profile = profile

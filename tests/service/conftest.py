@@ -1,4 +1,4 @@
-"""The real service on a real socket, and a site on loopback with media for it to fetch."""
+"""Fixtures: the real service on a socket, and a site on loopback with media to fetch."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ MEDIA = Path(__file__).parents[2] / "data" / "media"
 JSON = {"Content-Type": "application/json"}
 POLLS = 600
 VIDEO_FRAMES = 25
-"""At ten a second: captures at 0, 1 and 2 s."""
+"""Frames at ten a second, which give captures at 0, 1 and 2 s."""
 
 
 @dataclass
 class Answered:
-    """One answer of the service."""
+    """An answer of the service."""
 
     status: int
     body: dict
@@ -44,7 +44,7 @@ class Answered:
 
 
 class Caller:
-    """Somebody with a key, or without one."""
+    """A client of the service, with or without a key."""
 
     def __init__(self, session: aiohttp.ClientSession, base_url: str, headers: dict[str, str]) -> None:
         self.session = session
@@ -52,7 +52,7 @@ class Caller:
         self.headers = headers
 
     async def send(self, method: str, path: str, **more) -> Answered:
-        """Any request; the answer must be JSON whatever it says."""
+        """Send any request; the answer must be JSON."""
         headers = {**self.headers, **more.pop("headers", {})}
         async with self.session.request(method, self.base_url + path, headers=headers, **more) as answer:
             assert answer.content_type == "application/json", await answer.text()
@@ -68,7 +68,7 @@ class Caller:
         return await self.send("GET", f"/api/response/{request_id}")
 
     async def finished(self, acknowledged: Answered) -> dict:
-        """Poll until the status is none of the way."""
+        """Poll until the status is final, and return the answer."""
         assert acknowledged.body["status"] == "queued", acknowledged.body
         for _ in range(POLLS):
             polled = await self.poll(acknowledged.body["request_id"])
@@ -87,7 +87,7 @@ class Caller:
 
 @dataclass
 class Site:
-    """Media by URL. `/held/…` answers when `let_go` is called; `seen` lists what was asked for."""
+    """A site with media. `/held/…` answers when `gate` is set; `seen` has the requested paths."""
 
     folder: Path
     base_url: str = ""
@@ -100,11 +100,11 @@ class Site:
         self.video = tiny_video(self.folder / "tiny.avi", frames=VIDEO_FRAMES).read_bytes()
 
     def url(self, path: str) -> str:
-        """The address of one of the things served."""
+        """Return the URL of a path."""
         return f"{self.base_url}/{path}"
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """What the first part of the path says."""
+        """Answer by the first part of the path."""
         self.seen.append(request.path)
         name, _, rest = request.path.strip("/").partition("/")
         return await getattr(self, f"_{name}")(request, rest)
@@ -185,7 +185,7 @@ class Site:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
-    """Converted models go to a folder of this run: the user's cache is neither read nor written."""
+    """Use a cache folder of this run for converted models instead of the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -193,7 +193,7 @@ def _own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def portal():
-    """A loop for the servers, so that they live longer than one test's loop."""
+    """An event loop for servers, which live longer than the loop of a test."""
     portal = BackgroundLoop("lightmeter-test-servers")
     yield portal
     assert portal.run(_others()) == []
@@ -201,7 +201,7 @@ def portal():
 
 
 async def _others() -> list[str]:
-    """Tasks that nobody has ended; a server waits ten seconds for the rest of a body it has refused."""
+    """Return unfinished tasks; a server waits ten seconds for the rest of a refused body."""
     for _ in range(POLLS):
         others = [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if not others:
@@ -230,7 +230,7 @@ def _site(portal, tmp_path_factory):
 
 @pytest.fixture
 def site(_site):
-    """The site, with nothing seen yet and the gate of `/held/` shut."""
+    """The site, reset for a test."""
     _site.seen.clear()
     _site.gate.clear()
     _site.arrived = threading.Semaphore(0)
@@ -260,7 +260,7 @@ def full_service(portal, tmp_path_factory):
 
 @pytest.fixture
 async def starting(portal, tmp_path):
-    """Starts services of a test's own, on one file unless told otherwise, with the palette alone."""
+    """Start services for one test, by default with one SQLite file and the palette back end."""
     running = []
 
     async def begin(**config):
@@ -278,7 +278,7 @@ async def starting(portal, tmp_path):
 
 @pytest.fixture(scope="session")
 def _postgres():
-    """A PostgreSQL server of this run: its address without a database, and how to make one."""
+    """Start a PostgreSQL server, and return a function that creates databases."""
     programs = [str(folder) for folder in Path("/usr/lib/postgresql").glob("*/bin")]
     initdb, server = (
         shutil.which(name, path=os.pathsep.join([*programs, os.defpath])) for name in ("initdb", "postgres")
@@ -320,13 +320,13 @@ def _postgres():
 
 @pytest.fixture
 def postgres(_postgres):
-    """The address of a fresh PostgreSQL database."""
+    """The URL of a new PostgreSQL database."""
     return _postgres(f"test_{next(_number)}")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def database(request, tmp_path):
-    """The address of a fresh database, one of each kind."""
+    """The URL of a new database, SQLite or PostgreSQL."""
     if request.param == "postgresql":
         return request.getfixturevalue("postgres")
     return f"sqlite:///{tmp_path / 'fresh.db'}"
@@ -334,7 +334,7 @@ def database(request, tmp_path):
 
 @pytest.fixture
 def books():
-    """Every account as it stands, with its ledger."""
+    """Return a function that reads all accounts with their ledgers."""
 
     async def look(database):
         store = Store(database)
@@ -348,7 +348,7 @@ def books():
 
 @pytest.fixture
 async def session():
-    """An HTTP client of this test's loop."""
+    """An HTTP session."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         yield session
 
@@ -358,7 +358,7 @@ _number = count(1)
 
 @pytest.fixture
 async def calling(session):
-    """Makes callers, each with a new account of so many credits."""
+    """Create clients, each with a new account."""
 
     async def begin(service, credits=1000):  # noqa: A002 (as it reads in the tests)
         key = await open_account(service.database, f"account-{next(_number)}", credits)
@@ -369,13 +369,13 @@ async def calling(session):
 
 @pytest.fixture
 async def caller(calling, service):
-    """A caller of the shared service with an account of a thousand credits."""
+    """A client of the shared service with a thousand credits."""
     return await calling(service)
 
 
 @pytest.fixture
 def encoded():
-    """A tiny picture as base64."""
+    """Return a function that encodes a tiny picture as base64."""
 
     def encode(seed=0):
         return base64.b64encode(tiny_png(seed)).decode()

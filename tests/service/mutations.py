@@ -45,7 +45,7 @@ def _saved(form: str, **options) -> bytes:
 
 
 def whole_media(folder: Path) -> dict[str, bytes]:
-    """Valid files of every format that can be made here, to begin with."""
+    """Return valid files of every format that tests can create."""
     frames = [Image.fromarray(tiny_picture(seed)) for seed in range(1, 4)]
     deep = BytesIO()
     Image.fromarray((np.arange(3072, dtype=np.uint16) * 21).reshape(48, 64)).save(deep, "PNG")
@@ -86,7 +86,7 @@ def _nested(names: list[bytes], depth: int) -> bytes:
 
 
 def crafted() -> dict[str, bytes]:
-    """Files made to hurt: bombs, impossible sizes, endless nesting, two formats in one, and none at all."""
+    """Return malicious files: bombs, impossible sizes, deep nesting, and files of two formats or none."""
     zeros = zlib.compress(bytes(40_000_000), 9)
     head = _atom(b"ftyp", b"isom\0\0\2\0isomiso2avc1mp41")
     gif = b"GIF89a\xff\xff\xff\xff\x80\0\0" + bytes(6)
@@ -188,7 +188,7 @@ CHANGES = (_flipped, _flipped, _cut, _removed, _repeated, _spliced, _overwritten
 
 
 def mutations(count: int, seed: int, folder: Path) -> list[tuple[str, bytes]]:
-    """So many files: a fifth of them crafted, the others whole ones that were damaged."""
+    """Return files of which a fifth are malicious, and the others damaged."""
     rng = random.Random(seed)  # noqa: S311 (the same damage each time)
     whole, made = whole_media(folder), list(crafted().items())
     files = [made[number % len(made)] for number in range(max(len(made), count // 5))][:count]
@@ -206,7 +206,7 @@ def mutations(count: int, seed: int, folder: Path) -> list[tuple[str, bytes]]:
 
 @dataclass
 class Survived:
-    """What a service came to that was sent mutations; sizes in bytes."""
+    """Measurements of a service that was sent mutated files; sizes in bytes."""
 
     count: int = 0
     seconds: float = 0.0
@@ -243,7 +243,7 @@ class Survived:
 
 
 class Served:
-    """`lightmeter serve` in a process of its own, with a temporary folder of its own, looked at through /proc."""
+    """A `lightmeter serve` process with its own temporary folder, observed through /proc."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -268,27 +268,27 @@ class Served:
         self.base_url = line.split()[-1]
 
     def resident(self) -> int:
-        """Bytes of memory in use."""
+        """Return the resident memory in bytes."""
         return int(Path(f"/proc/{self.process.pid}/status").read_text().split("VmRSS:")[1].split()[0]) * 1024
 
     def descriptors(self) -> int:
-        """Open files, pipes and sockets."""
+        """Return the number of open file descriptors."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def children(self) -> list[int]:
-        """Processes it has started and not ended."""
+        """Return the number of child processes."""
         tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
         return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
 
     async def end(self) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM, and return the exit code."""
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
         return await self.process.wait()
 
 
 async def _answer(session: aiohttp.ClientSession, base_url: str, name: str, content: bytes) -> str:
-    """`asset`, `error` or an HTTP status of refusal; anything else raises."""
+    """Return `asset`, `error` or the HTTP status of an error; raise for anything else."""
     asked = {"file": base64.b64encode(content).decode(), "file_name": name, "feature": "colors", "max_frames": 2}
     body = BytesIO(json.dumps(asked).encode())  # a stream: the client warns of long bytes
     async with session.post(f"{base_url}/api/fetch", data=body, headers=JSON) as answer:
@@ -309,7 +309,7 @@ async def _answer(session: aiohttp.ClientSession, base_url: str, name: str, cont
 
 
 async def survive(files: list[tuple[str, bytes]], folder: Path) -> Survived:
-    """Send all files to a service of its own, some at once, and look at what it is like afterwards."""
+    """Send all files to a new service, some concurrently, and measure it afterwards."""
     served, survived = Served(folder), Survived(len(files))
     await served.begin()
     try:

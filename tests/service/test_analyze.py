@@ -1,4 +1,4 @@
-"""Single images are answered at once, all else is acknowledged and polled for."""
+"""A single image is answered synchronously; everything else is acknowledged and polled."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ECHO = {
     "capture_interval",
     "max_frames",
 }
-"""Fields of every answer that takes a request up: section 2.1 of the specification, without the results."""
+"""Fields of every answer to an accepted request: section 2.1 of the specification, without the results."""
 
 
 def forms(content: str) -> dict[str, object]:
-    """Ways to send one file."""
+    """Return the ways to send one file, by name."""
     return {
         "base64": content,
         "list of one": [content],
@@ -37,7 +37,7 @@ def forms(content: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["string", "list of one"])
 async def test_a_single_url_is_answered_at_once(caller, site, wrapped):
-    """One image by URL, as a string or a list of one: results, charge and balance in the answer to the POST."""
+    """The answer to a POST with one URL, as a string or a list, has results, charge and balance."""
     url = site.url("picture/1.png")
     answered = await caller.ask(url=[url] if wrapped else url)
     assert answered.status == 200
@@ -55,7 +55,7 @@ async def test_a_single_url_is_answered_at_once(caller, site, wrapped):
 
 
 async def test_colors_have_the_form_of_the_contract(caller, site):
-    """A colour is keyed by its hex and says hex, score, share, red, green, blue and source."""
+    """The key of a color is its hex; its entry has hex, score, share, red, green, blue and source."""
     body = (await caller.ask(url=site.url("media/coffee.jpg"))).body
     for name, entries in body["all"]["assets"][0]["colors"].items():
         for entry in entries:
@@ -67,7 +67,7 @@ async def test_colors_have_the_form_of_the_contract(caller, site):
 
 @pytest.mark.parametrize("form", ["base64", "list of one", "data URI", "line by line"])
 async def test_a_single_file_is_answered_at_once(caller, encoded, form):
-    """One image by content, in every form it may be sent."""
+    """One uploaded image is answered synchronously in every form of upload."""
     answered = await caller.ask(file=forms(encoded())[form], file_name="mine.png")
     body = answered.body
     assert (answered.status, body["status"], body["credits_paid"]) == (200, "completed", 1)
@@ -76,7 +76,7 @@ async def test_a_single_file_is_answered_at_once(caller, encoded, form):
 
 
 async def test_what_was_asked_is_echoed(caller, site):
-    """Every option comes back as it was understood."""
+    """The answer echoes every option as the service has read it."""
     asked = {"role": "ecommerce", "tag_score": 0.5, "capture_interval": 2, "max_frames": 7, "language": "German"}
     body = (await caller.ask(url=site.url("picture/1.png"), backend="palette", feature=["colors"], **asked)).body
     assert {name: body[name] for name in asked} == asked
@@ -86,7 +86,7 @@ async def test_what_was_asked_is_echoed(caller, site):
 
 
 async def test_back_ends_and_features_are_echoed_as_requested(calling, full_service, site):
-    """Not as they were resolved: empty means all, and a name given twice is one."""
+    """Names are echoed as requested, without duplicates; an empty list stays empty."""
     caller = await calling(full_service)
     url = site.url("picture/1.png")
     body = (await caller.ask(url=url)).body
@@ -96,27 +96,27 @@ async def test_back_ends_and_features_are_echoed_as_requested(calling, full_serv
 
 
 async def test_the_address_of_results_is_the_one_the_caller_used(caller, encoded):
-    """Behind another host name the acknowledgment points to that name."""
+    """The `response_uri` has the host name that the client has used."""
     answered = await caller.ask({"Host": "pictures.example:81"}, file=[encoded(1), encoded(2)])
     assert answered.body["response_uri"].startswith("http://pictures.example:81/api/response/")
     await caller.finished(answered)
 
 
 async def test_any_content_type_will_do(caller, encoded):
-    """JSON is read as JSON whatever the header calls it."""
+    """A JSON body is read whatever its Content-Type is."""
     for kind in ("application/json;charset=utf-8", "text/plain", "application/x-www-form-urlencoded"):
         assert (await caller.ask({"Content-Type": kind}, file=encoded())).body["status"] == "completed"
 
 
 async def test_defaults_are_those_of_the_contract(caller, site):
-    """What is left open takes the documented default."""
+    """Omitted options have the documented defaults."""
     body = (await caller.ask(url=site.url("picture/1.png"))).body
     told = {name: body[name] for name in ("role", "tag_score", "capture_interval", "max_frames")}
     assert told == {"role": "general", "tag_score": 0.9, "capture_interval": 1, "max_frames": 3}
 
 
 async def test_several_images_are_acknowledged_then_processed_then_completed(caller, site, encoded):
-    """URLs and files together: acknowledgment, processing with no results, then the whole answer."""
+    """URLs and files together are acknowledged, then `processing` without results, then completed with all of them."""
     urls = [site.url("held/1.png"), site.url("picture/2.png")]
     answered = await caller.ask(url=urls, file=[encoded(3), encoded(4)], file_name=["c.png"])
     assert answered.status == 200
@@ -144,7 +144,7 @@ async def test_several_images_are_acknowledged_then_processed_then_completed(cal
 
 
 async def test_files_without_names_are_still_counted(caller, encoded):
-    """`files` is the number of files in acknowledgment, poll and result, whether they were named or not."""
+    """`files` counts the files with and without names, in acknowledgment, poll and result."""
     answered = await caller.ask(file=[encoded(1), encoded(2), encoded(3)])
     done = await caller.finished(answered)
     polled = (await caller.poll(answered.body["request_id"])).body
@@ -153,7 +153,7 @@ async def test_files_without_names_are_still_counted(caller, encoded):
 
 
 async def test_a_result_can_be_read_again(caller, encoded):
-    """Polling changes nothing: the same answer each time, charged once."""
+    """Each poll of a finished request returns the same answer, and charges nothing."""
     answered = await caller.ask(file=[encoded(1), encoded(2)])
     first = await caller.finished(answered)
     assert (await caller.poll(first["request_id"])).body == first
@@ -161,13 +161,13 @@ async def test_a_result_can_be_read_again(caller, encoded):
 
 
 async def test_a_synchronous_answer_can_be_polled_too(caller, encoded):
-    """The id of a synchronous answer names the same answer."""
+    """A poll with the id of a synchronous answer returns that answer."""
     answered = (await caller.ask(file=encoded(1))).body
     assert (await caller.poll(answered["request_id"])).body == answered
 
 
 async def test_get_takes_what_post_takes(caller, site):
-    """Query parameters, numbers as text: the same answer as POST."""
+    """GET with query parameters returns the same answer as POST."""
     url = site.url("picture/1.png")
     params = [("url", url), ("tag_score", "0.5"), ("max_frames", "2"), ("feature", "colors"), ("role", "realtor")]
     body = (await caller.send("GET", "/api/fetch", params=params)).body
@@ -177,7 +177,7 @@ async def test_get_takes_what_post_takes(caller, site):
 
 @pytest.mark.parametrize("name", ["url", "url[]"])
 async def test_get_takes_lists(caller, site, name):
-    """Several values are `url[]` or `url`, repeated."""
+    """A list is repeated `url[]` or `url` parameters."""
     urls = [site.url("picture/1.png"), site.url("picture/2.png")]
     answered = await caller.send("GET", "/api/fetch", params=[(name, url) for url in urls])
     done = await caller.finished(answered)
@@ -185,7 +185,7 @@ async def test_get_takes_lists(caller, site, name):
 
 
 async def test_get_takes_a_file(caller, encoded):
-    """A small file fits into a query, even where its plus signs arrive as spaces."""
+    """A small file can be a query parameter, even if its plus signs arrive as spaces."""
     content = encoded(8)
     seeds = (encoded(seed) for seed in range(100))
     content = next(text for text in seeds if "+" in text and len(text) < 1900)
@@ -194,7 +194,7 @@ async def test_get_takes_a_file(caller, encoded):
 
 
 async def test_a_query_may_have_2048_characters(caller, site):
-    """One character more and the request is refused."""
+    """A query of 2048 characters is accepted, and one of 2049 is refused."""
     base = f"url={site.url('picture/1.png')}&prompt="
     filler = "x" * (2048 - len(base))
     assert (await caller.send("GET", f"/api/fetch?{base}{filler}")).status == 200
@@ -204,13 +204,13 @@ async def test_a_query_may_have_2048_characters(caller, site):
 
 @pytest.mark.parametrize("length", [10_000, 60_000])
 async def test_very_long_queries_get_the_same_text(caller, length):
-    """However long, the answer is JSON and says what is wrong."""
+    """A query of any greater length is refused with the documented JSON error."""
     refused = await caller.send("GET", f"/api/fetch?prompt={'x' * length}")
     assert (refused.status, refused.body["error"]) == (414, "Max request length exceeded.")
 
 
 async def test_all_local_back_ends_answer_together(calling, full_service, site):
-    """Tags, colours, faces and moderation of one photo, each with its source; priced by the table."""
+    """All local back ends answer for one photo, each entry with its source, at the price of the table."""
     caller = await calling(full_service)
     body = (await caller.ask(url=site.url("media/astronaut.jpg"), tag_score=0.1)).body
     (asset,) = body["all"]["assets"]
@@ -224,7 +224,7 @@ async def test_all_local_back_ends_answer_together(calling, full_service, site):
 
 
 async def test_tags_below_the_score_are_left_out(calling, full_service, site):
-    """`tag_score` is the least score of a tag in the answer."""
+    """No tag of the answer has a score below `tag_score`."""
     caller = await calling(full_service)
     url = site.url("media/chelsea.jpg")
     many, few = [
@@ -236,7 +236,7 @@ async def test_tags_below_the_score_are_left_out(calling, full_service, site):
 
 
 async def test_only_what_was_asked_for_is_answered(calling, full_service, site):
-    """With one feature, only its part is filled, and only its price is charged."""
+    """A request for one feature gets entries of it alone, and pays its price alone."""
     caller = await calling(full_service)
     body = (await caller.ask(url=site.url("media/chelsea.jpg"), feature="nsfw", tag_score=0)).body
     (asset,) = body["all"]["assets"]
@@ -245,7 +245,7 @@ async def test_only_what_was_asked_for_is_answered(calling, full_service, site):
 
 
 async def test_many_callers_at_once_get_their_own_answers(caller, site):
-    """Thirty-two requests at a time: each is answered with its own asset."""
+    """Each of 32 concurrent requests gets the answer for its own asset."""
     urls = [site.url(f"picture/{seed}.png") for seed in range(32)]
     answers = await asyncio.gather(*(caller.ask(url=url) for url in urls))
     assert [answer.body["all"]["assets"][0]["name"] for answer in answers] == urls
@@ -253,7 +253,7 @@ async def test_many_callers_at_once_get_their_own_answers(caller, site):
 
 
 async def test_a_lone_large_upload_is_taken(caller):
-    """A picture of a few megabytes goes through as one file."""
+    """A picture of a few megabytes can be uploaded."""
     content = tiny_png(1) + b"\0" * (5 * 1024 * 1024)
     answered = await caller.ask(file=base64.b64encode(content).decode())
     assert (answered.status, answered.body["status"]) == (200, "completed")

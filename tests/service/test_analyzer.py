@@ -1,4 +1,4 @@
-"""A back end that fails has failed alone, and is not paid."""
+"""A back end that fails does not affect the others, and is not charged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from lightmeter.errors import BackendError
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Description, Entries
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, AnalyzerLimits, JobCallbacks, ServiceOverloaded
+from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
+from lightmeter.service.analysis.backpressure import ServiceOverloaded
+from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.backends.local.palette import PaletteBackend
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
@@ -22,7 +24,7 @@ RATES = RateTable(date(2026, 1, 1), {"palette": {"colors": 1000}, "teller": {"de
 
 
 class Teller:
-    """A back end that describes pictures, or does what it is told."""
+    """A back end that describes pictures, or fails as configured."""
 
     name = "teller"
     features = frozenset({"descriptions"})
@@ -32,10 +34,10 @@ class Teller:
         self.entries = entries
 
     def warm(self):
-        """Nothing to load."""
+        """Do nothing: there is no model."""
 
     def analyze(self, pictures, features, options):
-        """One description for each picture, or trouble."""
+        """Return one description for each picture, or raise."""
         if self.trouble is not None:
             raise self.trouble
         told = Entries(descriptions=[Description(description=f"{len(pictures)} seen", source=self.name)])
@@ -43,13 +45,13 @@ class Teller:
 
 
 async def no_more(pictures: int) -> None:
-    """Nobody is to ask for more than was held: these are all images."""
+    """Fail: images never need more pictures."""
     raise AssertionError(pictures)
 
 
 @pytest.fixture
 async def doing():
-    """Does an order for two pictures with the palette and a teller, and returns `all` and the charge."""
+    """Run a job with two back ends, and return `all` and the charge."""
     workers = []
 
     async def do(teller, pictures=2, backends=("palette", "teller")):
@@ -72,7 +74,7 @@ async def doing():
 
 
 async def test_all_back_ends_are_merged_and_charged(doing):
-    """Each asset holds what every back end found."""
+    """Each asset has the entries of every back end."""
     results, paid = await doing(Teller())
     assert (paid, results["errors"]) == (12, [])
     for asset in results["assets"]:
@@ -86,7 +88,7 @@ async def test_all_back_ends_are_merged_and_charged(doing):
     ids=["its own error", "a foreign error", "no entries", "too many entries"],
 )
 async def test_a_failing_back_end_fails_alone(doing, teller):
-    """A sentence with the asset and the back end; the others' findings are there; it is not charged."""
+    """The message names asset and back end; the other entries are there; the failed one is not charged."""
     results, paid = await doing(teller)
     assert paid == 2
     assert all(asset["colors"] and not asset["descriptions"] for asset in results["assets"])
@@ -95,23 +97,23 @@ async def test_a_failing_back_end_fails_alone(doing, teller):
         assert any(name in error and "teller" in error for error in results["errors"])
 
 
-async def test_what_a_back_end_says_reaches_the_caller(doing):
-    """Its message is the sentence."""
+async def test_the_message_of_a_back_end_reaches_the_client(doing):
+    """The message of the back end is in `all.errors`."""
     results, _ = await doing(Teller(BackendError("it is dark")))
     assert all("it is dark" in error for error in results["errors"])
 
 
 async def test_back_ends_are_called_from_one_thread_at_a_time(doing):
-    """The promise to back ends: no two calls overlap, however many assets there are."""
+    """By default no two calls of a back end overlap."""
 
     class Touchy(Teller):
-        """Notices company."""
+        """Counts concurrent calls."""
 
         inside = 0
         most = 0
 
         def analyze(self, pictures, features, options):
-            """Stay a moment."""
+            """Wait a moment, then analyze."""
             self.inside += 1
             self.most = max(self.most, self.inside)
             asyncio.run(asyncio.sleep(0.005))
@@ -123,14 +125,14 @@ async def test_back_ends_are_called_from_one_thread_at_a_time(doing):
     assert touchy.most == 1
 
 
-async def test_an_asset_that_no_back_end_could_see_is_no_asset(doing):
-    """Nothing was found, so nothing is listed and nothing is charged; the sentence is there."""
+async def test_an_asset_that_every_back_end_failed_is_not_listed(doing):
+    """An asset that every back end failed is not listed and not charged."""
     results, paid = await doing(Teller(BackendError("it is dark")), backends=["teller"])
     assert (results["assets"], paid, len(results["errors"])) == ([], 0, 2)
 
 
-async def test_a_worker_that_is_full_says_so_and_when_to_come_again():
-    """Before anything is held; as soon as there is room, it takes the same request."""
+async def test_an_overloaded_analyzer_refuses_with_retry_after():
+    """An overloaded analyzer refuses with Retry-After, and accepts again when there is capacity."""
     async with Fetcher(allow_private=True) as fetcher:
         tariff = Tariff(RATES, Rounding.IMAGE)
         worker = Analyzer(

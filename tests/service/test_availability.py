@@ -1,4 +1,4 @@
-"""Which back ends answer a request: defaults, other names, and sentences on what is missing."""
+"""The back ends that answer a request: defaults, aliases, and messages about unavailable ones."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def active(**fields):
 
 
 def test_no_back_end_means_the_defaults():
-    """A provider that is available and no default is not called unless it is named."""
+    """An available provider that is not a default is called only if the request names it."""
     assert active() == (["imagenet", "vectors"], ["tags"])
 
 
 def test_extra_features_answer_only_when_named():
-    """Embeddings are no part of all features."""
+    """Embeddings are not part of the features of a request that names none."""
     assert active(feature=["embeddings"]) == (["vectors"], ["embeddings"])
 
 
 def test_another_name_is_answered_by_its_target():
-    """A name that stands for another back end is done and charged as that one, once."""
+    """An alias is answered and charged once, as its target."""
     assert active(backend=["gemini", "my-ollama"]) == (["my-ollama"], ["descriptions"])
     assert OFFERING.unavailable_errors(AnalyzeRequest(backend=["gemini"])) == ()
 
 
 def test_an_unavailable_back_end_says_why():
-    """The sentence names the back end and what is missing; a name that nobody knows has no reason."""
+    """The message names the back end and the reason; an unknown name has no reason."""
     assert OFFERING.unavailable_errors(AnalyzeRequest(backend=["openai", "oracle", "imagenet"])) == (
         "Back end openai is not available at this service. Its key is not set: set OPENAI_API_KEY.",
         "Back end oracle is not available at this service.",
@@ -47,7 +47,7 @@ def test_an_unavailable_back_end_says_why():
 
 
 def test_a_feature_that_no_default_offers_is_told():
-    """What only a back end serves that is no default is a sentence, not silence."""
+    """A feature that only non-default back ends have gets a message."""
     assert OFFERING.unavailable_errors(AnalyzeRequest(feature=["descriptions"])) == (
         "No default back end serves descriptions.",
     )

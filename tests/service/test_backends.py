@@ -1,4 +1,4 @@
-"""What is asked for and not available is told beside the answers of the others; GET /api/backends says what is."""
+"""Unavailable back ends and features are reported; GET /api/backends lists the available ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_GEMINI = "Back end gemini is not available at this service. Its key is not se
 
 
 async def test_a_feature_that_nobody_serves_is_told_beside_the_others(caller, encoded):
-    """Colours are answered and charged, and descriptions are a sentence."""
+    """The available feature is answered and charged; the other one gets a message."""
     body = (await caller.ask(file=encoded(), feature=["colors", "descriptions"])).body
     (asset,) = body["all"]["assets"]
     assert (bool(asset["colors"]), asset["descriptions"]) == (True, [])
@@ -22,7 +22,7 @@ async def test_a_feature_that_nobody_serves_is_told_beside_the_others(caller, en
 
 
 async def test_a_back_end_that_is_not_available_is_told_beside_the_others(caller, encoded):
-    """The known one answers and is charged, the unknown one is a sentence; both are echoed."""
+    """The known back end answers and is charged; the unknown one gets a message; both are echoed."""
     body = (await caller.ask(file=encoded(), backend=["Gemini", "palette"])).body
     assert body["all"]["assets"][0]["colors"]
     assert (body["all"]["errors"], body["credits_paid"]) == ([NO_GEMINI], 1)
@@ -41,7 +41,7 @@ async def test_a_back_end_that_is_not_available_is_told_beside_the_others(caller
     ids=str,
 )
 async def test_with_nothing_available_the_asset_is_empty_and_free(caller, encoded, fields, errors):
-    """200, the asset with its measures and no entries, a sentence for each name, and no charge."""
+    """A request with only unavailable names gets its asset without entries, a message for each name, and no charge."""
     answered = await caller.ask(file=encoded(), file_name="a.png", **fields)
     body = answered.body
     (asset,) = body["all"]["assets"]
@@ -53,13 +53,13 @@ async def test_with_nothing_available_the_asset_is_empty_and_free(caller, encode
 
 @pytest.mark.parametrize("feature", ["faces", "texts", "brands"])
 async def test_parts_that_were_asked_for_are_there_and_empty(caller, encoded, feature):
-    """A client that asked for a part finds its key; one that did not, finds none."""
+    """The field of an optional feature exists exactly if it was requested."""
     asset = (await caller.ask(file=encoded(), feature=["colors", feature])).body["all"]["assets"][0]
     assert {name: asset[name] for name in ("faces", "texts", "brands") if name in asset} == {feature: []}
 
 
 async def test_no_feature_named_asks_for_all_and_misses_none(caller, encoded):
-    """Empty means all that is offered: every part is there, and nothing is told to be missing."""
+    """A request that names nothing gets all offered features, and no messages."""
     for fields in ({}, {"feature": []}, {"feature": ""}):
         body = (await caller.ask(file=encoded(), **fields)).body
         assert body["all"]["assets"][0].keys() >= set(FEATURES)
@@ -81,7 +81,7 @@ async def test_polled_answers_tell_it_once(starting, calling, site, encoded, dat
 
 
 async def test_a_request_for_nothing_available_is_polled_for_too(starting, calling, encoded, database):
-    """Several assets and no back end for them: completed, free, with each asset and one sentence."""
+    """Several assets without a back end complete without a charge, with one message."""
     caller = await calling(await starting(database=database))
     done = await caller.finished(await caller.ask(file=[encoded(1), encoded(2)], backend="gemini"))
     assert (done["status"], done["credits_paid"], len(done["all"]["assets"])) == ("completed", 0, 2)
@@ -89,7 +89,7 @@ async def test_a_request_for_nothing_available_is_polled_for_too(starting, calli
 
 
 async def test_back_ends_are_told_with_prices_and_reasons(caller):
-    """Those of this service first, then all others that are known, each with a reason."""
+    """The available back ends come first, then the others with their reasons."""
     first, *others = (await caller.send("GET", "/api/backends")).body["backends"]
     assert first == {
         "name": "palette",
@@ -111,7 +111,7 @@ async def test_back_ends_are_told_with_prices_and_reasons(caller):
 
 
 async def test_what_is_told_to_be_available_is_what_answers(calling, full_service, encoded):
-    """Each available back end answers by its name, for the price that is told, rounded up."""
+    """Each available back end answers for its listed price, rounded up."""
     caller = await calling(full_service)
     offers = (await caller.send("GET", "/api/backends")).body["backends"]
     available = [offer["name"] for offer in offers if offer["available"]]

@@ -1,4 +1,4 @@
-"""Too much is refused before it costs anything, with an honest time to come again."""
+"""Requests beyond the limit of pending pictures are refused with a realistic Retry-After."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lightmeter.service.analysis.backpressure import AdmissionController, Servic
 
 
 class Hands:
-    """A clock that is moved by hand."""
+    """A clock that a test sets."""
 
     def __init__(self):
         self.at = 100.0
@@ -25,12 +25,12 @@ class Hands:
 
 @pytest.fixture
 def clock():
-    """A clock that stands still until it is moved."""
+    """A clock that does not advance by itself."""
     return Hands()
 
 
 def test_no_more_waits_than_the_limit(clock):
-    """Room for ten: nine and one are in, one more is not, and is again when one has left."""
+    """With a limit of ten, an eleventh picture is refused until another is finished."""
     controller = AdmissionController(10, clock)
     with controller.admit(9):
         with controller.admit(1), pytest.raises(ServiceOverloaded):
@@ -40,37 +40,37 @@ def test_no_more_waits_than_the_limit(clock):
 
 
 def test_a_request_larger_than_the_limit_is_taken_when_nothing_waits(clock):
-    """Else it could never be done."""
+    """A request larger than the limit is accepted if nothing else waits."""
     controller = AdmissionController(10, clock)
     with controller.admit(1000), pytest.raises(ServiceOverloaded):
         controller.admit(1)
 
 
 def test_what_waits_elsewhere_counts(clock):
-    """A queue on disk is a queue."""
+    """Pictures in a queue on disk count toward the limit."""
     controller = AdmissionController(10, clock)
     controller.admit(5, elsewhere=5)
     with pytest.raises(ServiceOverloaded):
         controller.admit(6, elsewhere=5)
 
 
-def test_what_was_promised_is_never_refused(clock):
-    """An acknowledged request that comes from a queue is taken however full it is."""
+def test_acknowledged_requests_are_never_refused(clock):
+    """An acknowledged request is always accepted when it comes from its queue."""
     controller = AdmissionController(10, clock)
     with controller.reserve(10), controller.reserve(1000):
         assert controller.waiting == 1010
 
 
-def test_asking_alone_takes_nothing(clock):
-    """A place that is not entered is not taken."""
+def test_a_reservation_counts_only_while_entered(clock):
+    """A reservation counts only while it is entered."""
     controller = AdmissionController(10, clock)
     controller.admit(10)
     controller.admit(10)
     assert controller.waiting == 0
 
 
-def test_the_time_to_come_again_follows_the_speed(clock):
-    """Twenty too many at four a second are five seconds."""
+def test_retry_after_follows_the_throughput(clock):
+    """With 20 pictures too many and 4 a second, Retry-After is 5 seconds."""
     controller = AdmissionController(100, clock)
     with controller.reserve(100):
         for _ in range(10):
@@ -81,8 +81,8 @@ def test_the_time_to_come_again_follows_the_speed(clock):
     assert busy.value.retry_after_s == 5
 
 
-def test_idle_time_does_not_count_as_slowness(clock):
-    """After an hour of silence, the speed is that of the last time there was work."""
+def test_idle_time_does_not_lower_the_throughput(clock):
+    """Idle time does not lower the measured throughput."""
     controller = AdmissionController(100, clock)
     with controller.reserve(100):
         clock.at += 1
@@ -95,8 +95,8 @@ def test_idle_time_does_not_count_as_slowness(clock):
         assert controller.pictures_per_s() == pytest.approx(10)
 
 
-def test_there_is_always_a_time_to_come_again(clock):
-    """Also before anything was measured, and never longer than five minutes."""
+def test_retry_after_always_exists(clock):
+    """Retry-After exists before any measurement, and is at most five minutes."""
     controller = AdmissionController(10, clock)
     with controller.reserve(1_000_000), pytest.raises(ServiceOverloaded) as busy:
         controller.admit(1)

@@ -1,4 +1,4 @@
-"""The public clients of this contract are served as they are."""
+"""The requests of the public clients of this contract work unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightmeter.testing import openai_stub
 
 
 async def test_the_browser_extension(calling, full_service, encoded):
-    """A data URI in a list, an empty prompt, an own tag score."""
+    """The browser extension sends a data URI in a list, an empty prompt and a tag score."""
     caller = await calling(full_service)
     answered = await caller.ask(
         file=[f"data:image/png;base64,{encoded()}"],
@@ -29,7 +29,7 @@ async def test_the_browser_extension(calling, full_service, encoded):
 
 
 async def test_the_cms_plugin(caller, encoded):
-    """An empty object as key check, then a file with a charset in the content type, polled by its response_uri."""
+    """The CMS plugin checks its key with an empty object, then uploads a file and polls its response_uri."""
     headers = {"Content-Type": "application/json;charset=utf-8"}
     check = await caller.send("POST", "/api/fetch", data=b"{}", headers=headers)
     assert check.body["error"] == "File/URL params are required."
@@ -46,7 +46,7 @@ async def test_the_cms_plugin(caller, encoded):
 
 
 async def test_the_design_tool_plugin(caller, site):
-    """Ten images in one call, found again by their names."""
+    """The design tool plugin sends ten images in one request, and matches results by name."""
     urls = [site.url(f"picture/{seed}.png") for seed in range(10)]
     done = await caller.finished(await caller.ask(url=urls))
     by_name = {asset["name"]: asset for asset in done["all"]["assets"]}
@@ -55,7 +55,7 @@ async def test_the_design_tool_plugin(caller, site):
 
 
 async def test_the_documented_sample_loop(caller, site):
-    """Completed is done, failed raises, anything else has a response_uri to poll."""
+    """The documented sample loop polls response_uri until the status is completed or failed."""
 
     async def sample(**fields):
         answer = (await caller.ask(**fields)).body
@@ -74,7 +74,7 @@ async def test_the_documented_sample_loop(caller, site):
 
 
 async def test_a_compressed_body_is_read(caller, encoded):
-    """Content-Encoding: gzip, as some HTTP libraries send it."""
+    """A body with Content-Encoding gzip is read."""
     body = gzip.compress(json.dumps({"file": encoded()}).encode())
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
     answered = await caller.send("POST", "/api/fetch", data=body, headers=headers)
@@ -82,7 +82,7 @@ async def test_a_compressed_body_is_read(caller, encoded):
 
 
 async def test_our_own_client_is_satisfied(service, caller, site):
-    """The toolkit's client, end to end: balance, an image, a batch, a video."""
+    """The toolkit's client reads a balance, an image, a batch and a video."""
     from lightmeter.client.client import Client  # noqa: PLC0415 (the other wing: only this test brings them together)
 
     key = caller.headers["X-API-Key"].removeprefix("Token ")
@@ -101,7 +101,7 @@ PROVIDERS = {"gemini": "GEMINI", "openai": "OPENAI", "grok": "XAI", "jinaai": "J
 
 @pytest.fixture
 async def described(starting, calling, monkeypatch):
-    """A service whose description providers are one stub on loopback, which repeats the name of the model."""
+    """A service whose providers are a stub on loopback that returns the name of the model."""
     with openai_stub(lambda request: f"Seen by {request.body['model']}.") as stub:
         for variable in PROVIDERS.values():
             monkeypatch.setenv(f"{variable}_API_KEY", "of-the-stub")

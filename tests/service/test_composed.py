@@ -1,4 +1,4 @@
-"""A back end that composes from others: they look for it, and only what the request names is answered and charged."""
+"""A composing back end uses the entries of others; only what the request names is answered and charged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CAT = Path(__file__).parents[2] / "data" / "media" / "chelsea.jpg"
 
 
 class Tagger:
-    """Finds `thing` in every picture, or fails."""
+    """A back end that finds `thing` in every picture, or fails."""
 
     name = "tagger"
     features = frozenset({"tags"})
@@ -25,10 +25,10 @@ class Tagger:
         self.calls = 0
 
     def warm(self):
-        """Nothing to load."""
+        """Do nothing: there is no model."""
 
     def analyze(self, pictures, features, options):
-        """One tag for each picture."""
+        """Return one tag for each picture."""
         self.calls += 1
         if self.fails:
             raise BackendError("it is dark")
@@ -36,14 +36,14 @@ class Tagger:
 
 
 class Teller:
-    """Tells how many tags were found, or that it has nothing."""
+    """A composing back end that describes the number of tags."""
 
     name = "teller"
     features = frozenset({"descriptions"})
     builds_on = {"tagger": frozenset({"tags"})}  # noqa: RUF012 (a constant of a test)
 
     def compose(self, found, options):
-        """One description."""
+        """Return one description."""
         if not found:
             raise BackendError("has nothing to tell")
         return Entries(descriptions=[Description(description=f"{len(found['tagger'].tags)} tags", source="teller")])
@@ -69,7 +69,7 @@ def catalog(tagger, teller):
 
 
 async def test_it_is_answered_alone_and_charged_alone(starting, calling, encoded):
-    """What was found on behalf of the composing back end is neither in the answer nor on the bill."""
+    """The entries of base back ends are neither answered nor charged."""
     service = await starting(catalog=catalog(Tagger(), Teller()), backends=("teller",))
     body = (await (await calling(service)).ask(file=encoded())).body
     (asset,) = body["all"]["assets"]
@@ -77,8 +77,8 @@ async def test_it_is_answered_alone_and_charged_alone(starting, calling, encoded
     assert (asset["tags"], body["credits_paid"], body["all"]["errors"]) == ({}, 2, [])
 
 
-async def test_both_look_once(starting, calling, encoded):
-    """A back end that is requested and needed by another looks at a picture once, and both are charged."""
+async def test_a_requested_base_back_end_is_called_once(starting, calling, encoded):
+    """A back end that is requested and also a base of another analyzes a picture once; both are charged."""
     tagger = Tagger()
     service = await starting(catalog=catalog(tagger, Teller()), backends=None)
     body = (await (await calling(service)).ask(file=encoded(), feature=["tags", "descriptions"])).body
@@ -88,8 +88,8 @@ async def test_both_look_once(starting, calling, encoded):
     assert (tagger.calls, body["credits_paid"]) == (1, 3)
 
 
-async def test_a_failure_below_is_a_sentence(starting, calling, encoded):
-    """Where nothing was found to build on, the composing back end fails with its own sentence, and costs nothing."""
+async def test_a_failed_base_back_end_becomes_a_message(starting, calling, encoded):
+    """If its base back ends fail, the composing back end fails with its own message, without a charge."""
     service = await starting(catalog=catalog(Tagger(fails=True), Teller()), backends=("teller",))
     body = (await (await calling(service)).ask(file=encoded(), file_name="a.png")).body
     assert body["all"]["errors"] == ["teller: has nothing to tell (a.png)"]
@@ -97,7 +97,7 @@ async def test_a_failure_below_is_a_sentence(starting, calling, encoded):
 
 
 async def test_every_frame_of_a_video_is_composed(starting, calling, site):
-    """A video has a description for each of its frames."""
+    """A video has a composed description for each frame."""
     service = await starting(catalog=catalog(Tagger(), Teller()), backends=("teller",), allow_private=True)
     caller = await calling(service)
     done = await caller.finished(await caller.ask(url=site.url("video/tiny.avi")))
@@ -106,7 +106,7 @@ async def test_every_frame_of_a_video_is_composed(starting, calling, site):
 
 
 async def test_the_template_describes_a_photograph(starting, calling):
-    """The real template names what the real models see in the sample photograph of a cat."""
+    """The template back end names what the models find in the sample photograph of a cat."""
     service = await starting(backends=("template",))
     content = base64.b64encode(CAT.read_bytes()).decode()
     body = (await (await calling(service)).ask(file=content, feature="descriptions")).body

@@ -18,7 +18,8 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries
 from lightmeter.models.vocabulary import FEATURES, ROLES
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
+from lightmeter.service.analysis.analyzer import Analyzer
+from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
@@ -61,7 +62,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "S2.2",
         "errors from individual backends; an empty array when none",
-        [f"{A}:test_a_single_url_is_answered_at_once", "worker:test_a_failing_back_end_fails_alone"],
+        [f"{A}:test_a_single_url_is_answered_at_once", "analyzer:test_a_failing_back_end_fails_alone"],
     ),
     (
         "S2.3",
@@ -75,13 +76,13 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     ),
     ("S2.3", "colors: hex, score, share, red, green, blue", [f"{A}:test_colors_have_the_form_of_the_contract"]),
     ("S2.3", "nsfw: the numeric form or the likelihood form", ["backends/opennsfw:test_numeric_form"]),
-    ("S2.3", "descriptions: description, source", ["worker:test_all_back_ends_are_merged_and_charged"]),
+    ("S2.3", "descriptions: description, source", ["analyzer:test_all_back_ends_are_merged_and_charged"]),
     (
         "S2.3",
         "faces, texts, brands: present when the feature is enabled",
         [
             "backends/contract:test_only_what_was_asked_for",
-            "frames:test_parts_that_no_frame_has_are_absent",
+            "frame_summary:test_parts_that_no_frame_has_are_absent",
             "backends:test_parts_that_were_asked_for_are_there_and_empty",
         ],
     ),
@@ -128,7 +129,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "S4.1",
         "capture_interval > 0; max_frames, 0 means no limit",
-        [f"{V}:test_frames_are_captured_as_asked", "darkroom:test_a_video_without_a_limit_is_captured_whole"],
+        [f"{V}:test_frames_are_captured_as_asked", "decode:test_a_video_without_a_limit_is_captured_whole"],
     ),
     ("S4.1", "defaults: general, 0.9, 1, 3", [f"{A}:test_defaults_are_those_of_the_contract"]),
     (
@@ -146,7 +147,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     ("S5.1", "X-API-Key: Token <API_KEY>", [f"{E}:test_both_headers_carry_the_key"]),
     ("S5.2", "requests with a JSON body carry application/json", [f"{A}:test_any_content_type_will_do"]),
     ("S5.3", 'missing or invalid key: "Access denied."', [f"{E}:test_without_a_key_access_is_denied"]),
-    ("S7", "a backend fails for an asset: entry in all.errors", ["worker:test_a_failing_back_end_fails_alone"]),
+    ("S7", "a backend fails for an asset: entry in all.errors", ["analyzer:test_a_failing_back_end_fails_alone"]),
     (
         "S8",
         "20 MB maximum per file",
@@ -201,7 +202,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
         ],
     ),
     ("W.values", "languages: an unknown one means English", ["conformance:test_any_language_is_taken"]),
-    ("W.values", "likelihood: six values", ["frames:test_likelihoods_are_compared_by_what_they_mean"]),
+    ("W.values", "likelihood: six values", ["frame_summary:test_likelihoods_are_compared_by_what_they_mean"]),
     ("W.values", "video: mp4, webm, mov, mkv, avi", ["conformance:test_every_video_suffix_is_acknowledged"]),
     (
         "W.values",
@@ -220,7 +221,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "W.clients",
         "a design-tool plugin",
-        ["clients:test_the_design_tool_plugin", "page:test_callers_from_pages_of_other_hosts_are_answered"],
+        ["clients:test_the_design_tool_plugin", "index_page:test_callers_from_pages_of_other_hosts_are_answered"],
     ),
     ("W.clients", "the documented sample loop", ["clients:test_the_documented_sample_loop"]),
     ("C", "prints `listening on http://HOST:PORT` once ready", ["../cli/serve:test_it_says_where_it_listens"]),
@@ -247,7 +248,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
         ],
     ),
     ("C", "GET /openapi.json", ["schemathesis:test_whatever_is_asked_the_answer_is_documented"]),
-    ("C", "GET /: a page that documents and tries the API", ["page:test_a_picture_is_chosen_and_seen_through"]),
+    ("C", "GET /: a page that documents and tries the API", ["index_page:test_a_picture_is_chosen_and_seen_through"]),
     ("C", "wrong values get 400 and a sentence with what is allowed", [f"{E}:test_wrong_values_are_named"]),
     (
         "C",
@@ -269,14 +270,14 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
 
 
 def functions(path: Path) -> set[str]:
-    """Names of the tests in a file."""
+    """Return the names of the tests in a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 @pytest.mark.parametrize(("where", "sentence", "tests"), SENTENCES, ids=[f"{row[0]} {row[1]}" for row in SENTENCES])
 def test_every_sentence_has_its_test(where, sentence, tests):
-    """The tests that are said to hold a sentence exist."""
+    """Every test in the list exists."""
     assert tests
     for name in tests:
         file, _, function = name.rpartition(":")
@@ -285,7 +286,7 @@ def test_every_sentence_has_its_test(where, sentence, tests):
 
 
 def test_no_section_is_left_out():
-    """Each section of the two documents that binds a server is on the list."""
+    """Every section that binds a server is in the list."""
     sections = {where for where, _, _ in SENTENCES}
     assert sections >= {"S1", "S3", "S4", "S7", "S8", *(f"S2.{n}" for n in (1, 2, 3, 5, 6, 7))}
     assert sections >= {*(f"S4.{n}" for n in (1, 2, 3)), *(f"S5.{n}" for n in (1, 2, 3))}
@@ -293,7 +294,7 @@ def test_no_section_is_left_out():
 
 
 class Listener:
-    """A back end that remembers what it was told."""
+    """A back end that records its options."""
 
     name = "listener"
     features = frozenset({"descriptions"})
@@ -302,20 +303,20 @@ class Listener:
         self.heard = []
 
     def warm(self):
-        """Nothing to load."""
+        """Do nothing: there is no model."""
 
     def analyze(self, pictures, features, options):
-        """Nothing is found."""
+        """Return no entries."""
         self.heard.append((features, options))
         return [Entries() for _ in pictures]
 
 
 async def nothing_more(_):
-    """An image holds no more than itself."""
+    """Fail: no more pictures are expected."""
 
 
 async def test_role_language_and_prompt_reach_the_back_end():
-    """As they were asked: what to make of them is the back end's business, a prompt in place of the role among it."""
+    """Role, language and prompt reach the back end unchanged."""
     listener = Listener()
     rates = RateTable(date(2026, 1, 1), {"listener": {"descriptions": 1000}}, ("listener",))
     asked = {"role": "realtor", "language": "German", "prompt": "What is the kitchen like?"}
@@ -333,12 +334,12 @@ async def test_role_language_and_prompt_reach_the_back_end():
 
 
 async def test_the_balance_is_one_number(caller):
-    """`{credits}` and nothing else."""
+    """The balance is `{credits}` and nothing else."""
     assert (await caller.send("GET", "/api/credits")).body == {"credits": 1000}
 
 
 async def test_errors_are_a_flat_list_of_texts(caller, site):
-    """Whatever went wrong with whichever asset."""
+    """The errors of all assets are one flat list of strings."""
     urls = [site.url(path) for path in ("status/404/x.png", "page/x.jpg", "broken/x.jpg", "broken_video/x.mp4")]
     done = await caller.finished(await caller.ask(url=[*urls, site.url("picture/1.png")]))
     assert (len(done["all"]["assets"]), len(done["all"]["errors"])) == (1, 4)
@@ -346,7 +347,7 @@ async def test_errors_are_a_flat_list_of_texts(caller, site):
 
 
 async def test_every_role_and_feature_is_taken(caller, encoded):
-    """All twelve and all seven, one by one and all at once."""
+    """Every role and feature is accepted, alone and together."""
     for role in ROLES:
         answered = await caller.ask(file=encoded(), role=role)
         assert (answered.status, answered.body["role"]) == (200, role)
@@ -357,14 +358,14 @@ async def test_every_role_and_feature_is_taken(caller, encoded):
 
 @pytest.mark.parametrize("language", ["English", "german", "PORTUGUESE", "Klingon", "中文"])
 async def test_any_language_is_taken(caller, encoded, language):
-    """A language that nobody here speaks is no error: descriptions are in English then."""
+    """An unknown language is not an error."""
     answered = await caller.ask(file=encoded(), language=language)
     assert (answered.status, answered.body["status"]) == (200, "completed")
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "webm", "mov", "mkv", "avi", "MP4"])
 async def test_every_video_suffix_is_acknowledged(caller, site, suffix):
-    """By direct URL, before anything is fetched."""
+    """A URL with a video suffix is acknowledged before it is fetched."""
     answered = await caller.ask(url=site.url(f"video/clip.{suffix}?version=2"))
     assert answered.body["status"] == "queued"
     assert (await caller.finished(answered))["credits_paid"] == 3

@@ -1,4 +1,4 @@
-"""Coordinates are in pixels of the asset, whatever a back end looked at."""
+"""Coordinates in answers are in pixels of the asset."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from lightmeter.media.image_transforms import CenterCrop, FitWithin, PixelMappin
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Brand, Entries, Face, Text
 from lightmeter.pricing.rates import Rounding, default_rates
-from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
+from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.coordinates import convert_coordinates
+from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.backends.base import BackendTraits
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
@@ -31,7 +32,7 @@ PLACEMENTS = st.builds(PixelMapping, *[st.floats(0, 1000)] * 2, *[st.floats(0.01
 
 
 class RedFinder:
-    """A back end that finds the red rectangle of a picture, in each of the forms that coordinates have."""
+    """A back end that finds the red rectangle of a picture, in every form of coordinates."""
 
     name = "rapidocr"
     features = frozenset({"texts", "brands", "faces"})
@@ -40,10 +41,10 @@ class RedFinder:
         self.traits = BackendTraits(view=view)
 
     def warm(self):
-        """Nothing to load."""
+        """Do nothing: there is no model."""
 
     def analyze(self, pictures, features, options):
-        """The rectangle as a text's polygon, a brand's, a face's box and its landmarks."""
+        """Return the rectangle as polygons, box and landmarks."""
         return [self._found(picture) for picture in pictures]
 
     def _found(self, picture):
@@ -63,12 +64,12 @@ class RedFinder:
 
 
 async def no_more(pictures):
-    """Nobody is to ask for more than was held."""
+    """Fail: no more pictures are expected."""
     raise AssertionError(pictures)
 
 
 async def answered(view, content):
-    """The asset that comes of a picture when it is looked at like that."""
+    """Analyze a picture with this input transform, and return the asset."""
     tariff = Tariff(default_rates(), Rounding.IMAGE)
     async with Fetcher(allow_private=True) as fetcher:
         worker = Analyzer({"rapidocr": RedFinder(view)}, fetcher, tariff, workers=1)
@@ -103,7 +104,7 @@ def drawn(orientation=1):
     "view", [FitWithin(600), FitWithin(4000), StretchToSquare(300), CenterCrop(300, 0.75)], ids=str
 )
 async def test_polygons_and_boxes_lie_on_the_original(view, orientation):
-    """Larger than the view, stretched, cut out or turned: coordinates fit `width` and `height` of the answer."""
+    """Coordinates fit the size of the asset for scaled, stretched, cropped and rotated views."""
     asset = await answered(view, drawn(orientation))
     assert (asset["width"], asset["height"]) == (2400, 1200)
     near = pytest.approx([1000, 400, 1600, 400, 1600, 700, 1000, 700], abs=9)
@@ -123,7 +124,7 @@ async def test_polygons_and_boxes_lie_on_the_original(view, orientation):
 
 @given(view=VIEWS, width=SIDES, height=SIDES)
 def test_a_view_lies_inside_its_picture(view, width, height):
-    """The corners of a view are points of the picture; those of all of it are the picture's own."""
+    """The corners of a view are inside the picture."""
     side = 7 if isinstance(view, FitWithin) else view.side
     where = pixel_mapping(view, width, height, np.broadcast_to(np.uint8(0), (side, side, 3)))
     right, bottom = where.left + side * where.across, where.top + side * where.down
@@ -143,7 +144,7 @@ PLAIN = st.recursive(
 
 @given(value=PLAIN, placement=PLACEMENTS)
 def test_only_coordinates_are_moved(value, placement):
-    """What is no coordinate stays as it is, whatever the shape of an entry; a coordinate that is no number too."""
+    """Only numeric coordinates are converted; everything else stays."""
     assert convert_coordinates(value, placement) == value
     assert convert_coordinates({"x": "left", "y": None, "width": True}, placement) == {
         "x": "left",
@@ -154,6 +155,6 @@ def test_only_coordinates_are_moved(value, placement):
 
 @given(placement=PLACEMENTS, left=st.floats(0, 500), width=st.floats(1, 500))
 def test_lengths_and_positions_agree(placement, left, width):
-    """The right edge of a moved box is the moved right edge."""
+    """The right edge of a converted box is its left edge plus its width."""
     box = convert_coordinates({"left": left, "width": width, "right": left + width}, placement)
     assert box["left"] + box["width"] == pytest.approx(box["right"], abs=0.02)

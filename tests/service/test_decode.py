@@ -1,4 +1,4 @@
-"""Decoding stays within its bounds, over all requests, and one bad asset harms no other."""
+"""Decoding keeps its limits over all requests, and one bad asset does not fail another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processe
 
 
 def decoders() -> list[int]:
-    """Processes of ours that decode."""
+    """Return the ids of the decoder processes of this process."""
     found = []
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # threads and processes end while they are looked at
@@ -40,17 +40,17 @@ VIEWS = frozenset({WHOLE})
 
 
 async def watched(decoder: MediaDecoder, path: Path, interval_s: int = 1, max_frames: int = 3, views=VIEWS) -> list:
-    """All that comes of a video."""
+    """Decode a video, and return its slices."""
     return [pictures async for pictures in decoder.decode_video(path, views, interval_s, max_frames)]
 
 
 async def developed(decoder: MediaDecoder, content: bytes, views=VIEWS):
-    """What comes of an image."""
+    """Decode an image."""
     return await decoder.decode_image(AssetPayload.of(content), views)
 
 
 async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
-    """`max_frames` 0 is every capture, in slices, and counted alike before."""
+    """With `max_frames` 0 every capture is decoded, and `count_frames` returns their number."""
     path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 9) for seed in range(1500)], fps=1)
     decoder = MediaDecoder(DecodingLimits(slice_frames=400))
     slices = await watched(decoder, path, max_frames=0)
@@ -63,7 +63,7 @@ async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
 
 @on_linux
 async def test_no_more_decoders_than_allowed(tmp_path):
-    """However many videos come at once, so many processes decode; and all are answered."""
+    """No more than the allowed number of processes decode at once, and every video is decoded."""
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
     decoder = MediaDecoder(DecodingLimits(decoders=2, slice_frames=1))
     most = 0
@@ -77,8 +77,8 @@ async def test_no_more_decoders_than_allowed(tmp_path):
 
 
 @on_linux
-async def test_a_crashed_decoder_harms_no_other(tmp_path):
-    """One that is ended by a broken file is that file's error alone."""
+async def test_a_crashed_decoder_fails_its_own_video_only(tmp_path):
+    """A decoder that crashes fails its own video only."""
     victim = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(width=640, height=480)] * 1500, fps=1)
     other = tiny_video(tmp_path / "tiny.avi", frames=25)
     decoder = MediaDecoder(DecodingLimits(decoders=8, slice_frames=1500))
@@ -93,7 +93,7 @@ async def test_a_crashed_decoder_harms_no_other(tmp_path):
 
 
 async def test_limits_reach_the_decoder(tmp_path):
-    """What the configuration allows is what each decoder gets."""
+    """Each decoder process gets the configured limits."""
     path = tiny_video(tmp_path / "tiny.avi", frames=5)
     decoder = MediaDecoder(DecodingLimits(video=DecoderLimits(max_pixels=1000)))
     for looking in (decoder.count_frames(path, 1, 3), watched(decoder, path)):
@@ -101,16 +101,16 @@ async def test_limits_reach_the_decoder(tmp_path):
             await looking
 
 
-async def test_pictures_wait_for_room():
-    """Pixels in flight are bounded: with room for one, many still get their turn, and a larger one goes alone."""
+async def test_pixels_in_flight_are_limited():
+    """With a pixel limit of one picture, many pictures are decoded in turn, and a larger one alone."""
     decoder = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=2 * 64 * 48))
     contents = [tiny_jpeg(seed, width=64 * size, height=48) for seed, size in enumerate([1, 3, 1, 2] * 5)]
     found = await asyncio.gather(*(developed(decoder, content) for content in contents))
     assert [pictures.width for pictures in found] == [64, 192, 64, 128] * 5
 
 
-async def test_room_is_given_back_by_whoever_leaves():
-    """Cancelled and broken pictures keep no room: what comes after them is decoded."""
+async def test_cancelled_and_broken_pictures_release_their_pixels():
+    """Cancelled and broken pictures release their pixels."""
     decoder = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=64 * 48))
     good, torn = tiny_jpeg(), tiny_jpeg()[:700]
     for _ in range(5):
@@ -125,7 +125,7 @@ async def test_room_is_given_back_by_whoever_leaves():
 
 
 async def test_large_pictures_come_out_small():
-    """Measured as they are, decoded to what back ends use."""
+    """A large picture has its original size in the result, and reduced pixels."""
     stream = BytesIO()
     Image.fromarray(np.zeros((3000, 5000, 3), np.uint8)).save(stream, "PNG")
     pictures = await developed(MediaDecoder(), stream.getvalue())
@@ -133,8 +133,8 @@ async def test_large_pictures_come_out_small():
     assert max(pictures.pixels_by_view[WHOLE][0].shape) == WHOLE.most_side
 
 
-async def test_nobody_sees_less_because_others_look():
-    """A view is the same alone as beside others, of images and of frames; nobody can write to what others see."""
+async def test_a_view_does_not_depend_on_other_views():
+    """A view does not depend on the other views that are computed, and its pixels are read-only."""
     square = CenterCrop(32, 0.5)
     content = tiny_jpeg(5, width=640, height=480)
     decoder = MediaDecoder()
@@ -145,8 +145,8 @@ async def test_nobody_sees_less_because_others_look():
     assert not any(rgb.flags.writeable for pictures in together.pixels_by_view.values() for rgb in pictures)
 
 
-async def test_frames_are_cut_like_images(tmp_path):
-    """Each frame of a video comes as it is looked at, and in the order of time."""
+async def test_frames_have_the_requested_views(tmp_path):
+    """Each frame of a video has the requested views, in order of time."""
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
     square = CenterCrop(16)
     (pictures,) = await watched(MediaDecoder(), path, views=frozenset({square, WHOLE}))
@@ -164,7 +164,7 @@ async def test_frames_are_cut_like_images(tmp_path):
     ],
     ids=["pdf", "empty", "large", "torn"],
 )
-async def test_what_cannot_be_used_says_why(content, error):
-    """Unknown, empty, too large, torn."""
+async def test_unusable_content_raises_the_matching_error(content, error):
+    """Content that is unknown, empty, too large or truncated raises the matching error."""
     with pytest.raises(error):
         await developed(MediaDecoder(), content)

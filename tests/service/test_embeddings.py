@@ -19,18 +19,18 @@ BOTH = {"backends": ("chroma", "palette")}
 
 @pytest.fixture
 async def service(starting, chroma):
-    """A service with a back end that offers embeddings, and one that does not."""
+    """A service with one back end that offers embeddings, and one that does not."""
     return await starting(rates=chroma, **BOTH)
 
 
 @pytest.fixture
 async def caller(calling, service):
-    """A caller of it."""
+    """A client of that service."""
     return await calling(service)
 
 
 async def test_embeddings_are_answered_and_charged_where_they_are_named(caller, encoded):
-    """A request that names the feature gets a unit vector and its model, the echo, and pays its price."""
+    """A request that names embeddings gets a unit vector with its model, and pays for it."""
     body = (await caller.ask(file=encoded(), feature=["Embeddings", "colors"])).body
     (asset,) = body["all"]["assets"]
     (entry,) = asset["embeddings"]
@@ -41,7 +41,7 @@ async def test_embeddings_are_answered_and_charged_where_they_are_named(caller, 
 
 
 async def test_all_features_are_those_of_the_contract(caller, encoded):
-    """Without a feature named there are no embeddings, and none are paid for."""
+    """A request without features gets no embeddings, and does not pay for them."""
     body = (await caller.ask(file=encoded())).body
     (asset,) = body["all"]["assets"]
     assert "embeddings" not in asset
@@ -50,13 +50,13 @@ async def test_all_features_are_those_of_the_contract(caller, encoded):
 
 
 async def test_the_answer_is_the_same_from_the_cache(caller, encoded):
-    """A vector that was kept is the vector that was made, to the last digit."""
+    """A cached vector equals the computed one."""
     once, again = [(await caller.ask(file=encoded(3), feature="embeddings")).body for _ in range(2)]
     assert once["all"] == again["all"]
 
 
 async def test_a_back_end_without_the_feature_is_no_reason_to_refuse(caller, encoded):
-    """The name is known everywhere: where nobody asked serves it, a sentence says so and nothing is charged for it."""
+    """A back end without embeddings gets a message, and no charge."""
     body = (await caller.ask(file=encoded(), feature=["embeddings", "colors"], backend="palette")).body
     assert body["all"]["errors"] == ["None of the back ends asked for serves embeddings."]
     assert body["all"]["assets"][0]["embeddings"] == []
@@ -64,13 +64,13 @@ async def test_a_back_end_without_the_feature_is_no_reason_to_refuse(caller, enc
 
 
 async def test_a_service_without_such_a_back_end_says_so(calling, starting, encoded):
-    """The feature exists, and no back end of the service serves it."""
+    """A service without the feature answers with a message."""
     body = (await (await calling(await starting())).ask(file=encoded(), feature="embeddings")).body
     assert body["all"]["errors"] == ["No available back end serves embeddings."]
 
 
 async def test_a_video_has_a_vector_for_each_frame_and_one_for_all(caller, site):
-    """Frames have their own vectors; that of the video points where their mean does."""
+    """Each frame has a vector; that of the video is their normalized mean."""
     body = await caller.finished(await caller.ask(url=site.url("video"), feature="embeddings"))
     (asset,) = body["all"]["assets"]
     vectors = np.array([frame["embeddings"][0]["vector"] for frame in asset["frames"]])
@@ -80,7 +80,7 @@ async def test_a_video_has_a_vector_for_each_frame_and_one_for_all(caller, site)
 
 
 async def test_the_documents_name_the_feature(session, service):
-    """The index and the OpenAPI document tell of it."""
+    """The index and the OpenAPI document name the feature."""
     async with session.get(service.base_url, headers={"Accept": "application/json"}) as answer:
         assert (await answer.json())["backends"]["chroma"] == {"embeddings": 1.5, "tags": 0.5}
     async with session.get(f"{service.base_url}/openapi.json") as answer:
@@ -100,7 +100,7 @@ UNITS = st.integers(0, 359).map(lambda degrees: [math.cos(math.radians(degrees))
     )
 )
 def test_a_sum_has_one_unit_vector_for_each_model_and_source(frames):
-    """Vectors of different models or sources never mix; those that cancel out leave none."""
+    """There is one unit vector for each model and source."""
     video = [
         Entries(
             embeddings=None if said is None else [Embedding(model=m, source=s, vector=vector) for m, s, vector in said]

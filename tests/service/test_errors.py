@@ -1,4 +1,4 @@
-"""Every refusal is JSON with the documented text and status, and costs nothing."""
+"""Every error is JSON with the documented text and status, and is not charged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_ID = "0" * 32
 
 
 def refused(answered) -> tuple[int, str]:
-    """Status and text."""
+    """Return status and error text of an answer."""
     assert answered.body["status"] == "failed"
     return answered.status, answered.body["error"]
 
@@ -44,13 +44,13 @@ def refused(answered) -> tuple[int, str]:
     ],
 )
 async def test_without_a_key_access_is_denied(caller, headers, method, path):
-    """A missing or wrong key is told so by every endpoint."""
+    """Every endpoint refuses a missing or wrong key."""
     caller.headers = headers
     assert refused(await caller.send(method, path)) == (401, "Access denied.")
 
 
 async def test_a_key_with_odd_bytes_is_a_wrong_key(service):
-    """Header bytes that are no text are nobody's key."""
+    """A key with bytes that are not text is refused as wrong."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     writer.write(b"GET /api/credits HTTP/1.1\r\nHost: x\r\nX-API-Key: Token \xff\xfe\r\nConnection: close\r\n\r\n")
     answer = await reader.read()
@@ -61,7 +61,7 @@ async def test_a_key_with_odd_bytes_is_a_wrong_key(service):
 
 
 async def test_both_headers_carry_the_key(caller):
-    """`X-API-Key: Token KEY`, and the older `Authorization: Token KEY`."""
+    """Both `X-API-Key` and the older `Authorization` header are accepted."""
     value = caller.headers["X-API-Key"]
     for header in ("X-API-Key", "Authorization"):
         caller.headers = {header: value}
@@ -72,7 +72,7 @@ async def test_both_headers_carry_the_key(caller):
     "body", [b"", b"{}", b"  ", b'{"url": []}', b'{"url": null, "file": ""}', b'{"role": "general"}']
 )
 async def test_nothing_to_analyse_is_a_free_key_check(caller, body):
-    """Neither url nor file: the documented text, with a valid key."""
+    """A request without url and file gets the documented text, and is not charged."""
     answered = await caller.send("POST", "/api/fetch", data=body, headers={"Content-Type": "application/json"})
     assert refused(answered) == (400, "File/URL params are required.")
     assert refused(await caller.send("GET", "/api/fetch")) == (400, "File/URL params are required.")
@@ -82,7 +82,7 @@ async def test_nothing_to_analyse_is_a_free_key_check(caller, body):
     "body", [b"{", b"[]", b"7", b'"url"', b"null", b"url=http://example.org", b"\xff\xfe", b"[" * 5000]
 )
 async def test_a_body_that_is_no_json_object_is_refused(caller, body):
-    """Anything else than a JSON object is an invalid format."""
+    """A body that is not a JSON object is refused as invalid."""
     assert refused(await caller.send("POST", "/api/fetch", data=body)) == (400, "Invalid request format.")
 
 
@@ -105,7 +105,7 @@ async def test_a_body_that_is_no_json_object_is_refused(caller, body):
     ],
 )
 async def test_urls_that_cannot_be_fetched_in_principle_are_refused(caller, site, url):
-    """Other schemes, credentials and nonsense: the request is refused before anything is charged."""
+    """URLs with other schemes, credentials or nonsense are refused before anything is charged."""
     answered = await caller.ask(url=[site.url("picture/1.png"), url])
     assert refused(answered) == (400, "Invalid URLs detected.")
     assert await caller.balance() == 1000
@@ -138,7 +138,7 @@ async def test_urls_that_cannot_be_fetched_in_principle_are_refused(caller, site
     ids=str,
 )
 async def test_wrong_values_are_named(caller, site, fields, names):
-    """A value that is not allowed is answered by a sentence with its name and what is allowed."""
+    """The error for an invalid value names the parameter and what is allowed."""
     status, error = refused(await caller.ask(**{"url": site.url("picture/1.png"), **fields}))
     assert status == 400
     assert all(name in error for name in names), error
@@ -147,7 +147,7 @@ async def test_wrong_values_are_named(caller, site, fields, names):
 
 @pytest.mark.parametrize("name", ["TAGS", " tags ", "Tags"])
 async def test_names_are_matched_whatever_their_case(calling, full_service, site, name):
-    """Features, back ends and roles are lowercase names; capitals and blanks do not matter."""
+    """Names of features, back ends and roles match regardless of case and blanks."""
     caller = await calling(full_service)
     fields = {"feature": name, "backend": "ImageNet", "role": "General"}
     answered = await caller.ask(url=site.url("media/chelsea.jpg"), **fields)
@@ -156,7 +156,7 @@ async def test_names_are_matched_whatever_their_case(calling, full_service, site
 
 
 async def test_files_over_20_mb_are_refused(caller):
-    """20 x 1024 x 1024 bytes after decoding are allowed, one more is not."""
+    """A file of 20 MiB after decoding is accepted, and one byte more is refused."""
     most = 20 * 1024 * 1024
     allowed = await caller.ask(file=base64.b64encode(b"\0" * most).decode())
     assert allowed.status == 200
@@ -165,8 +165,8 @@ async def test_files_over_20_mb_are_refused(caller):
     assert await caller.balance() == 1000
 
 
-async def test_a_body_beyond_all_bounds_is_refused_unread(service, caller):
-    """By its announced length alone."""
+async def test_a_too_large_body_is_refused_unread(service, caller):
+    """A body with too large a Content-Length is refused before it is read."""
     key = caller.headers["X-API-Key"]
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     head = f"POST /api/fetch HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Length: {10**12}\r\n\r\n"
@@ -178,7 +178,7 @@ async def test_a_body_beyond_all_bounds_is_refused_unread(service, caller):
 
 
 async def test_no_credits_and_too_few(calling, service, site):
-    """A balance of nothing and one below the price have texts of their own, and the balance stays."""
+    """An empty balance and one below the price have different error texts, and are not changed."""
     url = site.url("picture/1.png")
     broke = await calling(service, credits=0)
     assert refused(await broke.ask(url=url)) == (402, "No credits.")
@@ -190,7 +190,7 @@ async def test_no_credits_and_too_few(calling, service, site):
 
 @pytest.mark.parametrize("request_id", ["unknown", NO_ID, "a b", "ä", "x" * 300, "..%2fcredits"])
 async def test_unknown_ids_are_not_found(caller, request_id):
-    """An id that was never given."""
+    """A poll with an unknown id gets 404."""
     answered = await caller.poll(request_id)
     status, error = refused(answered)
     assert status == 404
@@ -199,14 +199,14 @@ async def test_unknown_ids_are_not_found(caller, request_id):
 
 
 async def test_ids_of_others_are_not_found(caller, calling, service, encoded):
-    """Another account's result looks like none at all."""
+    """A poll with the id of another account gets the same 404."""
     request_id = (await caller.ask(file=encoded())).body["request_id"]
     other = await calling(service)
     assert refused(await other.poll(request_id)) == (404, f"Request ID {request_id} not found.")
 
 
 class LaterClock(SystemClock):
-    """The machine's clock, moved on at will."""
+    """The system clock, with an offset that a test sets."""
 
     ahead_s = 0.0
 
@@ -215,7 +215,7 @@ class LaterClock(SystemClock):
 
 
 async def test_results_expire_after_a_day(starting, calling, encoded):
-    """For 24 hours a result can be read, then its id is unknown."""
+    """A result can be polled for 24 hours; then its id is unknown."""
     clock = LaterClock()
     caller = await calling(await starting(clock=clock))
     request_id = (await caller.ask(file=encoded())).body["request_id"]
@@ -226,7 +226,7 @@ async def test_results_expire_after_a_day(starting, calling, encoded):
 
 
 async def test_other_methods_and_paths_are_answered_in_json(caller):
-    """What does not exist says so in the same shape."""
+    """Unknown paths and methods get JSON errors of the same form."""
     for method, path in [("DELETE", "/api/fetch"), ("PUT", "/api/fetch"), ("POST", "/api/credits")]:
         answered = await caller.send(method, path)
         assert refused(answered)[0] == 405
@@ -234,8 +234,8 @@ async def test_other_methods_and_paths_are_answered_in_json(caller):
     assert refused(await caller.send("GET", "/api/nothing"))[0] == 404
 
 
-async def test_head_never_analyses(caller, site):
-    """HEAD is for looking: no picture is fetched and nothing is charged."""
+async def test_head_requests_analyze_nothing(caller, site):
+    """A HEAD request fetches no picture and is not charged."""
     async with caller.session.head(
         f"{caller.base_url}/api/fetch", params={"url": site.url("picture/1.png")}, headers=caller.headers
     ) as answer:
@@ -245,15 +245,15 @@ async def test_head_never_analyses(caller, site):
 
 
 async def test_probes_need_no_key(caller):
-    """Liveness and readiness are for machines without an account."""
+    """The probes /healthz and /readyz need no key."""
     caller.headers = {}
     assert (await caller.send("GET", "/healthz")).status == 200
     assert (await caller.send("GET", "/readyz")).status == 200
     assert (await caller.send("HEAD", "/healthz")).status == 200
 
 
-async def test_a_feature_that_nobody_here_offers_is_not_charged(caller, site):
-    """Asking the palette for faces finds nothing and costs nothing."""
+async def test_a_feature_that_no_back_end_offers_is_not_charged(caller, site):
+    """A feature that no back end here offers has no entries and is not charged."""
     answered = await caller.ask(url=site.url("picture/1.png"), feature="faces")
     assert answered.body.get("credits_paid", 0) == 0
     assert await caller.balance() == 1000

@@ -1,4 +1,4 @@
-"""Turns are fair, and no place is lost."""
+"""The round-robin queue and the fair semaphore take turns, and lose nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def filled(added):
 
 
 @given(things)
-def test_nothing_is_lost_and_lines_keep_their_order(added):
-    """Whatever comes in comes out once, and each caller's things in the order they came."""
+def test_nothing_is_lost_and_callers_keep_their_order(added):
+    """Every item is popped once, and the items of a caller stay in order."""
     queue = filled(added)
     popped = [queue.pop() for _ in range(len(queue))]
     assert len(queue) == 0
@@ -31,8 +31,8 @@ def test_nothing_is_lost_and_lines_keep_their_order(added):
 
 
 @given(things)
-def test_nobody_gets_two_turns_while_another_waits_for_one(added):
-    """Between two things of one caller, everybody else who waits gets one."""
+def test_no_caller_gets_two_turns_while_another_waits(added):
+    """Between two items of a caller, every other waiting caller gets one."""
     popped = list(_drained(filled(added)))
     for place, (caller, _) in enumerate(popped):
         later = [each for each, _ in popped[place + 1 :]]
@@ -46,15 +46,15 @@ def _drained(queue):
         yield queue.pop()
 
 
-def test_one_of_many_waits_for_one_of_each_other():
-    """A single thing that comes after a thousand of another's is the second to go."""
+def test_a_single_item_is_popped_second():
+    """A single item added after a thousand of another caller is popped second."""
     queue = filled([("many", number) for number in range(1000)] + [("one", 0)])
     assert [queue.pop() for _ in range(3)] == [("many", 0), ("one", 0), ("many", 1)]
 
 
 @given(things, st.integers(1, 9))
-def test_a_handful_is_of_one_kind_and_in_turn(added, most):
-    """What is taken together is what would have been popped one by one, as far as it is alike."""
+def test_a_batch_has_equal_keys_in_turn(added, most):
+    """A batch has the items that single pops would return, as long as their keys are equal."""
     queue, one_by_one = filled(added), list(_drained(filled(added)))
     while queue:
         taken = queue.pop_batch(most, batch_key=lambda pair: pair[1] % 2)
@@ -64,14 +64,14 @@ def test_a_handful_is_of_one_kind_and_in_turn(added, most):
         one_by_one = one_by_one[len(taken) :]
 
 
-def test_an_empty_rota_has_nothing():
-    """Popping from it is an error."""
+def test_popping_from_an_empty_queue_raises():
+    """Popping from an empty queue raises IndexError."""
     with pytest.raises(IndexError):
         RoundRobinQueue().pop()
 
 
-async def test_a_room_holds_no_more_than_its_places_and_serves_by_turns():
-    """Two at once; the one who came last with a single wish does not wait for all of the first's."""
+async def test_the_semaphore_limits_holders_and_takes_turns():
+    """At most two callers hold a slot; a late caller does not wait for all items of the first."""
     semaphore, inside, most, order = FairSemaphore(2), 0, 0, []
 
     async def stay(caller):
@@ -88,8 +88,8 @@ async def test_a_room_holds_no_more_than_its_places_and_serves_by_turns():
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
-async def test_a_cancelled_waiter_takes_no_place_with_it(rounds):
-    """Cancelled while it waits, or in the moment its turn comes: the place goes to the next."""
+async def test_the_slot_of_a_cancelled_waiter_is_not_lost(rounds):
+    """The slot of a cancelled waiter goes to the next one."""
     semaphore = FairSemaphore(1)
     let_go = asyncio.Event()
 

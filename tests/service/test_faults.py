@@ -1,4 +1,4 @@
-"""A service that misbehaves on purpose does so as it is told, and its books stay in order."""
+"""Injected faults do what their settings say, and the ledger stays correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNDONE = "Request ID {} not found."
 
 @pytest.fixture
 def faulty(starting, calling):
-    """A service with faults, and a caller of it."""
+    """Start a service with faults, and return it with a client."""
 
     async def begin(faults, credits=1000):  # noqa: A002 (as it reads in the tests)
         service = await starting(faults=Faults.parse(faults))
@@ -27,7 +27,7 @@ def faulty(starting, calling):
 
 
 async def attempts(caller, count, encoded, **headers):
-    """So many pictures one after another; an answer, or None where the connection broke."""
+    """Send pictures one after another; return each answer, or None if the connection was closed."""
     found = []
     for seed in range(count):
         try:
@@ -38,7 +38,7 @@ async def attempts(caller, count, encoded, **headers):
 
 
 async def test_a_hidden_bucket_rejects_and_charges_nothing(faulty, encoded):
-    """Burst first, then 429 without a header, and no credit is gone for it; other lanes are free."""
+    """After the burst, requests get 429 without a header and without a charge; other lanes are not limited."""
     service, caller = await faulty({"429": {"bucket": 0.01, "burst": 3}})
     answers = await attempts(caller, 6, encoded)
     assert [answer.status for answer in answers] == [200] * 3 + [429] * 3
@@ -50,14 +50,14 @@ async def test_a_hidden_bucket_rejects_and_charges_nothing(faulty, encoded):
 
 @pytest.mark.parametrize(("said", "most"), [("yes", 100), (7, 7)])
 async def test_a_limit_says_when_to_come_again(faulty, encoded, said, most):
-    """In seconds: those that are left, or those it was told to say."""
+    """Retry-After has the remaining or the configured seconds."""
     _, caller = await faulty({"429": {"window": [1, 100], "retry-after": said}})
     rejected = (await attempts(caller, 2, encoded))[1]
     assert most - 5 <= int(rejected.headers["Retry-After"]) <= most
 
 
 async def test_a_limit_says_it_as_a_date(faulty, encoded):
-    """As HTTP writes dates."""
+    """Retry-After can be an HTTP date."""
     _, caller = await faulty({"429": {"window": [1, 100], "retry-after": "date", "status": 503}})
     rejected = (await attempts(caller, 2, encoded))[1]
     assert rejected.status == 503
@@ -65,7 +65,7 @@ async def test_a_limit_says_it_as_a_date(faulty, encoded):
 
 
 async def test_each_key_has_a_limit_of_its_own(faulty, calling, encoded):
-    """What one caller has used up, another has not."""
+    """Each key has its own limit."""
     service, first = await faulty({"429": {"window": [1, 100]}})
     second = await calling(service)
     assert [each.status for each in await attempts(first, 2, encoded)] == [200, 429]
@@ -73,7 +73,7 @@ async def test_each_key_has_a_limit_of_its_own(faulty, calling, encoded):
 
 
 async def test_a_cap_counts_what_is_in_hand(faulty, site):
-    """Two are being done, the third is turned away; when one ends there is room."""
+    """With a cap of two, a third concurrent request is rejected until another ends."""
     _, caller = await faulty({"429": {"cap": 2}})
     held = [asyncio.create_task(caller.ask(url=site.url(f"held/{seed}.png"))) for seed in range(2)]
     for _ in held:
@@ -85,7 +85,7 @@ async def test_a_cap_counts_what_is_in_hand(faulty, site):
 
 
 async def test_dropped_before_is_not_charged_and_dropped_after_is(faulty, portal, encoded):
-    """The caller sees the same both times: only the balance tells."""
+    """Both faults close the connection; only drop-after charges."""
     for name, balance in (("drop-before", 1000), ("drop-after", 995)):
         service, caller = await faulty({name: 1})
         assert await attempts(caller, 5, encoded) == [None] * 5
@@ -94,7 +94,7 @@ async def test_dropped_before_is_not_charged_and_dropped_after_is(faulty, portal
 
 
 async def test_a_dropped_answer_is_there_under_its_key(faulty, portal, encoded):
-    """An Idempotency-Key is honoured, unless the service is told to forget it: then the second is charged again."""
+    """A repeated request with its Idempotency-Key is not charged again, unless the fault ignores the key."""
     for more, left in (({}, 9), ({"forgetful": True}, 8)):
         service, caller = await faulty({"drop-after": 0.5, "seed": 3, **more}, credits=10)
         answers = [(await attempts(caller, 1, encoded, **{"Idempotency-Key": "mine"}))[0] for _ in range(2)]
@@ -105,7 +105,7 @@ async def test_a_dropped_answer_is_there_under_its_key(faulty, portal, encoded):
 
 @pytest.mark.parametrize(("when", "left"), [("before", 10), ("after", 9)])
 async def test_errors_come_before_or_after_the_charge(faulty, encoded, when, left):
-    """A page of HTML, as a gateway sends it."""
+    """An error is an HTML page, before or after the charge."""
     service, caller = await faulty({"5xx": {"chance": 1, "status": 504, "when": when}}, credits=10)
     async with caller.session.post(
         f"{service.base_url}/api/fetch", json={"file": encoded()}, headers=caller.headers
@@ -114,8 +114,8 @@ async def test_errors_come_before_or_after_the_charge(faulty, encoded, when, lef
     assert await caller.balance() == left
 
 
-async def test_chances_are_kept_and_can_be_repeated(faulty, portal, encoded):
-    """A seed gives the same fate to the same requests; about as many as was said meet it."""
+async def test_a_seed_repeats_the_faults(faulty, portal, encoded):
+    """The same seed gives the same faults to the same requests, at about the configured rate."""
     fates = []
     for more in ({"seed": 5}, {"seed": 5, "slow": 0}, {"seed": 6}):
         service, caller = await faulty({"drop-after": 0.3, **more})
@@ -126,7 +126,7 @@ async def test_chances_are_kept_and_can_be_repeated(faulty, portal, encoded):
 
 
 async def test_a_truncated_answer_ends_half_way(faulty, encoded):
-    """It says how long it is, and is shorter; it was charged."""
+    """A truncated answer is shorter than its Content-Length, and is charged."""
     service, caller = await faulty({"truncate": {"chance": 1, "on": "submit"}}, credits=10)
     async with caller.session.post(
         f"{service.base_url}/api/fetch", json={"file": encoded()}, headers=caller.headers
@@ -137,7 +137,7 @@ async def test_a_truncated_answer_ends_half_way(faulty, encoded):
 
 
 async def test_late_results_are_processing_until_they_are_due(faulty, encoded):
-    """The work is done and charged, and polls do not say so yet; then they do."""
+    """Polls say processing until the delay is over."""
     _, caller = await faulty({"late": 0.5}, credits=10)
     acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
     begun = time.monotonic()
@@ -152,7 +152,7 @@ async def test_late_results_are_processing_until_they_are_due(faulty, encoded):
 
 
 async def test_ids_are_unknown_for_a_while(faulty, encoded):
-    """404 in the words of the contract, then the result."""
+    """Polls get the documented 404 for a while, then the result."""
     _, caller = await faulty({"unknown": 0.3})
     acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
     name = acknowledged.body["request_id"]
@@ -163,7 +163,7 @@ async def test_ids_are_unknown_for_a_while(faulty, encoded):
 
 
 async def test_assets_are_shuffled_under_temporary_names(faulty, encoded):
-    """The same in each poll; every asset is there once, and charged."""
+    """Shuffled assets are the same in each poll, complete and charged."""
     _, caller = await faulty({"shuffle": True, "seed": 2})
     acknowledged = await caller.ask(file=[encoded(seed) for seed in range(8)])
     done = await caller.finished(acknowledged)
@@ -174,7 +174,7 @@ async def test_assets_are_shuffled_under_temporary_names(faulty, encoded):
 
 
 async def test_assets_are_shuffled_under_their_own_names(faulty, encoded):
-    """Only the order is another."""
+    """With names=keep only the order changes."""
     _, caller = await faulty({"shuffle": {"names": "keep"}, "seed": 2})
     sent = [f"{seed}.png" for seed in range(8)]
     done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
@@ -183,15 +183,15 @@ async def test_assets_are_shuffled_under_their_own_names(faulty, encoded):
 
 
 async def test_missing_assets_are_charged(faulty, encoded):
-    """Some are not in the answer, and nothing says so."""
+    """Missing assets are charged, and no message mentions them."""
     _, caller = await faulty({"missing": 0.5, "seed": 4})
     done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)]))
     assert 0 < len(done["all"]["assets"]) < 8
     assert (done["credits_paid"], done["all"]["errors"]) == (8, [])
 
 
-async def test_a_charged_job_fails_without_a_word_on_money(faulty, encoded):
-    """The acknowledgment took the credits, every poll says failed, and only the balance tells of the charge."""
+async def test_a_charged_job_fails_without_credits_paid(faulty, encoded):
+    """A charged job fails in every poll, without credits_paid; the balance shows the charge."""
     _, caller = await faulty({"fail-charged": 1}, credits=10)
     acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
     assert await caller.balance() == 8
@@ -204,7 +204,7 @@ async def test_a_charged_job_fails_without_a_word_on_money(faulty, encoded):
 
 
 async def test_an_answer_at_once_may_fail_after_its_charge_too(faulty, encoded):
-    """With `on=submit`."""
+    """With `on` submit, a synchronous answer fails after its charge."""
     _, caller = await faulty({"fail-charged": {"chance": 1, "on": "submit"}}, credits=10)
     answered = await caller.ask(file=encoded())
     assert (answered.status, answered.body["status"], "credits_paid" in answered.body) == (200, "failed", False)
@@ -212,7 +212,7 @@ async def test_an_answer_at_once_may_fail_after_its_charge_too(faulty, encoded):
 
 
 async def test_prices_are_those_of_the_table_times_a_factor(faulty, encoded):
-    """Holds, charges and the balance show it, at once and in jobs; what is told of prices does not."""
+    """The factor applies to holds and charges; GET /api/backends shows the unchanged prices."""
     _, caller = await faulty({"prices": 7.5}, credits=20)  # 0.2 x 7.5 = 1.5, rounded up for each picture
     answered = await caller.ask(file=encoded())
     assert (answered.body["credits_paid"], answered.body["credits"], await caller.balance()) == (2, 18, 18)
@@ -237,8 +237,8 @@ async def test_prices_are_those_of_the_table_times_a_factor(faulty, encoded):
         ("trailing", b"}<!-- odd -->"),
     ],
 )
-async def test_odd_values_come_as_they_are(faulty, encoded, kind, part):
-    """In answers at once and in polls, once in each; acknowledgments and balances are in order, and all was charged."""
+async def test_malformed_values_are_in_results_only(faulty, encoded, kind, part):
+    """A malformed value is in each result; acknowledgments and balances stay valid."""
     _, caller = await faulty({"odd-value": {"chance": 1, "kind": kind}}, credits=10)
 
     async def read(method, path, **more):
@@ -256,7 +256,7 @@ async def test_odd_values_come_as_they_are(faulty, encoded, kind, part):
 
 
 async def test_odd_values_are_drawn_by_chance(faulty, encoded):
-    """Without a kind each answer has one of them, and not always the same."""
+    """Without a kind, answers are malformed in different ways."""
     service, caller = await faulty({"odd-value": 1, "seed": 4})
     seen = set()
     for seed in range(24):
@@ -271,7 +271,7 @@ async def test_odd_values_are_drawn_by_chance(faulty, encoded):
 
 @pytest.mark.parametrize("names", ["redirect", "none"])
 async def test_assets_cannot_be_matched_by_name(faulty, encoded, names):
-    """Each asset has the address of another place, or no name; every one is there once, in some order, and charged."""
+    """Assets have other URLs or no names, and are complete and charged."""
     _, caller = await faulty({"shuffle": {"names": names}, "seed": 2})
     sent = [f"{seed}.png" for seed in range(8)]
     done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
@@ -287,7 +287,7 @@ async def test_assets_cannot_be_matched_by_name(faulty, encoded, names):
 
 
 async def test_one_asset_is_extra_and_one_missing(faulty, encoded):
-    """As many as were sent, and not the same ones: counting does not tell."""
+    """An extra and a missing asset leave the number of assets unchanged."""
     _, caller = await faulty({"extra": 1, "missing": 0.125, "seed": 4})
     sent = [f"{seed}.png" for seed in range(8)]
     done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
@@ -297,15 +297,15 @@ async def test_one_asset_is_extra_and_one_missing(faulty, encoded):
 
 
 async def test_assets_come_as_an_object(faulty, encoded):
-    """By name; what was found in each is the same."""
+    """Assets are an object keyed by name."""
     _, caller = await faulty({"assets-object": True})
     assets = (await caller.ask(file=encoded(), file_name="a.png")).body["all"]["assets"]
     assert list(assets) == ["a.png"]
     assert assets["a.png"]["colors"]
 
 
-async def test_money_comes_as_text_or_not_at_all(faulty, portal, encoded):
-    """Of jobs and of answers at once; the balance is a number all the same."""
+async def test_credits_are_text_or_absent(faulty, portal, encoded):
+    """Credits are strings or absent in answers; the balance stays a number."""
     for fault, money in (("text-credits", ("1", "9")), ("no-credits", (None, None))):
         service, caller = await faulty({fault: True}, credits=10)
         body = (await caller.ask(file=encoded())).body
@@ -315,7 +315,7 @@ async def test_money_comes_as_text_or_not_at_all(faulty, portal, encoded):
 
 
 class LaterClock(SystemClock):
-    """The machine's clock, moved on at will."""
+    """The system clock, with an offset that a test sets."""
 
     ahead_s = 0.0
 
@@ -324,7 +324,7 @@ class LaterClock(SystemClock):
 
 
 async def test_a_balance_shows_a_charge_later(starting, calling, encoded):
-    """The answer says what was paid, and neither it nor the balance shows it before its time."""
+    """The balance shows the charge only after the delay."""
     clock = LaterClock()
     service = await starting(faults=Faults.parse({"charge-late": 300}), clock=clock)
     caller, other = await calling(service, 10), await calling(service, 10)
@@ -336,8 +336,8 @@ async def test_a_balance_shows_a_charge_later(starting, calling, encoded):
     assert (await caller.ask(file=encoded())).body["credits"] == 9
 
 
-async def test_a_queue_turns_nobody_away(faulty, encoded):
-    """Ten at once are answered one after another, at its pace."""
+async def test_a_queue_rejects_no_request(faulty, encoded):
+    """Concurrent requests are all answered, at the rate of the queue."""
     _, caller = await faulty({"queue": 20})
     begun = time.monotonic()
     answers = await asyncio.gather(*(caller.ask(file=encoded(seed)) for seed in range(10)))
@@ -345,16 +345,16 @@ async def test_a_queue_turns_nobody_away(faulty, encoded):
     assert time.monotonic() - begun >= 0.4
 
 
-async def test_probes_never_meet_a_fault(faulty, session):
-    """Whoever operates it is told the truth."""
+async def test_probes_have_no_faults(faulty, session):
+    """Probes, metrics and pages have no faults."""
     service, _ = await faulty({"drop-before": {"chance": 1, "on": "all"}, "slow": 3600})
     for path in ("healthz", "readyz", "metrics", "openapi.json", ""):
         async with session.get(f"{service.base_url}/{path}") as answer:
             assert answer.status == 200
 
 
-async def test_a_service_with_faults_says_so(starting, caplog):
-    """A warning in the log with everything it was told; a service without them is silent."""
+async def test_a_service_with_faults_logs_a_warning(starting, caplog):
+    """A service with faults logs a warning with their settings; another one does not."""
     await starting(faults=Faults.parse({"drop-after": 0.1, "seed": 7}))
     assert "FAULTS ARE ON" in caplog.text
     assert '{"drop-after": 0.1, "seed": 7}' in caplog.text

@@ -1,4 +1,4 @@
-"""What a URL names is fetched from public places only, within bounds, and a bad one is a sentence."""
+"""URLs are fetched from public addresses only and within limits; a failed fetch is a message."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ FORMS = (
     "[::ffff:7f00:1]",
     "127。0。0。1",
 )
-"""Ways to write this machine's own address."""
+"""Spellings of this machine's address."""
 
 
 @pytest.mark.parametrize("address", PRIVATE.split())
 def test_private_addresses_are_not_public(address):
-    """Loopback, private, link-local, shared, documentation, multicast, and IPv4 wrapped into IPv6."""
+    """Private and special addresses, also embedded in IPv6, are not public."""
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8", "93.184.216.34"])
 def test_public_addresses_are_public(address):
-    """Ordinary addresses can be fetched from."""
+    """Ordinary addresses are public."""
     assert is_public(address)
 
 
 @given(st.text())
 def test_any_text_may_be_judged(text):
-    """Whatever a URL is, judging it raises nothing."""
+    """No text raises an error."""
     for allow_private in (False, True):
         assert url_rejection(text, allow_private=allow_private) is None or url_rejection(
             text, allow_private=allow_private
@@ -64,14 +64,14 @@ def test_any_text_may_be_judged(text):
 
 @pytest.fixture
 async def strict(site):
-    """A fetcher for public places; the site's port counts as one of the web's, so that only the address refuses."""
+    """A fetcher for public addresses that allows the site's port, so that only the address can be refused."""
     limits = FetchLimits(ports=frozenset({80, 443, site.port}))
     async with Fetcher(allow_private=False, limits=limits) as fetcher:
         yield fetcher
 
 
 async def fetched(fetcher, url) -> bytes:
-    """The content behind a URL."""
+    """Fetch a URL, and return its content."""
     async with fetcher.fetch(url) as found:
         content = found.content()
         assert found.size_bytes == len(content)
@@ -80,8 +80,8 @@ async def fetched(fetcher, url) -> bytes:
 
 
 @pytest.mark.parametrize("host", FORMS)
-async def test_our_own_machine_is_not_fetched_from(strict, site, host):
-    """In no spelling; and no request arrives there."""
+async def test_this_machine_is_not_fetched_from(strict, site, host):
+    """No spelling of this machine's address is fetched, and no request arrives."""
     with pytest.raises(FetchError):
         await fetched(strict, f"http://{host}:{site.port}/picture/1.png")
     assert site.seen == []
@@ -89,7 +89,7 @@ async def test_our_own_machine_is_not_fetched_from(strict, site, host):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"])
 async def test_forbidden_addresses_say_so(strict, site, host):
-    """The reason is that the address is not public, also for a name with several addresses."""
+    """The error says that the address is not public, also for a host with several addresses."""
     with pytest.raises(ForbiddenAddress, match="not public"):
         await fetched(strict, f"http://{host}:{site.port}/picture/1.png")
 
@@ -105,7 +105,7 @@ async def test_forbidden_addresses_say_so(strict, site, host):
     ],
 )
 async def test_other_schemes_ports_and_credentials_are_refused(strict, site, where):
-    """Before anything is looked up."""
+    """Other schemes, ports and credentials are refused before the host is resolved."""
     with pytest.raises(ForbiddenAddress):
         await fetched(strict, where.format(site=f"127.0.0.1:{site.port}"))
     assert site.seen == []
@@ -113,13 +113,13 @@ async def test_other_schemes_ports_and_credentials_are_refused(strict, site, whe
 
 @pytest.fixture
 async def lax():
-    """A fetcher that may fetch from this machine."""
+    """A fetcher that may connect to private addresses."""
     async with Fetcher(allow_private=True) as fetcher:
         yield fetcher
 
 
 async def test_a_redirect_to_a_forbidden_place_is_not_followed(site):
-    """Each hop is checked at the socket: the first address is allowed here, the one it leads to is not."""
+    """The address of a redirect's target is checked, even if the first address was allowed."""
     limits = FetchLimits(ports=frozenset({site.port}), is_public=lambda address: address == "127.0.0.1")
     async with Fetcher(allow_private=False, limits=limits) as fetcher:
         for host in ("127.0.0.2", "[::1]", "169.254.169.254"):
@@ -132,35 +132,35 @@ async def test_a_redirect_to_a_forbidden_place_is_not_followed(site):
 @pytest.mark.parametrize(
     "where", ["file:///etc/hosts", "ftp://127.0.0.1/", "http://a:b@127.0.0.1/", "http://[", "", "//"]
 )
-async def test_a_redirect_to_nonsense_is_an_error(lax, site, where):
-    """Other schemes and unreadable targets."""
+async def test_a_redirect_to_an_invalid_url_is_an_error(lax, site, where):
+    """A redirect to another scheme or an invalid URL is an error."""
     with pytest.raises(FetchError):
         await fetched(lax, site.url(f"to/x?where={where}"))
 
 
 async def test_three_redirects_are_followed_and_no_more(lax, site):
-    """Three hops are the web's ways, four are a loop."""
+    """Three redirects are followed, and a fourth is an error."""
     assert (await fetched(lax, site.url("hop/2/x.png"))).startswith(b"\x89PNG")
     with pytest.raises(FetchError, match="more than 3 redirects"):
         await fetched(lax, site.url("hop/3/x.png"))
 
 
 @pytest.mark.parametrize("path", ["truncated/x.jpg", "status/404", "status/503", "status/204"])
-async def test_what_is_not_whole_is_an_error(lax, site, path):
-    """A body that ends early, and every status but 200."""
+async def test_a_truncated_body_or_an_error_status_is_an_error(lax, site, path):
+    """A truncated body and every status except 200 are errors."""
     with pytest.raises(FetchError):
         await fetched(lax, site.url(path))
 
 
-async def test_nobody_there_is_an_error(lax, unused_tcp_port):
-    """A port where nothing listens."""
+async def test_a_refused_connection_is_an_error(lax, unused_tcp_port):
+    """A port where nothing listens is an error."""
     with pytest.raises(FetchError, match="no connection"):
         await fetched(lax, f"http://127.0.0.1:{unused_tcp_port}/x.png")
 
 
 @pytest.mark.parametrize("path", ["endless/x.jpg", "endless/x.mp4"])
 async def test_sizes_are_counted(site, path):
-    """Images and videos that never end are left at their bound."""
+    """Endless images and videos are aborted at the size limit."""
     limits = FetchLimits(max_image_bytes=512 * 1024, max_video_bytes=1024 * 1024)
     async with Fetcher(allow_private=True, limits=limits) as fetcher:
         with pytest.raises(MediaTooLarge):
@@ -168,26 +168,26 @@ async def test_sizes_are_counted(site, path):
 
 
 @pytest.mark.parametrize("limits", [FetchLimits(silence_s=0.1), FetchLimits(total_s=0.1)], ids=["silence", "in all"])
-async def test_slow_bodies_are_left(site, limits):
-    """A host that stops in the middle is not waited for."""
+async def test_slow_bodies_are_aborted(site, limits):
+    """A host that stops sending is aborted at the time limit."""
     async with Fetcher(allow_private=True, limits=limits) as fetcher:
         with pytest.raises(FetchError, match="in time"):
             await fetched(fetcher, site.url("slow/x.jpg"))
 
 
 async def test_compressed_bodies_are_read(lax, site):
-    """Whatever encoding a server insists on."""
+    """A compressed body is decompressed."""
     assert (await fetched(lax, site.url("gzip/x.png"))).startswith(b"\x89PNG")
 
 
-async def test_cookies_are_not_kept(lax, site):
-    """What one fetch was given is not shown by the next: they may be two callers'."""
+async def test_cookies_are_not_sent_again(lax, site):
+    """Cookies of one fetch are not sent by the next one, which may be of another client."""
     for _ in range(2):
         await fetched(lax, site.url("cookie/x.png"))
 
 
 async def test_files_last_as_long_as_the_block(lax, site):
-    """What is small never comes to disk, and of what is large nothing is left there."""
+    """Small contents are never on disk, and files of large ones are removed after the block."""
     async with lax.fetch(site.url("picture/1.png")) as found:
         assert isinstance(found.source, bytes)
     async with lax.fetch(site.url("media/bunny.mp4")) as found:
@@ -208,7 +208,7 @@ async def test_files_last_as_long_as_the_block(lax, site):
     ],
 )
 async def test_one_bad_url_never_fails_the_others(caller, site, path):
-    """It is a sentence with its URL; the others are answered and charged."""
+    """A failed URL becomes a message that names it; the other assets are answered and charged."""
     urls = [site.url("picture/1.png"), site.url(path), site.url("picture/2.png")]
     done = await caller.finished(await caller.ask(url=urls))
     assert [asset["name"] for asset in done["all"]["assets"]] == [urls[0], urls[2]]
@@ -219,7 +219,7 @@ async def test_one_bad_url_never_fails_the_others(caller, site, path):
 
 
 async def test_a_strict_service_fetches_nothing_private(starting, calling, site):
-    """Through the whole service: every spelling is a sentence of its own, nothing is charged, no request arrives."""
+    """The service answers each private URL with a message, charges nothing, and sends no request."""
     limits = FetchLimits(ports=frozenset({site.port}))
     caller = await calling(await starting(allow_private=False, fetch_limits=limits))
     urls = [f"http://{host}:{site.port}/picture/1.png" for host in FORMS]
@@ -230,14 +230,14 @@ async def test_a_strict_service_fetches_nothing_private(starting, calling, site)
 
 
 async def test_a_strict_service_refuses_other_ports(starting, calling, site):
-    """A port that is none of the web's is refused in principle."""
+    """A URL with another port than 80 and 443 is refused with the request."""
     caller = await calling(await starting(allow_private=False))
     refused = await caller.ask(url=f"http://example.org:{site.port}/x.png")
     assert (refused.status, refused.body["error"]) == (400, "Invalid URLs detected.")
 
 
 async def test_slow_hosts_do_not_hold_up_the_others(caller, site):
-    """With forty URLs that do not answer, an upload is still answered at once."""
+    """An upload is answered while forty URLs do not respond."""
     slow = await caller.ask(url=[site.url(f"held/{seed}.png") for seed in range(40)])
     await asyncio.to_thread(site.arrived.acquire)
     answered = await caller.ask(url=site.url("picture/7.png"))

@@ -1,4 +1,4 @@
-"""Hosts that are hostile rather than broken: whatever they send, a fetch ends within its bounds."""
+"""A fetch from a hostile host ends within its limits, whatever the host sends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = FetchLimits(max_image_bytes=1024**2, max_video_bytes=2 * 1024**2, total_
 
 @asynccontextmanager
 async def host(*pieces: bytes, every_s: float = 0.0, forever: bytes = b""):
-    """Answers each connection with these pieces, one at a time, and then with `forever` for as long as it is read."""
+    """A server that sends these chunks on each connection, and then `forever` until the client closes it."""
 
     async def met(_, writer):
         try:
@@ -45,24 +45,24 @@ async def host(*pieces: bytes, every_s: float = 0.0, forever: bytes = b""):
 
 
 async def fetched(url: str, limits: FetchLimits = SMALL) -> bytes:
-    """What a fetch from one's own machine brings."""
+    """Fetch a URL of this machine, and return its content."""
     async with Fetcher(allow_private=True, limits=limits) as fetcher, fetcher.fetch(url) as found:
         return found.content()
 
 
 def resident() -> int:
-    """Bytes of memory in use."""
+    """Return the resident memory in bytes."""
     fields = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()
     return int(fields[0]) * 1024
 
 
 def head(*headers: str) -> bytes:
-    """The head of an answer."""
+    """Return the head of an HTTP answer."""
     return "\r\n".join(["HTTP/1.1 200 OK", "Connection: close", *headers, "", ""]).encode()
 
 
 def bomb(size_bytes: int) -> bytes:
-    """So many zeros, a thousandth of that as gzip."""
+    """Return zeros as gzip, a thousandth of their size."""
     stream = BytesIO()
     with gzip.GzipFile(fileobj=stream, mode="wb") as file:
         for _ in range(size_bytes // 1024**2):
@@ -71,8 +71,8 @@ def bomb(size_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_compressed_bombs_are_left_at_the_bound(encoding):
-    """400 MB of zeros in 400 KB: counted as they unfold, a piece at a time, so memory stays what it was."""
+async def test_compressed_bombs_are_aborted_at_the_size_limit(encoding):
+    """400 MB of zeros in 400 KB are aborted at the size limit without a rise in memory."""
     packed = bomb(400 * 1024**2) if encoding == "gzip" else zlib.compress(bytes(400 * 1024**2))
     before = resident()
     async with host(head(f"Content-Encoding: {encoding}", f"Content-Length: {len(packed)}"), packed) as url:
@@ -83,7 +83,7 @@ async def test_compressed_bombs_are_left_at_the_bound(encoding):
 
 @pytest.mark.parametrize("length", ["Content-Length: 10", "Content-Length: 99999999999", "Transfer-Encoding: chunked"])
 async def test_the_length_a_header_claims_is_not_believed(length):
-    """Too short and too long are errors; with none, what comes is counted."""
+    """A wrong Content-Length is an error; without one, the received bytes are counted."""
     body = b"%x\r\n" % len(PNG) + PNG + b"\r\n0\r\n\r\n" if "chunked" in length else PNG
     async with host(head(length), body) as url:
         if "chunked" in length:
@@ -112,8 +112,8 @@ async def test_the_length_a_header_claims_is_not_believed(length):
     ],
     ids=lambda answer: answer[:40].decode("latin-1").encode("unicode_escape").decode(),
 )
-async def test_answers_that_are_none_are_errors(answer):
-    """Heads without end, lengths that contradict each other, other protocols: a sentence each, in time."""
+async def test_invalid_http_answers_are_errors(answer):
+    """Endless heads, contradicting lengths and other protocols are errors within the time limit."""
     async with host(answer) as url:
         with pytest.raises(FetchError) as caught:
             await fetched(url, FetchLimits(total_s=2.0))
@@ -121,8 +121,8 @@ async def test_answers_that_are_none_are_errors(answer):
     assert "\n" not in str(caught.value)
 
 
-async def test_an_encoding_nobody_knows_is_handed_on():
-    """As it came: what it holds is then no picture."""
+async def test_an_unknown_encoding_is_not_decoded():
+    """A body with an unknown encoding is passed on undecoded."""
     async with host(head("Content-Encoding: zip"), b"PK\3\4hello") as url:
         assert await fetched(url) == b"PK\3\4hello"
 
@@ -139,22 +139,22 @@ async def test_an_encoding_nobody_knows_is_handed_on():
     ],
     ids=["header lines", "one header", "body", "chunks", "continue", "empty gzip members"],
 )
-async def test_who_sends_a_byte_now_and_then_is_left(pieces, forever):
-    """Never silent for long, never done: the whole time is bounded too."""
+async def test_a_host_that_trickles_bytes_is_aborted(pieces, forever):
+    """A host that sends a byte now and then is aborted at the total time limit."""
     async with host(*pieces, every_s=0.01, forever=forever) as url:
         with pytest.raises(FetchError):
             await fetched(url, FetchLimits(silence_s=5.0, total_s=0.4))
 
 
 async def test_the_whole_time_holds_over_redirects():
-    """Three hops that each take half of it are too many."""
+    """The total time limit includes redirects."""
     async with host(b"HTTP/1.1 302 Found\r\nConnection: close\r\n", b"Location: /x\r\n", b"\r\n", every_s=0.2) as url:
         with pytest.raises(FetchError, match="in time"):
             await fetched(url, FetchLimits(total_s=0.7))
 
 
 async def test_names_are_looked_up_beside_other_work():
-    """In threads of their own: names that are slow on purpose take none from decoding and uploads."""
+    """Slow host names do not block the threads of decoding and uploads."""
     async with Fetcher(allow_private=False) as fetcher:
         with pytest.raises(FetchError, match="not public"):
             async with fetcher.fetch("http://localhost/"):

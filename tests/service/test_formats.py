@@ -1,4 +1,4 @@
-"""Every format the service takes, through the whole service: measured upright, looked at as a person would see it."""
+"""The service reads every supported format, with upright size and colors as displayed."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ CODECS = {
 
 
 def plain(color=RED, mode: str = "RGB") -> Image.Image:
-    """A picture of one colour, wider than high."""
+    """Return a picture of one color, wider than high."""
     return Image.new("RGB", (WIDTH, HEIGHT), color).convert(mode)
 
 
 def saved(picture: Image.Image, form: str, **options) -> bytes:
-    """As a file of this format."""
+    """Return a picture as a file of this format."""
     stream = BytesIO()
     picture.save(stream, form, **options)
     return stream.getvalue()
 
 
 def turned(orientation: int) -> bytes:
-    """A JPEG that is to be shown another way than it is stored."""
+    """Return a JPEG with an EXIF orientation."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     return saved(plain(), "JPEG", exif=exif)
 
 
 def half_clear() -> Image.Image:
-    """All of it transparent, over a colour that nobody sees."""
+    """Return a fully transparent picture over an invisible color."""
     return Image.new("RGBA", (WIDTH, HEIGHT), (*RED, 0))
 
 
 def deep() -> bytes:
-    """16-bit grey, at half brightness."""
+    """Return a 16-bit gray picture at half brightness."""
     return saved(Image.fromarray(np.full((HEIGHT, WIDTH), 0x8000, np.uint16)), "PNG")
 
 
 def moving(form: str) -> bytes:
-    """Red, then green, then blue."""
+    """Return a red, a green and a blue frame."""
     options = {"lossless": True} if form == "WEBP" else {}
     return saved(plain(), form, save_all=True, append_images=[plain(GREEN), plain(BLUE)], duration=100, **options)
 
@@ -84,7 +84,7 @@ PICTURES = {
 
 
 async def analysed(caller, content: bytes, name: str) -> dict:
-    """The one asset of an upload."""
+    """Upload a file, and return its asset."""
     asked = {"file": base64.b64encode(content).decode(), "file_name": name, "feature": "colors"}
     answered = await caller.ask(**asked)
     done = answered.body if answered.body["status"] == "completed" else await caller.finished(answered)
@@ -95,19 +95,19 @@ async def analysed(caller, content: bytes, name: str) -> dict:
 
 
 def main_color(entries: dict) -> tuple[int, int, int]:
-    """The most prominent."""
+    """Return the most prominent color of an asset."""
     color = max((color for same in entries["colors"].values() for color in same), key=lambda color: color["score"])
     return color["red"], color["green"], color["blue"]
 
 
 def is_near(one, other) -> bool:
-    """The same to the eye, give or take a codec."""
+    """Return whether two colors look the same after lossy coding."""
     return all(abs(a - b) <= NEAR for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("kind", PICTURES)
 async def test_pictures_of_every_format(caller, kind):
-    """By upload, whatever its name: its measures, and its colour as shown; of what moves, the first frame."""
+    """An upload of each picture format has its displayed size and color; an animation, those of its first frame."""
     if kind == "avif" and not features.check("avif"):
         pytest.skip("this Pillow reads no AVIF")
     make, color = PICTURES[kind]
@@ -118,7 +118,7 @@ async def test_pictures_of_every_format(caller, kind):
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 async def test_pictures_are_measured_upright(caller, orientation):
-    """Width and height are those of the picture as it is shown."""
+    """Width and height are those of the picture as displayed."""
     asset = await analysed(caller, turned(orientation), "turned.jpg")
     upright = (WIDTH, HEIGHT) if orientation < 5 else (HEIGHT, WIDTH)
     assert (asset["width"], asset["height"]) == upright
@@ -126,7 +126,7 @@ async def test_pictures_are_measured_upright(caller, orientation):
 
 @pytest.mark.parametrize("form", ["TIFF", "ICO", "PPM", "TGA", "JPEG2000"])
 async def test_other_formats_are_a_sentence(caller, form):
-    """Not read here: an entry in errors, and not charged."""
+    """A file of another format becomes a message, and is not charged."""
     asked = {"file": base64.b64encode(saved(plain(), form)).decode(), "file_name": "x.jpg"}
     done = (await caller.ask(**asked)).body
     assert (done["all"]["assets"], done["credits_paid"]) == ([], 0)
@@ -135,7 +135,7 @@ async def test_other_formats_are_a_sentence(caller, form):
 
 @pytest.mark.parametrize("name", ["bunny.mp4", "city.mp4", "samoyed.mp4"])
 async def test_real_videos(caller, site, name):
-    """As cameras and encoders write them."""
+    """Videos from cameras and encoders are analyzed."""
     done = await caller.finished(await caller.ask(url=site.url(f"media/{name}"), feature="colors"))
     (asset,) = done["all"]["assets"]
     assert (asset["kind"], len(asset["frames"])) == ("video", done["credits_paid"])
@@ -144,7 +144,7 @@ async def test_real_videos(caller, site, name):
 
 
 async def test_an_avi_without_any_tool(caller, tmp_path):
-    """Motion JPEG, made here."""
+    """A motion-JPEG AVI is analyzed."""
     pictures = [tiny_picture(0, width=WIDTH, height=HEIGHT)] * 12
     asset = await analysed(caller, tiny_video(tmp_path / "x.avi", frames=pictures).read_bytes(), "x.avi")
     assert (asset["kind"], asset["width"], asset["height"]) == ("video", WIDTH, HEIGHT)
@@ -152,7 +152,7 @@ async def test_an_avi_without_any_tool(caller, tmp_path):
 
 
 async def test_a_video_without_a_limit_is_looked_at_whole(caller, tmp_path):
-    """`max_frames` 0 is every capture, also when they are more than are in memory at once; each is charged."""
+    """With `max_frames` 0 every capture is analyzed and charged, also beyond one slice."""
     path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 5) for seed in range(650)], fps=1)
     content = base64.b64encode(path.read_bytes()).decode()
     done = await caller.finished(await caller.ask(file=content, feature="colors", max_frames=0))
@@ -162,7 +162,7 @@ async def test_a_video_without_a_limit_is_looked_at_whole(caller, tmp_path):
 
 
 def encoded(folder, form: str, *more: str) -> bytes:
-    """Three seconds: red, green, blue."""
+    """Write a video of three seconds: red, green, blue."""
     path = folder / f"clip.{form}"
     colors = [
         f"color=0x{r:02x}{g:02x}{b:02x}:s={WIDTH}x{HEIGHT}:r=10:d=1[{n}]"
@@ -177,7 +177,7 @@ def encoded(folder, form: str, *more: str) -> bytes:
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg, to make the videos")
 @pytest.mark.parametrize("form", CODECS)
 async def test_videos_of_every_container(caller, tmp_path, form):
-    """Each frame is the picture on screen at its second, whatever the container and its codec."""
+    """Each captured frame is the one displayed at that second, in every container and codec."""
     asset = await analysed(caller, encoded(tmp_path, form), f"clip.{form}")
     assert (asset["kind"], asset["width"], asset["height"]) == ("video", WIDTH, HEIGHT)
     assert asset["duration"] == pytest.approx(3.0, abs=0.15)

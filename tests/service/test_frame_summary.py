@@ -1,4 +1,4 @@
-"""One asset out of many pictures."""
+"""The summary of the frames of a video."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ nsfw_parts = st.dictionaries(st.tuples(st.sampled_from(["sfw", "nsfw", "adult"])
 
 @st.composite
 def frames(draw) -> Entries:
-    """What back ends may find in one picture."""
+    """Generate the entries of one picture."""
     entries = Entries()
     for (name, source), score in draw(tag_parts).items():
         entries.tags.setdefault(name, []).append(Tag(name=name, score=score, source=source))
@@ -36,7 +36,7 @@ videos = st.lists(frames(), min_size=1, max_size=5)
 
 
 def flat(parts) -> dict:
-    """Entries by name and source; each pair once."""
+    """Return entries by name and source."""
     found = {(entry.name, entry.source): entry.score for entries in parts.values() for entry in entries}
     assert len(found) == sum(map(len, parts.values()))
     return found
@@ -44,7 +44,7 @@ def flat(parts) -> dict:
 
 @given(videos)
 def test_a_tag_has_the_mean_of_its_two_best_scores(video):
-    """Absent counts as 0, a single frame stands for itself; every tag is there, one entry for each back end."""
+    """The score of a tag is the mean of its two best frames, 0 where it is absent."""
     scores = {}
     for frame in video:
         for pair, score in flat(frame.tags).items():
@@ -58,7 +58,7 @@ def test_a_tag_has_the_mean_of_its_two_best_scores(video):
 
 @given(videos, frames())
 def test_a_sum_is_within_its_frames(video, more):
-    """Never above the highest score; above half of it only where two frames say so; one more frame takes nothing."""
+    """A score is at most the highest of the frames, and never falls with another frame."""
     found = flat(summarize_frames(video).tags)
     for pair, score in found.items():
         each = sorted((flat(frame.tags).get(pair, 0.0) for frame in video), reverse=True)
@@ -72,21 +72,21 @@ def test_a_sum_is_within_its_frames(video, more):
 
 @given(videos)
 def test_the_order_of_frames_does_not_matter(video):
-    """For tags, moderation labels, texts and brands: a video told backwards has the same."""
+    """The summary of tags, labels, texts and brands does not depend on the order of frames."""
     whole, backwards = summarize_frames(video), summarize_frames(video[::-1])
     assert flat(whole.tags) == flat(backwards.tags)
     assert sorted(map(str, whole.nsfw)) == sorted(map(str, backwards.nsfw))
 
 
 def test_a_tag_of_a_video_has_no_boxes():
-    """They belong to a frame, and stand there."""
+    """A tag of a video has no boxes."""
     tag = Tag(name="cat", score=0.8, source="a", boxes=[{"left": 0.1}])
     whole = summarize_frames([Entries(tags={"cat": [tag]})] * 2)
     assert whole.tags["cat"] == [Tag(name="cat", score=0.8, source="a")]
 
 
 def test_tags_without_a_score_count_as_sure():
-    """As where they are filtered: without a score where two frames agree, with half of one where one is alone."""
+    """A tag without a score counts as 1."""
     unscored, other = Entries(tags={"cat": [Tag(name="cat", source="a")]}), Entries()
     assert summarize_frames([unscored, unscored]).tags["cat"][0].score is None
     assert summarize_frames([unscored, other]).tags["cat"][0].score == 0.5
@@ -109,7 +109,7 @@ def test_a_moderation_label_is_as_bad_as_its_worst_frame(video):
 
 @given(videos)
 def test_colors_keep_their_share(video):
-    """Near colours count as one, each is the mean over all frames, and nothing is counted twice: no share grows."""
+    """Near colors are merged, and fractions never add up to more than in the frames."""
     found = summarize_frames(video).colors
     entries = [entry for same in found.values() for entry in same]
     assert len(entries) <= MAX_COLORS
@@ -126,7 +126,7 @@ def test_colors_keep_their_share(video):
 
 
 def test_a_color_counts_nothing_where_it_is_absent():
-    """Half the picture in one of two frames is a quarter of the video; a shade beside it adds to it."""
+    """A color counts 0 in frames where it is absent."""
     red = Color(hex="#ff0000", score=0.5, pixel_fraction=0.5, red=255, green=0, blue=0, source="a")
     shade = Color(hex="#fd0202", score=0.25, pixel_fraction=0.25, red=253, green=2, blue=2, source="a")
     blue = Color(hex="#0000ff", score=0.5, pixel_fraction=0.5, red=0, green=0, blue=255, source="a")
@@ -137,15 +137,15 @@ def test_a_color_counts_nothing_where_it_is_absent():
 
 @given(frames())
 def test_one_frame_is_the_video(frame):
-    """Summing up a single frame changes nothing but the order and the number of colours."""
+    """The summary of one frame equals the frame, except for the order and number of colors."""
     whole = summarize_frames([frame])
     assert flat(whole.tags) == flat(frame.tags)
     assert sorted(map(str, whole.nsfw)) == sorted(map(str, frame.nsfw))
 
 
 @given(videos)
-def test_the_frames_are_left_alone(video):
-    """Summing up reads, it does not write."""
+def test_the_frames_are_not_changed(video):
+    """The frames are not changed."""
     before = [frame.model_dump() for frame in video]
     summarize_frames(video)
     assert [frame.model_dump() for frame in video] == before
@@ -153,7 +153,7 @@ def test_the_frames_are_left_alone(video):
 
 @given(st.lists(st.sampled_from(["VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY"]), min_size=1))
 def test_likelihoods_are_compared_by_what_they_mean(likelihoods):
-    """The likelihood form too is as bad as its worst frame, whatever the order."""
+    """Likelihoods are compared by severity."""
     order = ["VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY"]
     video = [Entries(nsfw=[Nsfw(label="adult", likelihood=word, source="a")]) for word in likelihoods]
     (entry,) = summarize_frames(video).nsfw
@@ -161,7 +161,7 @@ def test_likelihoods_are_compared_by_what_they_mean(likelihoods):
 
 
 def test_descriptions_are_listed_once():
-    """In the order of the frames; the same words of one back end are one description, of two they are two."""
+    """Equal descriptions of one back end are listed once, in the order of the frames."""
     video = [
         Entries(descriptions=[Description(description="one", source="a"), Description(description="two", source="a")]),
         Entries(descriptions=[Description(description="one", source="a"), Description(description="one", source="b")]),
@@ -171,13 +171,13 @@ def test_descriptions_are_listed_once():
 
 
 def test_parts_that_no_frame_has_are_absent():
-    """A part that was not asked for is None, one that found nothing is empty."""
+    """A field that no frame has is None; one without entries is empty."""
     whole = summarize_frames([Entries(brands=[]), Entries()])
     assert (whole.brands, whole.faces, whole.texts, whole.embeddings) == ([], None, None, None)
 
 
 def test_faces_are_those_of_the_fullest_frame():
-    """For each back end the first frame with most: the same person in three frames is not three people."""
+    """Faces are those of the frame with the most faces, for each back end."""
     faces = [[Face(source="a", at=n)] * n for n in (1, 3, 2, 3)]
     faces[0].append(Face(source="b", at=1))
     found = [(face.source, face.at) for face in summarize_frames([Entries(faces=part) for part in faces]).faces]
@@ -186,7 +186,7 @@ def test_faces_are_those_of_the_fullest_frame():
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from(["EXIT", "exit", None]), sources, st.none() | scores)), min_size=1))
 def test_texts_and_brands_are_listed_once(video):
-    """Each text and name of a back end once, where its score is highest; what has no name is kept."""
+    """Each text and brand of a back end is listed once, with its highest score."""
     texts = [Entries(texts=[Text(text=t, source=s, score=v) for t, s, v in frame]) for frame in video]
     brands = [Entries(brands=[Brand(name=t, source=s, score=v) for t, s, v in frame]) for frame in video]
     every = [entry for frame in video for entry in frame]
@@ -206,7 +206,7 @@ def test_texts_and_brands_are_listed_once(video):
     st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3).filter(lambda v: max(map(abs, v)) > 0.01), min_size=1)
 )
 def test_embeddings_are_averaged(vectors):
-    """A unit vector for each model, no further from the mean than any frame's; vectors of two models are not mixed."""
+    """The embedding is the normalized mean of the frames, for each model."""
     units = [np.array(vector) / np.linalg.norm(vector) for vector in vectors]
     video = [Entries(embeddings=[Embedding(model="m", vector=unit.tolist(), source="a")]) for unit in units]
     video[0].embeddings.append(Embedding(model="other", vector=[1.0], source="a"))

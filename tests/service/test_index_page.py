@@ -1,4 +1,4 @@
-"""The page at `/`: self-contained, and tried in a real browser."""
+"""The page at `/` is self-contained, and works in a real browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _number = count(1)
 
 @pytest.fixture
 def visiting(full_service, tmp_path):
-    """Opens the page in a browser of its own; gives the tab and a key with a hundred credits."""
+    """Open the page in a browser, and return the tab and a key with a hundred credits."""
 
     class Visit:
         async def __aenter__(self):
@@ -42,7 +42,7 @@ def visiting(full_service, tmp_path):
 
 
 async def test_a_browser_gets_the_page_and_a_program_the_index(session, service):
-    """By what each says it accepts."""
+    """The Accept header decides between the page and the JSON index."""
     async with session.get(service.base_url, headers={"Accept": "text/html,application/json;q=0.9"}) as answer:
         assert answer.content_type == "text/html"
         assert "<title>lightmeter" in await answer.text()
@@ -51,7 +51,7 @@ async def test_a_browser_gets_the_page_and_a_program_the_index(session, service)
 
 
 async def test_only_the_page_s_own_script_and_style_may_run(session, service):
-    """Its policy names them by their hashes; it may ask no other place, and no attribute holds code or style."""
+    """The Content-Security-Policy allows only the script and style of the page, by hash."""
     async with session.get(service.base_url) as answer:
         policy = dict(part.split(" ", 1) for part in answer.headers["Content-Security-Policy"].split("; "))
     assert policy["default-src"] == "'none'"
@@ -63,7 +63,7 @@ async def test_only_the_page_s_own_script_and_style_may_run(session, service):
 
 
 async def test_the_page_names_every_endpoint_parameter_and_error(session, service):
-    """What the OpenAPI document holds stands on the page too."""
+    """The page names every endpoint, parameter and error of the OpenAPI document."""
     async with session.get(f"{service.base_url}/openapi.json") as answer:
         document = await answer.json()
     text = page().body.decode().replace("&lt;", "{").replace("&gt;", "}")
@@ -76,12 +76,12 @@ async def test_the_page_names_every_endpoint_parameter_and_error(session, servic
 
 
 class TestInABrowser:
-    """With Chromium."""
+    """Tests in Chromium."""
 
     pytestmark = in_a_browser
 
     async def test_a_picture_is_chosen_and_seen_through(self, visiting):
-        """Tags as bars, the palette with its hexes, moderation, credits paid and left, and the answer as it came."""
+        """A chosen picture shows tags, colors, moderation, credits and the raw answer."""
         async with visiting() as (tab, key):
             await tab.type("#key", key)
             await tab.choose("#file", MEDIA / "coffee.jpg")
@@ -102,7 +102,7 @@ class TestInABrowser:
             assert (tab.complaints, key in " ".join(tab.asked)) == ([], False)
 
     async def test_a_picture_is_dropped(self, visiting):
-        """As well as chosen; an address that was entered gives way to it."""
+        """A dropped picture replaces an entered URL."""
         content = base64.b64encode(tiny_png(3)).decode()
         dropping = f"""
             const bytes = Uint8Array.from(atob("{content}"), (letter) => letter.charCodeAt(0));
@@ -121,7 +121,7 @@ class TestInABrowser:
             assert '"name": "dropped.png"' in await tab.value("document.querySelector('#raw').textContent")
 
     async def test_a_wrong_key_is_told(self, visiting):
-        """In the service's own words; so is no key, and nothing to look at."""
+        """The page shows the error texts of the service."""
         async with visiting() as (tab, _):
             for wrong, said in (("nobody", "Access denied."), ("nödög", "Access denied."), ("", "Enter a key first.")):
                 await tab.value("document.querySelector('#key').value = ''")
@@ -131,7 +131,7 @@ class TestInABrowser:
                 await tab.until(f"document.querySelector('#message').innerText === '{said}'")
 
     async def test_a_video_is_polled_for_and_shown_by_its_frames(self, visiting):
-        """The page asks again until it is done, at its own host."""
+        """The page polls a video until it is finished."""
         async with visiting() as (tab, key):
             await tab.type("#key", key)
             await tab.choose("#file", MEDIA / "samoyed.mp4")
@@ -141,7 +141,7 @@ class TestInABrowser:
             assert tab.complaints == []
 
     async def test_nothing_an_answer_says_becomes_markup(self, visiting):
-        """Names and texts from anywhere are shown as they are; boxes lie where they say."""
+        """Texts of an answer are never interpreted as HTML."""
         bad = "<img src=x onerror=alert(1)>"
         box = {"vertices": [{"x": 10, "y": 10}, {"x": 60, "y": 10}, {"x": 60, "y": 40}]}
         asset = {
@@ -171,7 +171,7 @@ class TestInABrowser:
             assert tab.complaints == []
 
     async def test_it_is_used_by_keyboard_alone(self, visiting):
-        """Tab goes from the key to the file, and Enter in a field sends the form."""
+        """The form can be used with the keyboard."""
         async with visiting() as (tab, key):
             await tab.type("#key", key)
             await tab.choose("#file", MEDIA / "coffee.jpg")
@@ -190,7 +190,7 @@ class TestInABrowser:
 
     @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
     async def test_it_fits_a_phone_and_any_light(self, visiting, dark):
-        """Nothing is wider than the screen; text stands out from its ground by at least 4.5 to 1 (WCAG 2.2, AA)."""
+        """The page fits a phone, and its text has a contrast of at least 4.5 to 1 (WCAG 2.2, AA)."""
         async with visiting() as (tab, _):
             for width in (360, 820, 1400):
                 await tab.look(width=width, dark=dark)
@@ -208,14 +208,14 @@ class TestInABrowser:
 
 
 def _luminance(color: str) -> float:
-    """Relative luminance of `rgb(…)`, as WCAG defines it."""
+    """Return the relative luminance of `rgb(…)` by WCAG."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 async def test_callers_from_pages_of_other_hosts_are_answered(session, service):
-    """A plugin in a browser asks first whether it may send its key: it may, from anywhere, and reads errors too."""
+    """Pages of any host may send the key and read errors (CORS)."""
     preflight = {"Origin": "https://plugin.example", "Access-Control-Request-Method": "POST"}
     async with session.options(f"{service.base_url}/api/fetch", headers=preflight) as answer:
         assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (204, "*")

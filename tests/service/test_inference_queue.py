@@ -1,4 +1,4 @@
-"""One queue for each back end: fair, safe to cancel, and deaf to neighbours."""
+"""The queue of a back end is fair, safe to cancel, and isolates pictures from each other."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ALL = InferenceParams(frozenset({"descriptions"}), AnalysisOptions())
 
 
 def numbered(number):
-    """A picture that tells its number."""
+    """Return a picture that encodes a number."""
     return np.full((2, 2, 3), number, np.uint8)
 
 
 class Reader:
-    """A back end that reads the numbers off pictures, a call at a time when it is told to wait."""
+    """A back end that returns the numbers of pictures; a test can block its calls."""
 
     name = "reader"
     features = frozenset({"descriptions"})
@@ -42,10 +42,10 @@ class Reader:
         self.lock = threading.Lock()
 
     def warm(self):
-        """Nothing to load."""
+        """Do nothing: there is no model."""
 
     def analyze(self, pictures, features, options):
-        """The numbers; trouble for a bad one."""
+        """Return the numbers; raise for a bad one."""
         with self.lock:
             self.inside += 1
             self.most = max(self.most, self.inside)
@@ -63,7 +63,7 @@ class Reader:
 
 @pytest.fixture
 def asking():
-    """Makes an Inference around one back end and returns its `ask`."""
+    """Create the queue of one back end, and return a function that calls it."""
     made = []
 
     def begin(backend):
@@ -83,7 +83,7 @@ def asking():
 
 
 async def until(true):
-    """Wait for something that happens in another thread."""
+    """Wait for a condition that another thread fulfills."""
     for _ in range(1000):
         if true():
             return
@@ -91,15 +91,15 @@ async def until(true):
     pytest.fail("it never happened")
 
 
-async def test_answers_are_those_of_the_pictures(asking):
-    """In order, whatever order they were looked at in."""
+async def test_results_are_in_the_order_of_the_pictures(asking):
+    """Results are in the order of the pictures."""
     ask = asking(Reader(BackendTraits(calls_at_once=3, pictures_a_call=4)))
     answers = await asyncio.gather(*(ask(range(first, first + 20), first) for first in (0, 20, 40)))
     assert [each for answer in answers for each in answer] == [str(number) for number in range(60)]
 
 
-async def test_one_call_at_a_time_of_one_picture_unless_it_says_otherwise(asking):
-    """What back ends that say nothing of themselves are promised."""
+async def test_by_default_one_call_at_a_time_with_one_picture(asking):
+    """By default a back end gets one call at a time, with one picture."""
     reader = Reader()
     ask = asking(reader)
     await asyncio.gather(*(ask(range(5), caller) for caller in range(3)))
@@ -108,7 +108,7 @@ async def test_one_call_at_a_time_of_one_picture_unless_it_says_otherwise(asking
 
 
 async def test_as_many_calls_at_once_as_it_allows(asking):
-    """Two cores, two callers."""
+    """A back end gets as many concurrent calls as it allows."""
     reader = Reader(BackendTraits(calls_at_once=2))
     reader.gate = threading.Semaphore(0)
     waiting = asyncio.create_task(asking(reader)(range(6)))
@@ -119,7 +119,7 @@ async def test_as_many_calls_at_once_as_it_allows(asking):
 
 
 async def test_free_threads_share_what_waits(asking):
-    """No thread takes more than its share while another is free: four pictures for two are two for each."""
+    """Four waiting pictures are divided evenly between two free threads."""
     reader = Reader(BackendTraits(calls_at_once=2, pictures_a_call=4))
     ask = asking(reader)
     await asyncio.gather(ask([0]), ask([0]))
@@ -133,7 +133,7 @@ async def test_free_threads_share_what_waits(asking):
 
 
 async def test_pictures_of_several_requests_share_a_call(asking):
-    """What waits comes together, taken by turns; what is asked differently does not."""
+    """Waiting pictures of several requests share a call in turn, if their parameters are equal."""
     reader = Reader(BackendTraits(pictures_a_call=4))
     reader.gate = threading.Semaphore(0)
     ask = asking(reader)
@@ -149,7 +149,7 @@ async def test_pictures_of_several_requests_share_a_call(asking):
 
 
 async def test_a_single_picture_does_not_wait_for_a_thousand(asking):
-    """It is looked at after the call that is going on and at most one of each other request's."""
+    """A single picture waits for the running call and at most one picture of each other request."""
     reader = Reader()
     reader.gate = threading.Semaphore(0)
     ask = asking(reader)
@@ -163,8 +163,8 @@ async def test_a_single_picture_does_not_wait_for_a_thousand(asking):
     await asyncio.gather(*many)
 
 
-async def test_a_picture_that_breaks_a_call_breaks_no_neighbour(asking):
-    """The others of the call are answered; its own request hears of it."""
+async def test_a_picture_that_fails_a_call_fails_no_other(asking):
+    """A picture that fails a call fails its own request only."""
     reader = Reader(BackendTraits(pictures_a_call=8), bad={13})
     reader.gate = threading.Semaphore(0)
     ask = asking(reader)
@@ -179,8 +179,8 @@ async def test_a_picture_that_breaks_a_call_breaks_no_neighbour(asking):
     assert await first == ["0"]
 
 
-async def test_who_hangs_up_leaves_nothing_behind(asking):
-    """A cancelled request's pictures are not looked at any more, and the next request is served."""
+async def test_a_cancelled_request_leaves_nothing_in_the_queue(asking):
+    """Pictures of a cancelled request are skipped, and the next request is served."""
     reader = Reader()
     reader.gate = threading.Semaphore(0)
     ask = asking(reader)
@@ -196,7 +196,7 @@ async def test_who_hangs_up_leaves_nothing_behind(asking):
 
 
 async def test_closing_ends_what_waits(asking):
-    """Nobody is left waiting for an answer that will not come."""
+    """Closing cancels all that wait."""
     reader = Reader()
     reader.gate = threading.Semaphore(0)
     ask = asking(reader)
@@ -209,8 +209,8 @@ async def test_closing_ends_what_waits(asking):
 
 
 @pytest.mark.parametrize("name", LOCAL)
-async def test_results_do_not_depend_on_company(name):
-    """Each local back end says of a picture the same to the last digit, alone or under load from other requests."""
+async def test_results_do_not_depend_on_load(name):
+    """The result of a local back end for a picture is identical alone and under load."""
     backend = read_catalog().create_backend(name)
     inference = InferenceQueues({name: backend}, Metrics())
     await inference.warm()

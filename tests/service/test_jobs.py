@@ -1,4 +1,4 @@
-"""The life of a request at the service, as a table."""
+"""The states of a request at the service follow a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightmeter.service.store.request_states import FINISHED, TRANSITIONS, JobEv
 
 @pytest.mark.parametrize(("state", "event"), list(product(JobState, JobEvent)))
 def test_a_step_is_in_the_table_or_raises(state, event):
-    """There is no step beside the table: money hangs on it."""
+    """A transition that is not in the table raises."""
     if (state, event) in TRANSITIONS:
         assert step(state, event) is TRANSITIONS[state, event]
     else:
@@ -23,7 +23,7 @@ def test_a_step_is_in_the_table_or_raises(state, event):
 
 
 def test_an_end_is_an_end():
-    """Nothing leaves completed or failed, so nothing is charged twice; every other state can reach one of them."""
+    """Completed and failed are final, and every other state can reach one of them."""
     assert {state for state, _ in TRANSITIONS} == set(JobState) - FINISHED
     reaching = set(FINISHED)
     for _ in JobState:
@@ -33,7 +33,7 @@ def test_an_end_is_an_end():
 
 @given(st.lists(st.sampled_from(JobEvent), max_size=30))
 def test_a_request_ends_at_most_once(events):
-    """Whatever happens in whatever order, a request settles or fails once at most."""
+    """In any order of events a request is settled or failed at most once."""
     state, ends = JobState.RUNNING, 0
     for event in events:
         if (state, event) in TRANSITIONS:

@@ -1,4 +1,4 @@
-"""What the service counts, and what it writes down: enough to run it, nothing that belongs to its callers."""
+"""Metrics and logs have what operators need, and no private data of clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightmeter.service.metrics import Metrics
 
 
 def figures(text: str) -> dict[tuple[str, ...], float]:
-    """Samples by name and values of labels, these in the order of the labels' names."""
+    """Return samples by name and label values, in the order of the label names."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -24,14 +24,14 @@ def figures(text: str) -> dict[tuple[str, ...], float]:
 
 
 async def read(caller) -> dict[tuple[str, ...], float]:
-    """GET /metrics; needs no key."""
+    """Return the samples of GET /metrics, which needs no key."""
     async with caller.session.get(f"{caller.base_url}/metrics") as answer:
         assert (answer.status, answer.content_type) == (200, "text/plain")
         return figures(await answer.text())
 
 
 async def test_answers_are_counted_by_endpoint_and_status(starting, calling, encoded):
-    """By the route, not by the path, so that ids make no figures of their own."""
+    """Requests are counted by route, not by path with its ids."""
     caller = await calling(await starting())
     await caller.ask(file=encoded())
     await caller.poll("0" * 32)
@@ -52,7 +52,7 @@ async def test_answers_are_counted_by_endpoint_and_status(starting, calling, enc
 
 
 async def test_work_is_counted_where_it_is_done(starting, calling, site, encoded):
-    """Pictures by back end and feature, jobs by state, credits, and times of each step."""
+    """An analysis counts pictures, jobs, credits and the times of each step."""
     caller = await calling(await starting())
     await caller.ask(file=encoded())
     await caller.finished(await caller.ask(url=site.url("video/tiny.avi")))
@@ -72,7 +72,7 @@ async def test_work_is_counted_where_it_is_done(starting, calling, site, encoded
 
 
 async def test_two_services_in_one_process_count_for_themselves(starting, calling, tmp_path):
-    """Each has a registry of its own."""
+    """Two services in one process have separate registries."""
     first = await calling(await starting())
     second = await calling(await starting(database=f"sqlite:///{tmp_path / 'second.db'}"))
     await first.balance()
@@ -81,7 +81,7 @@ async def test_two_services_in_one_process_count_for_themselves(starting, callin
 
 
 def test_every_figure_has_its_name():
-    """What is counted comes out under a name with the unit in it."""
+    """Each metric has a documented name with its unit."""
     metrics = Metrics()
     metrics.analyzed("palette", ["colors", "tags"], 3)
     metrics.inferred("palette", 3, 0.02)
@@ -117,7 +117,7 @@ def test_every_figure_has_its_name():
 
 @pytest.fixture
 def written():
-    """What is logged as JSON from here on; the process's own set-up comes back afterwards."""
+    """Collect log lines as JSON, and restore the logging configuration afterwards."""
     root = logging.getLogger()
     before = (root.handlers[:], root.level)
     root.handlers.clear()
@@ -128,7 +128,7 @@ def written():
 
 
 async def test_every_request_is_one_line_that_gives_nothing_away(caller, encoded, written):
-    """Method, path, status, milliseconds, account, id: no key, no body, no query, no forged line."""
+    """The access log has method, path, status, time, account and id, and no key, body, query or forged line."""
     content = encoded(5)
     done = await caller.ask({"X-Request-ID": "mine-1"}, file=content, prompt="a secret wish")
     await caller.send("GET", "/api/fetch?url=http://example.org/secret%0aplace&tag_score=7")
@@ -148,7 +148,7 @@ async def test_every_request_is_one_line_that_gives_nothing_away(caller, encoded
 
 @pytest.mark.parametrize(("given", "taken"), [("abc-1.x_Y", True), ("a b", False), ("x" * 65, False), ('"', False)])
 async def test_answers_carry_the_id_of_their_request(caller, given, taken):
-    """The caller's own if it is a plain one, a fresh one otherwise; on refusals too."""
+    """An answer has the client's request id if it is valid, otherwise a new one; errors too."""
     for path in ("/api/credits", "/healthz", "/api/nothing"):
         answered = await caller.send("GET", path, headers={"X-Request-ID": given})
         told = answered.headers["X-Request-ID"]
@@ -157,7 +157,7 @@ async def test_answers_carry_the_id_of_their_request(caller, given, taken):
 
 
 def test_logs_for_people_are_lines_of_text(capsys):
-    """Time, level, place, message, and the request's id; errors with their trace."""
+    """A text line has time, level, logger, message and request id; an error has its traceback."""
     root = logging.getLogger()
     before = (root.handlers[:], root.level)
     root.handlers.clear()
@@ -175,7 +175,7 @@ def test_logs_for_people_are_lines_of_text(capsys):
 
 
 def test_json_logs_hold_whatever_happens(written):
-    """An exception is a field of its line, and odd characters are no trouble."""
+    """A JSON line has the exception as a field, and escapes special characters."""
     try:
         int("odd \ud800 news\nline")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Damaged and malicious media: the service answers each, stays what it was, and leaves nothing lying about."""
+"""The service answers damaged and malicious media without leaks of memory, files or processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at proces
 
 
 def test_the_same_seed_makes_the_same_files(tmp_path):
-    """What fails can be looked at again; each kind of malice is among them."""
+    """The generated files are reproducible and have every kind of malicious file."""
     (tmp_path / "again").mkdir()
     files = mutations.mutations(COUNT, SEED, tmp_path)
     assert (files == mutations.mutations(COUNT, SEED, tmp_path / "again")) is True
@@ -26,7 +26,7 @@ def test_the_same_seed_makes_the_same_files(tmp_path):
 
 
 async def test_two_hundred_mutations_are_survived(tmp_path):
-    """An asset, a sentence or a refusal for each; no process, file or descriptor is left, and memory stays flat."""
+    """Each file gets an asset, a message or an error, without leaks of processes, files or memory."""
     files = mutations.mutations(COUNT, SEED, tmp_path)
     survived = await mutations.survive(files, tmp_path)
     assert survived.unanswered == []

@@ -1,4 +1,4 @@
-"""The odd services of `lightmeter.testing`, for tests of those who use the toolkit."""
+"""`lightmeter.testing.odd_service` runs a faulty service for a block."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lightmeter.testing import odd_service, tiny_png
 
 
 def asked(base_url: str, key: str) -> dict:
-    """The answer to one picture."""
+    """Return the answer to one picture."""
     body = {"file": base64.b64encode(tiny_png()).decode()}
     headers = {"X-API-Key": f"Token {key}"}
     return requests.post(f"{base_url}/api/fetch", json=body, headers=headers, timeout=30).json()
 
 
 def test_an_odd_service_is_there_for_a_block(monkeypatch, tmp_path):
-    """It listens on loopback, lets the key in, and misbehaves as told; then its port and its folder are gone."""
+    """The service listens on loopback and injects its faults; afterwards its port and folder are gone."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with odd_service({"prices": 10}, key="mine", credits=5) as base_url:
         assert base_url.startswith("http://127.0.0.1:")
@@ -32,13 +32,13 @@ def test_an_odd_service_is_there_for_a_block(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_at_once_have_books_of_their_own():
-    """Two services, two balances; without a fault it is an orderly one."""
+def test_two_services_have_separate_balances():
+    """Two services have separate balances; without faults a service is normal."""
     with odd_service(credits=5) as one, odd_service({"text-credits": True}, credits=9) as other:
         assert (asked(one, "rehearsal")["credits"], asked(other, "rehearsal")["credits"]) == (4, "8")
 
 
 def test_a_fault_that_is_none_is_refused():
-    """Before anything is started."""
+    """An unknown fault is refused before the service starts."""
     with pytest.raises(SettingsError, match="Fault odd: unknown"), odd_service({"odd": 1}):
         pytest.fail("it started")

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the service does, in words that tools understand."""
+"""The OpenAPI document is valid and matches the service."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DOCUMENT = document(OFFERS)
 
 
 def operations() -> Iterator[tuple[str, str, dict]]:
-    """Method, path and operation of each."""
+    """Yield method, path and operation."""
     for path, methods in DOCUMENT["paths"].items():
         for method, operation in methods.items():
             yield method, path, operation
 
 
 def references(part) -> Iterator[str]:
-    """Every `$ref` in it."""
+    """Yield every `$ref` of a value."""
     if isinstance(part, dict):
         yield from ([part["$ref"]] if "$ref" in part else [])
         for each in part.values():
@@ -40,7 +40,7 @@ def references(part) -> Iterator[str]:
 
 
 def resolved(reference: str) -> dict:
-    """What a `$ref` points to."""
+    """Return the target of a `$ref`."""
     part = DOCUMENT
     for name in reference.removeprefix("#/").split("/"):
         part = part[name]
@@ -48,18 +48,18 @@ def resolved(reference: str) -> dict:
 
 
 def test_every_reference_leads_somewhere():
-    """Within the document."""
+    """Every `$ref` has a target in the document."""
     assert [each for each in set(references(DOCUMENT)) if not resolved(each)] == []
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))
 def test_every_schema_is_one(name):
-    """Of JSON Schema 2020-12, the dialect of OpenAPI 3.1."""
+    """Every schema is valid JSON Schema 2020-12."""
     jsonschema.Draft202012Validator.check_schema(DOCUMENT["components"]["schemas"][name])
 
 
 def test_every_operation_has_its_own_name_and_says_what_it_does():
-    """For those who generate clients from it."""
+    """Every operation has a unique id for client generators."""
     names = [operation["operationId"] for _, _, operation in operations()]
     assert len(set(names)) == len(names)
     assert all(operation["summary"] for _, _, operation in operations())
@@ -67,7 +67,7 @@ def test_every_operation_has_its_own_name_and_says_what_it_does():
 
 
 def test_examples_follow_their_schemas():
-    """What is shown is what is meant."""
+    """Every example is valid by its schema."""
     content = DOCUMENT["paths"]["/api/fetch"]["post"]["requestBody"]["content"]["application/json"]
     jsonschema.validate(content["example"], {**content["schema"], "components": DOCUMENT["components"]})
     AnalyzeRequest.model_validate(content["example"])
@@ -77,7 +77,7 @@ def test_examples_follow_their_schemas():
 
 
 def test_the_api_wants_a_key_and_nothing_else_does():
-    """`X-API-Key` or `Authorization`, on every path under /api/."""
+    """Every path under /api/ needs `X-API-Key` or `Authorization`."""
     for _, path, operation in operations():
         wanted = [{"key": []}, {"authorization": []}] if path.startswith("/api/") else []
         assert operation["security"] == wanted
@@ -89,7 +89,7 @@ def test_the_api_wants_a_key_and_nothing_else_does():
 
 
 def test_requests_hold_every_parameter_and_its_values():
-    """A string or a list of strings where both are taken; what may be named is listed."""
+    """The request schema allows strings and lists where the service does, and lists allowed names."""
     schema = DOCUMENT["components"]["schemas"]["AnalyzeRequest"]
     fields = schema["properties"]
     assert list(fields) == list(AnalyzeRequest.model_fields)
@@ -104,7 +104,7 @@ def test_requests_hold_every_parameter_and_its_values():
 
 
 def test_get_takes_every_parameter_too():
-    """Lists under both names, `url` and `url[]`."""
+    """The query parameters have lists under both names, `url` and `url[]`."""
     names = {parameter["name"] for parameter in DOCUMENT["paths"]["/api/fetch"]["get"]["parameters"]}
     lists = {"url", "file", "file_name", "backend", "feature"}
     assert names == set(AnalyzeRequest.model_fields) | {f"{name}[]" for name in lists}

@@ -1,4 +1,4 @@
-"""Reading what callers send: whatever it is, it is a request or a sentence about what is wrong."""
+"""Any input is parsed into a request, or refused with a message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ queries = st.lists(st.tuples(st.sampled_from([*FIELDS, *(f"{name}[]" for name in
 
 
 def taken_up(read: Callable[[], AnalyzeRequest]) -> None:
-    """What the service does with a request before it admits it; nothing but BadRequest may stop it."""
+    """Parse and validate input as the service does; only BadRequest may be raised."""
     try:
         request = validate(read(), OFFERED, allow_private=True)
         read_uploads(request)
@@ -41,7 +41,7 @@ def taken_up(read: Callable[[], AnalyzeRequest]) -> None:
 @example(b"[" * 100_000)
 @example(b'{"url": "\\ud800"}')
 def test_any_body_is_a_request_or_a_bad_one(body):
-    """Bytes of any kind."""
+    """Any bytes are parsed or refused."""
     taken_up(lambda: from_json(body))
 
 
@@ -51,7 +51,7 @@ def test_any_body_is_a_request_or_a_bad_one(body):
 @example({"tag_score": True, "url": "http://a"})
 @example({"url": "http://example.org/\0"})
 def test_any_object_is_a_request_or_a_bad_one(fields):
-    """JSON objects with our names and any values."""
+    """Any values of known parameters are parsed or refused."""
     taken_up(lambda: from_json(json.dumps(fields).encode()))
 
 
@@ -60,13 +60,13 @@ def test_any_object_is_a_request_or_a_bad_one(fields):
 @example([("url", "http://a"), ("max_frames", "9" * 400)])
 @example([("url", "http://a"), ("capture_interval", "9" * 5000)])
 def test_any_query_is_a_request_or_a_bad_one(pairs):
-    """Query parameters of any kind."""
+    """Any query parameters are parsed or refused."""
     taken_up(lambda: from_query(pairs))
 
 
 @given(st.binary(max_size=300), st.sampled_from(["", "data:image/png;base64,", "DATA:;base64,"]), st.booleans())
 def test_uploads_come_out_as_they_went_in(content, prefix, padded):
-    """Base64 alone or behind a data URI, with its padding or without."""
+    """Base64 is decoded with or without data URI and padding."""
     text = base64.b64encode(content).decode()
     request = AnalyzeRequest(file=[prefix + (text if padded else text.rstrip("="))])
     assert read_uploads(request) == (content,)
@@ -85,14 +85,14 @@ def test_uploads_come_out_as_they_went_in(content, prefix, padded):
     ],
 )
 def test_a_body_that_is_no_json_or_beyond_all_bounds_is_refused(body):
-    """Whatever the parser makes of it, the caller gets a sentence."""
+    """Any JSON text is parsed or refused."""
     with pytest.raises(BadRequest):
         from_json(body)
 
 
 @given(st.text("ABz09+/=-_ \n\u00e9", max_size=12))
 def test_what_is_base64_is_what_the_standard_library_says(text):
-    """With the padding it should have or more, and otherwise with blanks and without padding, it is read; else 400."""
+    """Base64 with blanks or wrong padding is decoded; anything else is refused with 400."""
     joined = "".join(text.split())
     read = (
         lambda: binascii.a2b_base64(text, strict_mode=True),
@@ -112,7 +112,7 @@ def test_what_is_base64_is_what_the_standard_library_says(text):
 
 @pytest.mark.parametrize("extra", [-1, 0, 1, 2, 3])
 def test_the_limit_is_on_decoded_bytes(extra):
-    """20 x 1024 x 1024 bytes and no more, to the byte."""
+    """A file of exactly 20 MiB is the largest that is accepted."""
     request = AnalyzeRequest(file=[base64.b64encode(bytes(MAX_FILE_BYTES + extra)).decode()])
     if extra <= 0:
         assert len(read_uploads(request)[0]) == MAX_FILE_BYTES + extra
@@ -124,7 +124,7 @@ def test_the_limit_is_on_decoded_bytes(extra):
 
 @pytest.mark.parametrize("name", ["url", "backend", "feature", "file_name"])
 def test_a_string_is_a_list_of_one(name):
-    """In JSON and in queries."""
+    """A number that is not allowed is refused in JSON and in queries."""
     for asked in (from_json(json.dumps({name: "x"}).encode()), from_json(json.dumps({name: ["x"]}).encode())):
         assert getattr(asked, name) == ["x"]
     for pairs in ([(name, "x")], [(f"{name}[]", "x")]):
@@ -132,7 +132,7 @@ def test_a_string_is_a_list_of_one(name):
 
 
 def test_empty_values_mean_none():
-    """An empty role, language, prompt or number is as good as absent."""
+    """An empty role, language, prompt or number means omitted."""
     asked = {"url": "http://a/", "role": "", "language": "", "prompt": "", "backend": "", "feature": []}
     default = validate(AnalyzeRequest(url=["http://a/"]), OFFERED, allow_private=True)
     pairs = [("tag_score", "") if name == "feature" else (name, text) for name, text in asked.items()]
@@ -141,13 +141,13 @@ def test_empty_values_mean_none():
 
 
 def test_unknown_fields_are_ignored():
-    """A later client may send more than is known here."""
+    """Unknown parameters are ignored."""
     request = from_json(b'{"url": "http://a/", "webhook": "http://b/", "version": 9}')
     assert request.model_dump() == AnalyzeRequest(url=["http://a/"]).model_dump()
 
 
 def test_names_count_once():
-    """A back end named twice is one back end."""
+    """A back end that is named twice counts once."""
     request = validate(
         AnalyzeRequest(url=["http://a/"], backend=["palette", "Palette"], feature=["colors", "COLORS "]),
         OFFERED,

@@ -1,4 +1,4 @@
-"""Assets before they are developed: small ones in memory, large ones in a file that does not stay."""
+"""Contents of assets: small ones in memory, large ones in a temporary file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightmeter.service.ingest.payload import IN_MEMORY_BYTES, AssetPayload, Pay
 
 @given(st.lists(st.binary(max_size=100), max_size=20))
 def test_pieces_make_the_whole(pieces):
-    """However an asset comes apart on its way, it is the same: content, size and first bytes."""
+    """Content, size and first bytes do not depend on the chunks."""
     with PayloadWriter() as writer:
         for piece in pieces:
             writer.add(piece)
@@ -28,7 +28,7 @@ def test_pieces_make_the_whole(pieces):
 
 @pytest.mark.parametrize("size", [0, 1, IN_MEMORY_BYTES, IN_MEMORY_BYTES + 1, 3 * IN_MEMORY_BYTES])
 async def test_wherever_it_lies_it_is_the_same(size):
-    """In memory or in a file: the digest, the content, and a file for whoever needs one."""
+    """Digest, content and file are available for contents in memory and in files."""
     content = bytes(range(251)) * (size // 251 + 1)
     content = content[:size]
     with PayloadWriter() as writer:
@@ -44,12 +44,12 @@ async def test_wherever_it_lies_it_is_the_same(size):
 
 
 async def test_a_digest_that_is_known_is_not_computed_again():
-    """Whoever uploaded it has hashed it already: that is what it is called by."""
+    """A known digest is used without hashing again."""
     assert await AssetPayload.of(b"content", b"known").digest() == b"known"
 
 
 async def test_nothing_stays_on_disk():
-    """Files end with their blocks, those of assets that never came whole too."""
+    """Temporary files are removed at the end of the block, also for incomplete contents."""
     with PayloadWriter() as writer:
         writer.add(bytes(IN_MEMORY_BYTES + 1))
         large = writer.payload().source
@@ -63,6 +63,6 @@ async def test_nothing_stays_on_disk():
 
 
 def test_more_than_an_image_may_have_is_not_read():
-    """The size is looked at first: the file does not even have to be there."""
+    """A content that is too large raises before its file is opened."""
     with pytest.raises(MediaTooLarge):
         AssetPayload(Path("nowhere"), MAX_FILE_BYTES + 1, b"").content()

@@ -1,4 +1,4 @@
-"""What a machine asks before it sends anybody: alive, and ready."""
+"""The probes report whether the service is alive and ready."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 async def test_a_service_that_stops_says_so_and_still_gives_results(starting, calling, site, portal):
-    """Once it drains: not ready, nothing new, alive; what was acknowledged can be polled until it is done."""
+    """A draining service is alive, not ready, refuses new requests, and answers polls."""
     service = await starting()
     caller = await calling(service)
     assert (await caller.send("GET", "/readyz")).status == 200

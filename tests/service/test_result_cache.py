@@ -1,4 +1,4 @@
-"""Answers are remembered by content; nobody can tell, but for the time it takes."""
+"""Results are cached by content, and cached answers are identical to computed ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from lightmeter.errors import BackendError
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.response import Entries, Tag
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, AnalyzerLimits, JobCallbacks
+from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
 from lightmeter.service.analysis.inference_queue import InferenceParams
+from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.analysis.result_cache import AssetMetadata, ContentKey, ResultCache
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.palette import PaletteBackend
@@ -34,7 +35,7 @@ def tagged(name, count=1):
 
 
 def test_what_is_kept_is_found_as_it_was():
-    """Equal to the last digit, with fields nobody has heard of, and None told from empty."""
+    """Cached entries equal the originals, with unknown fields, and None differs from empty."""
     cache = ResultCache()
     cache.put_entries(content(1), "x", TAGS, tagged("cat"))
     assert cache.get_entries(content(1), "x", TAGS) == tagged("cat")
@@ -54,22 +55,22 @@ def test_what_is_kept_is_found_as_it_was():
     ids=["content", "sampling", "back end", "features", "role", "prompt"],
 )
 def test_another_question_is_another_answer(asked):
-    """Everything that could change an answer is part of its key."""
+    """The key has everything that could change a result."""
     cache = ResultCache()
     cache.put_entries(content(1), "x", TAGS, tagged("cat"))
     assert cache.get_entries(*asked) is None
 
 
 def test_nobody_can_change_what_the_next_one_gets():
-    """Answers are handed out fresh."""
+    """A change to a cached result does not affect the next one."""
     cache = ResultCache()
     cache.put_entries(content(1), "x", TAGS, tagged("cat"))
     cache.get_entries(content(1), "x", TAGS)[0].tags.clear()
     assert cache.get_entries(content(1), "x", TAGS) == tagged("cat")
 
 
-def test_the_longest_unused_goes_first_and_the_bound_holds():
-    """Bounded by bytes, and what was used lately stays."""
+def test_the_least_recently_used_item_is_evicted():
+    """The cache has a size limit, and evicts the least recently used item."""
     cache = ResultCache(max_bytes=2000)
     cache.put_entries(content(0), "x", TAGS, tagged("cat"))
     for number in range(1, 50):
@@ -81,8 +82,8 @@ def test_the_longest_unused_goes_first_and_the_bound_holds():
     assert len(cache) < 10
 
 
-def test_what_is_larger_than_everything_is_not_kept():
-    """It would only push the rest out."""
+def test_a_value_larger_than_the_cache_is_not_cached():
+    """A value larger than the cache is not cached."""
     cache = ResultCache(max_bytes=2000)
     cache.put_entries(content(0), "x", TAGS, tagged("cat"))
     cache.put_entries(content(1), "x", TAGS, tagged("dog", count=100))
@@ -90,8 +91,8 @@ def test_what_is_larger_than_everything_is_not_kept():
     assert cache.get_entries(content(0), "x", TAGS) is not None
 
 
-def test_keeping_again_counts_once():
-    """The size is that of what is there."""
+def test_replacing_a_value_counts_its_size_once():
+    """Replacing a value does not count its size twice."""
     cache = ResultCache()
     cache.put_entries(content(1), "x", TAGS, tagged("cat"))
     once = cache.size_bytes
@@ -100,13 +101,13 @@ def test_keeping_again_counts_once():
 
 
 class Counting(PaletteBackend):
-    """The palette, which counts what it is shown and can be made to fail."""
+    """The palette back end, which counts pictures and can be made to fail."""
 
     seen = 0
     fails = 0
 
     def analyze(self, pictures, features, options):
-        """Count, then look."""
+        """Count the pictures, then analyze them."""
         self.seen += len(pictures)
         if self.fails:
             self.fails -= 1
@@ -116,7 +117,7 @@ class Counting(PaletteBackend):
 
 @pytest.fixture
 async def working():
-    """Makes a worker around a counting palette, with a cache of so many bytes, and returns how to have orders done."""
+    """Create an analyzer with a counting palette and a cache, and return a function that runs jobs."""
     made = []
     async with Fetcher(allow_private=True) as fetcher:
 
@@ -147,12 +148,12 @@ async def working():
 
 @pytest.fixture
 def assets(tmp_path):
-    """Two pictures, and a video of three captures."""
+    """Return two pictures and a video of three captures."""
     return tiny_png(1), tiny_png(2), tiny_video(tmp_path / "tiny.avi", frames=25).read_bytes()
 
 
 async def test_results_and_charges_are_the_same_with_and_without(working, assets):
-    """To the byte and to the credit, for images and videos; only the back end knows the difference."""
+    """Results and charges are identical with and without the cache."""
     (plain, do), (spared, do_cached) = await working(0), await working(1 << 20)
     expected = [await do(*assets, held=3) for _ in range(3)]
     assert [await do_cached(*assets, held=3) for _ in range(3)] == expected
@@ -161,7 +162,7 @@ async def test_results_and_charges_are_the_same_with_and_without(working, assets
 
 
 async def test_the_same_credits_are_held_for_a_video_that_is_remembered(working, assets):
-    """More is asked for by as many pictures as the first time."""
+    """A cached video holds as many credits as the first time."""
     _, do = await working(1 << 20)
     more = []
     first, again = [await do(assets[2], held=1, more=more) for _ in range(2)]
@@ -170,15 +171,15 @@ async def test_the_same_credits_are_held_for_a_video_that_is_remembered(working,
 
 
 async def test_another_sampling_of_a_video_is_looked_at_anew(working, assets):
-    """Every second of a video is not every other second of it."""
+    """Another sampling of a video is not answered from the cache."""
     backend, do = await working(1 << 20)
     await do(assets[2], held=3)
     await do(assets[2], held=3, capture_interval=2)
     assert backend.seen == 3 + 2
 
 
-async def test_a_failure_is_not_remembered(working, assets):
-    """What went wrong may go right the next time."""
+async def test_an_error_is_not_cached(working, assets):
+    """An error is not cached."""
     _, do = await working(1 << 20, fails=1)
     failed, charged = await do(assets[0])
     assert (b"it is dark" in failed, charged) == (True, 0)
@@ -186,8 +187,8 @@ async def test_a_failure_is_not_remembered(working, assets):
     assert (b"it is dark" in found, charged) == (False, 1)
 
 
-async def test_many_at_once_agree(working, assets):
-    """The same content in many requests at the same time gives the same answer to all."""
+async def test_concurrent_requests_for_one_content_agree(working, assets):
+    """Concurrent requests for the same content get the same answer."""
     _, do = await working(1 << 20)
     cache = await asyncio.gather(*(do(assets[0]) for _ in range(20)))
     assert len(set(cache)) == 1

@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI document, right ones and wrong ones: no 5xx, no answer the document does not hold."""
+"""Requests generated from the OpenAPI document, valid and invalid, get documented answers and no 5xx."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightmeter.service.app import open_account
 
 
 def wrong_data_is_refused(ctx, response, case):
-    """Whatever breaks the document is refused: by the check's own statuses, or for its size, as documented."""
+    """An invalid request is refused with a documented status."""
     return None if response.status_code in {413, 414} else documented.negative_data_rejection(ctx, response, case)
 
 
@@ -53,26 +53,26 @@ OPERATIONS = [
 
 @pytest.fixture(scope="module")
 def document(service):
-    """The document as the running service gives it."""
+    """The OpenAPI document of the running service."""
     return schemathesis.openapi.from_url(f"{service.base_url}/openapi.json")
 
 
 @pytest.fixture(scope="module")
 def session_of_requests():
-    """One connection for many requests."""
+    """A session with a persistent connection."""
     with requests.Session() as session:
         yield session
 
 
 @pytest.fixture(scope="module")
 def key(service):
-    """With credits for all that may be asked."""
+    """A key with enough credits for all requests."""
     opened = asyncio.run(open_account(service.database, "schemathesis", 100_000))
     return {"X-API-Key": f"Token {opened}"}
 
 
 def test_every_operation_is_tried(document):
-    """What the document holds, and no more, is on the list of this file."""
+    """Every operation of the document is in the list of this file."""
     held = [(method.upper(), path) for path, methods in document.raw_schema["paths"].items() for method in methods]
     assert sorted(held) == sorted(OPERATIONS)
 
@@ -80,7 +80,7 @@ def test_every_operation_is_tried(document):
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS[:5], ids=str)
 def test_whatever_is_asked_the_answer_is_documented(document, key, mode, method, path):
-    """Requests that follow the document, and requests that break it in one place."""
+    """Valid requests, and requests with one error, get documented answers."""
     operation = document[path][method]
     if mode is GenerationMode.NEGATIVE and not path.endswith("fetch"):
         return  # any text is an id, and nothing can be wrong in a request without parameters
@@ -94,7 +94,7 @@ def test_whatever_is_asked_the_answer_is_documented(document, key, mode, method,
 
 
 def test_pictures_with_any_options_get_documented_answers(document, key, site):
-    """With something to look at: one picture, or two; every other field as the document allows."""
+    """Requests with pictures and any valid options get documented answers."""
 
     @bounded
     @given(document["/api/fetch"]["POST"].as_strategy())
@@ -111,7 +111,7 @@ def test_pictures_with_any_options_get_documented_answers(document, key, site):
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])
 def test_the_document_and_the_service_agree_on_what_is_wrong(document, key, site, session_of_requests, mode):
-    """With a picture to look at, a request is refused exactly when the document refuses it, in whatever field."""
+    """A request is refused exactly if it is invalid by the document."""
     schema = {"$ref": "#/components/schemas/AnalyzeRequest", "components": document.raw_schema["components"]}
     allows = jsonschema_rs.Draft202012Validator(schema).is_valid
     address = document["/api/fetch"]["POST"].base_url.rstrip("/") + "/api/fetch"
@@ -144,7 +144,7 @@ def test_the_document_and_the_service_agree_on_what_is_wrong(document, key, site
     ids=str,
 )
 def test_each_wrong_value_is_refused_by_both(document, key, site, session_of_requests, field, value):
-    """The document says that it is wrong, and the service says so too, naming the field."""
+    """A value that is invalid by the document is refused with the name of the field."""
     schema = {"$ref": "#/components/schemas/AnalyzeRequest", "components": document.raw_schema["components"]}
     body = {"url": site.url("picture/1.png"), field: value}
     address = document["/api/fetch"]["POST"].base_url.rstrip("/") + "/api/fetch"
@@ -154,8 +154,8 @@ def test_each_wrong_value_is_refused_by_both(document, key, site, session_of_req
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS[:5], ids=str)
-def test_nobody_is_answered_without_a_key(document, method, path):
-    """Whatever is asked: 401, as documented."""
+def test_every_request_without_a_key_is_refused(document, method, path):
+    """Every request without a key gets 401."""
 
     @settings(bounded, max_examples=3)
     @given(document[path][method].as_strategy())
@@ -168,5 +168,5 @@ def test_nobody_is_answered_without_a_key(document, method, path):
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS[5:], ids=str)
 def test_what_needs_no_key_answers_as_documented(document, method, path):
-    """Probes, figures, the document itself and the page."""
+    """Probes, metrics, the document and the page answer as documented."""
     document[path][method].Case().call_and_validate(checks=CHECKS, timeout=30)

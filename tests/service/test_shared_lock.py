@@ -1,4 +1,4 @@
-"""Who is in work beside whom: suspects beside nobody, and neither they nor the others wait for ever."""
+"""An exclusive holder is alone, and neither exclusive nor shared holders starve."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
 
 
 class Visits(RuleBasedStateMachine):
-    """Guests come through both doors, leave, and are called away while they wait or are inside."""
+    """Random sequences of shared and exclusive acquisitions, releases and cancellations."""
 
     def __init__(self):
         super().__init__()
@@ -23,11 +23,11 @@ class Visits(RuleBasedStateMachine):
 
     @initialize()
     def open(self):
-        """An empty room."""
+        """Create a free lock."""
         self.lock = SharedExclusiveLock()
 
     def settle(self):
-        """Let everybody go as far as they can."""
+        """Run the loop until no task can continue."""
         for _ in range(6):
             self.loop.run_until_complete(asyncio.sleep(0))
         self.guests = [guest for guest in self.guests if not guest[0].done()]
@@ -43,7 +43,7 @@ class Visits(RuleBasedStateMachine):
 
     @rule(alone=st.booleans())
     def come(self, alone):
-        """Through one of the doors."""
+        """Start a shared or an exclusive holder."""
         leave = asyncio.Event()
         self.guests.append((self.loop.create_task(self.visit(alone, leave)), leave, alone))
         self.settle()
@@ -51,14 +51,14 @@ class Visits(RuleBasedStateMachine):
     @precondition(lambda self: self.guests)
     @rule(data=st.data())
     def go(self, data):
-        """Of their own will, if they are inside."""
+        """Release one holder."""
         data.draw(st.sampled_from(self.guests))[1].set()
         self.settle()
 
     @precondition(lambda self: self.guests)
     @rule(data=st.data(), at_once=st.booleans())
     def call_away(self, data, at_once):
-        """Some are cancelled, perhaps at the instant at which others leave."""
+        """Cancel a task, perhaps at the moment when others release."""
         if at_once:
             for _, leave, _ in self.guests[::2]:
                 leave.set()
@@ -66,19 +66,19 @@ class Visits(RuleBasedStateMachine):
         self.settle()
 
     @invariant()
-    def nobody_is_beside_a_suspect(self):
-        """Whoever is in alone is alone."""
+    def an_exclusive_holder_is_alone(self):
+        """An exclusive holder excludes all others."""
         assert not (True in self.inside and len(self.inside) > 1)
         assert self.lock.shared_holders == self.inside.count(False)
         assert self.lock.is_exclusively_held == (True in self.inside)
 
     @invariant()
-    def nobody_waits_before_an_empty_room(self):
-        """When all who are inside leave, all who wait come in, one way or the other."""
+    def no_task_waits_while_the_lock_is_free(self):
+        """No task waits while the lock is free."""
         assert bool(self.guests) == bool(self.inside)
 
     def teardown(self):
-        """Everybody leaves, and everybody could."""
+        """Release all holders; no task is left."""
         for _, leave, _ in self.guests:
             leave.set()
         for _ in range(len(self.guests) + 1):
@@ -93,8 +93,8 @@ TestVisits.settings = settings(deadline=None)  # each step turns an event loop, 
 
 @settings(deadline=None)
 @given(st.integers(1, 20))
-def test_company_comes_in_between_two_suspects(suspects):
-    """However many suspects wait, whoever comes beside them waits for one of them only."""
+def test_a_shared_holder_waits_for_one_exclusive_holder_only(suspects):
+    """A shared holder waits for at most one of several exclusive ones."""
 
     async def run():
         lock, order = SharedExclusiveLock(), []
@@ -118,8 +118,8 @@ def test_company_comes_in_between_two_suspects(suspects):
     assert asyncio.run(run()).index("together") == 1
 
 
-async def test_whoever_gives_up_waiting_is_forgotten():
-    """The room goes to the next, and is empty in the end."""
+async def test_a_waiter_that_times_out_is_removed():
+    """A waiter that times out is removed, and the lock is free in the end."""
     lock = SharedExclusiveLock()
     async with lock.exclusive():
         with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Nothing behind the service can be reached through it: every known form is refused, and no packet leaves."""
+"""No private address can be reached through the service, in any known form of attack."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from lightmeter.service.ingest.url_rules import PORTS, url_rejection
 CORPUS = json.loads(Path(__file__).with_name("ssrf_corpus.json").read_text(encoding="utf-8"))
 FORMS, NAMES, REDIRECTS = CORPUS["forms"], CORPUS["names"], CORPUS["redirects"]
 ADDRESSED = re.compile(r"(?i)https?://(\[[0-9a-f:.%]+\]|[0-9a-fx.]+|localhost):")
-"""Forms for which no name server is asked."""
+"""Forms that need no name resolution."""
 STATUSES = (301, 302, 303, 307, 308)
 AT_ONCE = 40
 NAMED_LIKE_LOOPBACK = ("http://127.0.0.1:{port}/", "http://[::1]:{port}/", "http://loopback.test:{port}/")
 
 
 class Names(AbstractResolver):
-    """A name server that says what `answers` holds; each answer of a list of lists is given once, the last for ever."""
+    """A resolver that returns `answers`; the last one of a list of answers repeats."""
 
     def __init__(self, answers: dict[str, list[str]]) -> None:
         self.answers = answers
         self.asked: list[str] = []
 
     async def resolve(self, host, port=0, family=socket.AF_INET):
-        """The addresses of a name; what reads like a number, as the C library reads it."""
+        """Return the addresses of a name; numbers as the C library reads them."""
         self.asked.append(host)
         name = host.rstrip(".").lower()
         addresses = self.answers.get(name) or ["127.0.0.1", "::1"] * (name == "localhost") or [_number(name)]
@@ -51,7 +51,7 @@ class Names(AbstractResolver):
         ]
 
     async def close(self):
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _number(name: str) -> str:
@@ -63,14 +63,14 @@ def _number(name: str) -> str:
 
 @dataclass
 class Canary:
-    """Counts connections to this machine, whatever they say and whatever address they come to."""
+    """A server that counts connections to any address of this machine."""
 
     port: int = 0
     connections: list = field(default_factory=list)
     answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
     async def met(self, reader, writer):
-        """One connection."""
+        """Count a connection."""
         self.connections.append(writer.get_extra_info("peername"))
         await reader.readuntil(b"\r\n\r\n")
         writer.write(self.answer)
@@ -79,7 +79,7 @@ class Canary:
 
 @pytest.fixture
 async def canary():
-    """Listens on every address of this machine, IPv4 and IPv6, on one port."""
+    """Listen on every address of this machine, on one port."""
     canary = Canary()
     four = await asyncio.start_server(canary.met, "0.0.0.0", 0)  # noqa: S104 (every address it could be reached by)
     canary.port = four.sockets[0].getsockname()[1]
@@ -91,13 +91,13 @@ async def canary():
 
 
 def strict(canary: Canary, names: AbstractResolver | None = None, **more) -> Fetcher:
-    """A fetcher for public places; the canary's port counts as one of the web's, so that the address alone refuses."""
+    """A fetcher for public addresses that allows the port of the canary, so that only the address can be refused."""
     limits = FetchLimits(ports=PORTS | {canary.port}, **more)
     return Fetcher(allow_private=False, limits=limits, resolver=names or Names(NAMES))
 
 
 async def outcome(fetcher: Fetcher, url: str) -> BaseException | bytes:
-    """What came of a URL."""
+    """Return the outcome of a fetch."""
     try:
         async with fetcher.fetch(url) as found:
             return found.content()
@@ -106,7 +106,7 @@ async def outcome(fetcher: Fetcher, url: str) -> BaseException | bytes:
 
 
 async def all_of(fetcher: Fetcher, urls: list[str]) -> dict[str, BaseException | bytes]:
-    """What came of each URL."""
+    """Return the outcome of each fetch."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(url):
@@ -117,12 +117,12 @@ async def all_of(fetcher: Fetcher, urls: list[str]) -> dict[str, BaseException |
 
 
 def test_the_corpus_is_large_and_each_form_is_there_once():
-    """At least two hundred forms."""
+    """The corpus has at least 200 different forms."""
     assert len(set(FORMS)) == len(FORMS) >= 200
 
 
-async def test_the_canary_sings(canary):
-    """It is met when private addresses are allowed: that nothing comes otherwise means something."""
+async def test_the_canary_is_reached_when_private_addresses_are_allowed(canary):
+    """The canary is reached if private addresses are allowed, so its silence is meaningful."""
     async with Fetcher(allow_private=True, resolver=Names(NAMES)) as fetcher:
         urls = [form.format(port=canary.port) for form in NAMED_LIKE_LOOPBACK]
         assert set((await all_of(fetcher, urls)).values()) == {b"ok"}
@@ -130,7 +130,7 @@ async def test_the_canary_sings(canary):
 
 
 async def test_every_form_is_refused_and_no_packet_leaves(canary):
-    """Addresses in every spelling, tricks with the URL, and names that lead inside."""
+    """Every form is refused, and no connection is made."""
     urls = [form.format(port=canary.port) for form in FORMS]
     async with strict(canary) as fetcher:
         found = await all_of(fetcher, urls)
@@ -144,8 +144,8 @@ async def test_every_form_is_refused_and_no_packet_leaves(canary):
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_names_that_lead_inside_are_refused_for_their_address(canary, name):
-    """Not because they could not be looked up."""
+async def test_host_names_of_private_addresses_are_refused(canary, name):
+    """The refusal is for the address, not for a failed resolution."""
     names = Names(NAMES)
     async with strict(canary, names) as fetcher:
         found = await outcome(fetcher, f"http://{name}:{canary.port}/")
@@ -154,8 +154,8 @@ async def test_names_that_lead_inside_are_refused_for_their_address(canary, name
 
 
 @pytest.mark.parametrize("status", STATUSES)
-async def test_no_redirect_leads_inside(canary, portal, status):
-    """By every status, to every form, also at the end of a chain; the first hop alone is met."""
+async def test_no_redirect_reaches_a_private_address(canary, portal, status):
+    """No redirect status and no chain reaches a private address."""
     public = Canary()
     server = await asyncio.start_server(public.met, "127.0.0.9", 0)
     public.port = server.sockets[0].getsockname()[1]
@@ -177,8 +177,8 @@ async def test_no_redirect_leads_inside(canary, portal, status):
     assert canary.connections == []
 
 
-async def test_a_name_that_changes_its_mind_is_refused(canary):
-    """Rebinding: the address that is dialled is judged, not the one that was looked up before."""
+async def test_dns_rebinding_is_refused(canary):
+    """The address of the connection is checked, not an earlier resolution (DNS rebinding)."""
 
     class Changing(Names):
         async def resolve(self, host, port=0, family=socket.AF_INET):
@@ -196,17 +196,17 @@ async def test_a_name_that_changes_its_mind_is_refused(canary):
 
 
 class Rebinding(Names):
-    """Says that a name is public when it is asked first, and ever after that it is this machine."""
+    """A resolver that returns a public address first, and loopback afterwards."""
 
     async def resolve(self, host, port=0, family=socket.AF_INET):
-        """A public address that nobody has, then loopback."""
+        """Return a public address, then loopback."""
         if host == "rebind.test":
             self.answers = {**self.answers, host: ["127.0.0.1"] if host in self.asked else ["203.0.113.1"]}
         return await super().resolve(host, port, family)
 
 
-async def test_a_strict_service_follows_no_name_inside(starting, calling, canary):
-    """Through the whole service: each name is looked up, its address refused in a sentence, and never dialled."""
+async def test_the_service_never_connects_to_a_private_address_by_name(starting, calling, canary):
+    """The service resolves each name, refuses its address with a message, and never connects."""
     names = Rebinding(NAMES)
     limits = FetchLimits(ports=PORTS | {canary.port}, connect_s=0.5)
     service = await starting(allow_private=False, fetch_limits=limits, resolver=lambda: names)
@@ -222,16 +222,16 @@ async def test_a_strict_service_follows_no_name_inside(starting, calling, canary
     assert (canary.connections, await caller.balance()) == ([], 1000)
 
 
-async def test_a_service_that_may_go_inside_is_met(starting, calling, canary):
-    """The same names and the same canary, allowed: that nothing came before means something."""
+async def test_a_service_that_allows_private_addresses_reaches_the_canary(starting, calling, canary):
+    """With private addresses allowed, the same names reach the canary."""
     service = await starting(resolver=lambda: Names({"inside.test": ["127.0.0.1"]}))
     answered = await (await calling(service)).ask(url=f"http://inside.test:{canary.port}/x.png")
     assert answered.body["all"]["assets"] == []
     assert len(canary.connections) == 1
 
 
-async def test_a_strict_service_meets_nobody_inside(starting, calling, canary):
-    """Through the whole service: refused in principle or a sentence for each, nothing charged, no packet."""
+async def test_the_service_refuses_every_form(starting, calling, canary):
+    """The service refuses every form without a charge and without a connection."""
     limits = FetchLimits(ports=PORTS | {canary.port})
     caller = await calling(await starting(allow_private=False, fetch_limits=limits))
     urls = [form.format(port=canary.port) for form in FORMS if ADDRESSED.match(form)]

@@ -1,4 +1,4 @@
-"""A video is a picture every interval: always polled for, charged by the frame, summed up as a whole."""
+"""A video is analyzed at every interval, polled, charged by the frame, and summarized."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightmeter.testing import stamped_video, tiny_video
 
 
 async def whole(caller, **fields):
-    """Ask, poll, and return the one asset with the whole answer."""
+    """Send a request, poll it, and return its asset and the whole answer."""
     done = await caller.finished(await caller.ask(**fields))
     assert (done["status"], done["all"]["errors"]) == ("completed", [])
     (asset,) = done["all"]["assets"]
@@ -21,7 +21,7 @@ async def whole(caller, **fields):
 
 @pytest.mark.parametrize("path", ["video/tiny.avi", "video/no-suffix", "video/odd.bin?x=.jpg", "video/lies.jpg"])
 async def test_any_video_by_url_is_acknowledged(caller, site, path):
-    """By its suffix or by its content: whatever the URL says, a video is polled for and all its frames are charged."""
+    """A video is recognized by suffix or content, and all its frames are charged."""
     asset, done = await whole(caller, url=site.url(path))
     assert (asset["name"], asset["kind"]) == (site.url(path), "video")
     assert [frame["time"] for frame in asset["frames"]] == [0.0, 1.0, 2.0]
@@ -30,14 +30,14 @@ async def test_any_video_by_url_is_acknowledged(caller, site, path):
 
 
 async def test_a_single_video_by_content_is_acknowledged(caller, site):
-    """An upload that turns out to be a video, whatever its name."""
+    """An uploaded video is acknowledged, whatever its name."""
     content = base64.b64encode(site.video).decode()
     asset, done = await whole(caller, file=content, file_name="holiday.jpg")
     assert (asset["name"], done["credits_paid"], len(asset["frames"])) == ("holiday.jpg", 3, 3)
 
 
 async def test_the_end_of_a_video_is_not_charged(caller, tmp_path):
-    """Two seconds are two frames: the capture at 2 s would be the end."""
+    """A video of two seconds has two frames, at 0 and 1 s."""
     content = base64.b64encode(tiny_video(tmp_path / "two.avi", frames=20).read_bytes()).decode()
     asset, done = await whole(caller, file=content, max_frames=0)
     assert ([frame["time"] for frame in asset["frames"]], asset["duration"]) == ([0.0, 1.0], 2.0)
@@ -45,7 +45,7 @@ async def test_the_end_of_a_video_is_not_charged(caller, tmp_path):
 
 
 async def test_absurd_time_stamps_are_not_charged(caller, tmp_path):
-    """A file that claims nine million years, and has 25 frames at ten a second, is charged for three frames."""
+    """A file with impossible time stamps is charged for its real frames."""
     path = stamped_video(tmp_path / "absurd.mkv", [100 * n for n in range(24)] + [2**58])
     asset, done = await whole(caller, file=base64.b64encode(path.read_bytes()).decode(), max_frames=0)
     assert (asset["duration"], len(asset["frames"])) == (2.5, 3)
@@ -53,7 +53,7 @@ async def test_absurd_time_stamps_are_not_charged(caller, tmp_path):
 
 
 async def test_a_length_that_nothing_says_is_one_frame(caller, tmp_path):
-    """Where rate and time stamps both claim years, the first frame is looked at and charged; no length is answered."""
+    """If no duration is plausible, the first frame is analyzed and charged, and no duration is answered."""
     path = tiny_video(tmp_path / "years.avi", frames=3, fps=Fraction(1, 10**8))
     asset, done = await whole(caller, file=base64.b64encode(path.read_bytes()).decode(), max_frames=0)
     assert ("duration" in asset, [frame["time"] for frame in asset["frames"]]) == (False, [0.0])
@@ -61,7 +61,7 @@ async def test_a_length_that_nothing_says_is_one_frame(caller, tmp_path):
 
 
 async def test_an_image_with_the_suffix_of_a_video_costs_one_picture(caller, site):
-    """The suffix decides how it is answered, the content what it costs."""
+    """An image with a video suffix is polled, and costs one picture."""
     done = await caller.finished(await caller.ask(url=site.url("picture/1.mp4")))
     assert (done["credits_paid"], done["all"]["assets"][0]["kind"]) == (1, "image")
     assert await caller.balance() == 999
@@ -80,7 +80,7 @@ async def test_an_image_with_the_suffix_of_a_video_costs_one_picture(caller, sit
     ],
 )
 async def test_frames_are_captured_as_asked(caller, site, interval, most, times):
-    """One at each interval, up to max_frames, 0 being no limit; each is charged as an image, and no more is kept."""
+    """One frame is captured at each interval up to max_frames; each is charged as an image."""
     asset, done = await whole(caller, url=site.url("video/tiny.avi"), capture_interval=interval, max_frames=most)
     assert [frame["time"] for frame in asset["frames"]] == times
     assert [frame["index"] for frame in asset["frames"]] == list(range(len(times)))
@@ -88,7 +88,7 @@ async def test_frames_are_captured_as_asked(caller, site, interval, most, times)
 
 
 async def test_a_real_video_by_all_back_ends(calling, full_service, site):
-    """Frame by frame and summed up: tags are the mean of two frames, moderation is the worst frame."""
+    """A video has entries for each frame and a summary."""
     caller = await calling(full_service)
     asset, done = await whole(caller, url=site.url("media/samoyed.mp4"), tag_score=0.1)
     assert len(asset["frames"]) == min(3, ceil(asset["duration"]))
@@ -107,7 +107,7 @@ async def test_a_real_video_by_all_back_ends(calling, full_service, site):
 
 
 async def test_a_broken_video_costs_nothing(caller, site):
-    """It is a sentence that names it; the image beside it is answered and charged."""
+    """A broken video becomes a message that names it; the image beside it is charged."""
     urls = [site.url("broken_video/x.mp4"), site.url("picture/1.png")]
     done = await caller.finished(await caller.ask(url=urls))
     assert [asset["name"] for asset in done["all"]["assets"]] == urls[1:]
@@ -116,7 +116,7 @@ async def test_a_broken_video_costs_nothing(caller, site):
 
 
 async def test_a_lone_broken_video_completes_with_an_error(caller, site):
-    """Polling ends: completed, no asset, a sentence, no charge."""
+    """A request with only a broken video completes with a message and without a charge."""
     done = await caller.finished(await caller.ask(url=site.url("broken_video/x.mp4")))
     assert (done["status"], done["all"]["assets"], done["credits_paid"]) == ("completed", [], 0)
     assert len(done["all"]["errors"]) == 1
@@ -124,14 +124,14 @@ async def test_a_lone_broken_video_completes_with_an_error(caller, site):
 
 @pytest.mark.parametrize("most", [0, 3])
 async def test_an_image_may_be_asked_with_no_limit_of_frames(calling, service, site, most):
-    """max_frames says nothing of a single image: one credit is enough for it, if its name says it is one."""
+    """An image by its name holds the price of one picture, whatever max_frames is."""
     caller = await calling(service, credits=1)
     answered = await caller.ask(url=site.url("picture/1.png"), max_frames=most)
     assert (answered.status, answered.body["credits"]) == (200, 0)
 
 
-async def test_no_limit_of_frames_needs_no_fortune(calling, service, site):
-    """max_frames 0 on an image of unknown kind, or a short video, goes with about the credits it costs."""
+async def test_unlimited_frames_hold_only_the_needed_credits(calling, service, site):
+    """With max_frames 0, a request needs only about the credits that it costs."""
     caller = await calling(service, credits=4)
     answered = await caller.ask(url=site.url("picture/1"), max_frames=0)
     assert (answered.status, answered.body["status"]) == (200, "completed")
@@ -140,7 +140,7 @@ async def test_no_limit_of_frames_needs_no_fortune(calling, service, site):
 
 
 async def test_a_video_is_never_looked_at_beyond_the_balance(calling, service, site):
-    """A video behind an image's name, on a balance for one picture: no debt, no charge, a sentence."""
+    """A video with an image's name and too small a balance gets a message, and is not charged."""
     caller = await calling(service, credits=1)
     answered = await caller.ask(url=site.url("video/lies.jpg"))
     if answered.status == 200 and answered.body["status"] == "queued":

@@ -41,7 +41,7 @@ class Metrics:
         self._request_s = cache(
             histogram("lightmeter_http_seconds", "From the head of a request to its answer.", ("endpoint",)).labels
         )
-        pictures = count("lightmeter_pictures", "Images and frames that were looked at.", ("feature", "backend"))
+        pictures = count("lightmeter_pictures", "Images and frames that were analyzed.", ("feature", "backend"))
         self._pictures = cache(pictures.labels)
         self._failures = cache(
             count("lightmeter_backend_failures", "Calls of a back end that failed.", ("backend",)).labels

@@ -1,4 +1,4 @@
-"""The model without a service: pictures a second of one process, printed as JSON.
+"""Measures the model without the service: pictures a second of one process, printed as JSON.
 
 Run as `python bare.py FOLDER SECONDS CALLERS`: the pictures of the folder in turn, on as many threads.
 """
@@ -23,7 +23,7 @@ Work = Callable[[int], object]
 
 
 def works(folder: Path) -> Iterator[tuple[str, Work]]:
-    """What is timed: the session alone, the back end on decoded pictures, and from file to JSON.
+    """Yield what is timed: the session alone, the back end on decoded pictures, and from file to JSON.
 
     The last decodes as the service does, in one process and one thread, with nothing around it: no faster way from the
     same bytes to the same tags is known here.
@@ -48,7 +48,7 @@ def works(folder: Path) -> Iterator[tuple[str, Work]]:
 
 
 def rate(work: Work, seconds: float, callers: int) -> dict[str, float]:
-    """Calls a second of so many threads together, and the milliseconds of processor that each call took."""
+    """Return the calls a second of all threads, and the processor time of a call in milliseconds."""
     turns = itertools.count()
     end = time.perf_counter() + seconds
 
@@ -67,7 +67,7 @@ def rate(work: Work, seconds: float, callers: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Time each work after a first round that is not."""
+    """Time each work after a warm-up."""
     folder, seconds, callers = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     rates = {}
     for name, work in works(folder):

@@ -1,4 +1,4 @@
-"""Clients of a service, in a process of their own; prints rates and latencies as JSON, and how busy it was itself.
+"""Load generator: clients of a service in one process, which prints rates, latencies and its own load as JSON.
 
 Run as `python load.py URL KEY FOLDER SECONDS CLIENTS PICTURES`: each client sends requests of so many pictures one
 after the other. No two contents are equal: a mark and a number after the end of each JPEG tell them apart, so that no
@@ -24,7 +24,7 @@ POLL_S = 0.02
 
 @dataclass
 class Load:
-    """What the clients share."""
+    """State that the clients share."""
 
     base_url: str
     files: list[bytes]
@@ -33,17 +33,17 @@ class Load:
     done: int = 0
     turns: itertools.count = field(default_factory=itertools.count)
     mark: bytes = field(default_factory=lambda: os.urandom(16))
-    """Of this process: else the next one would send what this one has sent, and measure the cache."""
+    """Unique bytes of this process, so that a later process does not send the same contents and measure the cache."""
 
     def body(self) -> bytes:
-        """The next request."""
+        """Return the body of the next request."""
         numbers = [next(self.turns) for _ in range(self.pictures)]
         contents = [self.files[number % len(self.files)] + self.mark + number.to_bytes(8, "big") for number in numbers]
         encoded = [base64.b64encode(content).decode() for content in contents]
         return json.dumps({"file": encoded, "feature": "tags", "backend": "imagenet"}).encode()
 
     async def request(self, session: aiohttp.ClientSession) -> None:
-        """One request until its result is there."""
+        """Send a request, and poll until its result."""
         body = self.body()
         begun = time.perf_counter()
         async with session.post(self.base_url + "/api/fetch", data=body) as answer:
@@ -59,12 +59,12 @@ class Load:
 
 
 def photos(folder: str) -> list[bytes]:
-    """The contents of its JPEG files."""
+    """Return the contents of the JPEG files in a folder."""
     return [path.read_bytes() for path in sorted(Path(folder).glob("*.jpg"))]
 
 
 async def main() -> None:
-    """Warm up for a quarter of the time, then count."""
+    """Warm up for a quarter of the time, then measure."""
     base_url, key, folder, seconds, clients, pictures = sys.argv[1:]
     load = Load(base_url, photos(folder), int(pictures))
     headers = {"X-API-Key": f"Token {key}", "Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""What one would write in an afternoon: a FastAPI endpoint around the same model file, with a thread for each core.
+"""A minimal service for comparison: a FastAPI endpoint around the same model file, with a thread for each core.
 
 Speaks just enough of the contract for `load.py`. Run as `python naive.py`; prints `listening on URL`.
 """
@@ -28,17 +28,17 @@ session = onnxruntime.InferenceSession(ImageNet()._model(), options, providers=[
 known = ClassDictionary()
 
 
-class Asked(BaseModel):
-    """The request."""
+class NaiveRequest(BaseModel):
+    """Body of a request."""
 
     file: list[str]
 
 
 @app.post("/api/fetch")
-def fetch(asked: Asked) -> dict[str, object]:
-    """Decode, resize, run, name."""
+def fetch(request: NaiveRequest) -> dict[str, object]:
+    """Decode and resize each picture, run the model, and return the ten best tags."""
     assets = []
-    for encoded in asked.file:
+    for encoded in request.file:
         picture = Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB").resize((260, 260), Image.BICUBIC)
         (found,) = session.run(None, {session.get_inputs()[0].name: np.asarray(picture)[None]})
         top = np.argsort(-found[0])[:10]

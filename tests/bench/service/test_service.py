@@ -1,4 +1,4 @@
-"""What the service adds to the model: pictures a second, latency and memory beside the bare call, in the same run.
+"""Measures the overhead of the service: throughput, latency and memory beside the bare model, in the same run.
 
 Tags of real photos (300 to 1024 pixels), uploaded as base64, every content new. The service has a core of its own or
 both; the clients are another process on the other core. Beside the rates stands the processor time for each picture,
@@ -31,37 +31,37 @@ KINDS = {"session": "onnxruntime alone", "model": "the back end on pixels", "fil
 
 
 def on_cores(cores: list[int]) -> list[str]:
-    """The command that keeps what follows on these cores."""
+    """Return the command that pins a process to these cores."""
     return ["taskset", "-c", ",".join(map(str, cores))]
 
 
 @dataclass
 class Server:
-    """A server in a process of its own."""
+    """A server process."""
 
     base_url: str
     pid: int
 
     def cpu_s(self) -> float:
-        """Processor time of all its threads so far."""
+        """Return the processor time of all its threads so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def lookups(self, outcome: str) -> float:
-        """Looks into the cache of results that were a `hit` or a `miss`."""
+        """Return the lookups in the result cache that were a `hit` or a `miss`."""
         with urlopen(self.base_url + "/metrics") as answer:  # noqa: S310 (our own server on loopback)
             lines = answer.read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(LOOKUPS.format(outcome)))
 
     def peak_mb(self) -> float:
-        """Most memory it had so far."""
+        """Return its peak memory."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
         return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 @contextmanager
 def serving(command: list[str], cores: list[int]) -> Iterator[Server]:
-    """Start a server that says where it listens; end it afterwards."""
+    """Start a server that prints its URL, and stop it afterwards."""
     with subprocess.Popen(
         [*on_cores(cores), *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -74,13 +74,13 @@ def serving(command: list[str], cores: list[int]) -> Iterator[Server]:
 
 
 def ours(folder: Path) -> list[str]:
-    """The command of our service, with nothing but its tags."""
+    """Return the command of our service with the tag model only."""
     options = ["--port", "0", "--database", f"sqlite:///{folder / 'bench.db'}", "--key", f"{KEY}=100000000"]
     return [sys.executable, "-m", "lightmeter", "serve", *options, "--backends", "imagenet"]
 
 
 def load(server: Server, clients: int, pictures: int = 1) -> dict[str, float]:
-    """What so many clients measure, from the last core, and what it took of the server."""
+    """Run clients on the last core; return their measurements, and processor time and memory of the server."""
     arguments = [server.base_url, KEY, str(MEDIA), str(SECONDS), str(clients), str(pictures)]
     used = server.cpu_s()
     measured = ran([*on_cores(CORES[-1:]), sys.executable, str(HERE / "load.py"), *arguments])
@@ -89,23 +89,23 @@ def load(server: Server, clients: int, pictures: int = 1) -> dict[str, float]:
 
 
 def bare(cores: list[int]) -> dict[str, dict[str, float]]:
-    """What the model does alone, with a caller for each core."""
+    """Measure the model alone, with a thread for each core."""
     return ran([*on_cores(cores), sys.executable, str(HERE / "bare.py"), str(MEDIA), str(SECONDS / 2), str(len(cores))])
 
 
 def ran(command: list[str]) -> dict[str, Any]:
-    """The JSON that a process prints."""
+    """Run a process, and return the JSON that it prints."""
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 @pytest.mark.parametrize("cores", [CORES[:1], CORES], ids=["one core", "two cores"])
 def test_throughput_and_latency(cores, tmp_path):
-    """Pictures a second as a share of what the model does alone; printed, not asserted."""
+    """Throughput as a share of that of the model alone is printed; only completeness is asserted."""
     runs, rows = [bare(cores)], []
     with serving(ours(tmp_path), cores) as server:
         for clients, pictures in ((1, 1), (8, 1), (64, 1), (4, 10)):
             rows.append((f"service, {clients} clients x {pictures}", load(server, clients, pictures)))
-        # A remembered answer is no work: with any of them, this would measure the cache and call it the service.
+        # Cached results would measure the cache instead of the service.
         assert server.lookups("hit") == 0
         assert server.lookups("miss") >= sum(measured["pictures"] for _, measured in rows)
         runs.append(bare(cores))
@@ -120,7 +120,7 @@ def test_throughput_and_latency(cores, tmp_path):
 
 
 def show(cores: int, alone: dict[str, dict[str, float]], rows: list[tuple[str, dict[str, float]]]) -> None:
-    """Print the table: the last columns are shares of the back end on pixels and of the way from file to JSON."""
+    """Print the table; the last columns are relative to the back end on pixels, and to file to JSON."""
     say = print  # the bench's product
     say(f"\n\n{cores} core(s) for the server; clients in another process")
     head = f"{'pictures/s':>11s}{'cpu ms':>8s}{'p50 ms':>8s}{'p99 ms':>8s}{'peak MB':>8s}{'clients':>8s}"

@@ -37,7 +37,7 @@ def changed(name: FaultName, seed: int = 0, body=BODY, **settings) -> dict:
 
 @given(seeds, st.sampled_from(["temporary", "redirect", "none", "keep"]))
 def test_shuffled_assets_are_all_there(seed, names):
-    """Whatever becomes of their names, the facts are the same; none but kept names can be matched."""
+    """Shuffled assets are complete; only with names=keep do their names match the request."""
     sent = [asset["name"] for asset in BODY["all"]["assets"]]
     assets = changed("shuffle", seed, names=names)["all"]["assets"]
     assert [asset["tags"] for asset in assets] == [{"cat": [ENTRY]}] * 3
@@ -52,8 +52,8 @@ def test_shuffled_assets_are_all_there(seed, names):
 
 
 @given(seeds)
-def test_one_asset_more(seed):
-    """The others are as they were, in their order; of nothing there is no more."""
+def test_an_extra_asset_is_added(seed):
+    """One asset is added and the others are unchanged; an empty answer stays empty."""
     assets = changed("extra", seed)["all"]["assets"]
     known = [asset for asset in assets if asset["name"].startswith("http://a.example/")]
     assert (len(assets), known) == (4, BODY["all"]["assets"])
@@ -61,14 +61,14 @@ def test_one_asset_more(seed):
 
 
 def test_assets_by_name_lose_none():
-    """Two of one name, and those without one, are kept by their number."""
+    """Assets with equal names or without a name are keyed by number."""
     assets = [{"name": "a", "n": 0}, {"name": "a", "n": 1}, {"n": 2}]
     answered = changed("assets-object", body={**BODY, "all": {"assets": assets, "errors": []}})
     assert answered["all"] == {"assets": {"a": assets[0], "1": assets[1], "2": assets[2]}, "errors": []}
 
 
-def test_money_is_text_or_not_there_or_failed():
-    """Everything else is as it was."""
+def test_credits_are_text_absent_or_the_job_fails():
+    """Only the credits, or the result of the job, change."""
     rest = {name: value for name, value in BODY.items() if name not in {"credits", "credits_paid"}}
     assert changed("text-credits") == {**rest, "credits_paid": "3", "credits": "7"}
     assert changed("no-credits") == rest
@@ -80,7 +80,7 @@ def test_money_is_text_or_not_there_or_failed():
 @pytest.mark.parametrize("body", [BODY, EMPTY], ids=["assets", "none"])
 @pytest.mark.parametrize("kind", ODD_VALUES)
 def test_each_odd_value_is_refused_or_changes_what_is_read(kind, body):
-    """A strict reader (UTF-8, no constants, unique keys, nothing behind the object) takes none of them."""
+    """A strict JSON reader refuses each malformed answer."""
     with pytest.raises((ValueError, AssertionError)):
         strictly(encode_malformed(body, kind))
     assert strictly(json.dumps(body).encode()) == body
@@ -97,7 +97,7 @@ def test_each_odd_value_is_refused_or_changes_what_is_read(kind, body):
     ],
 )
 def test_odd_values_stand_where_facts_are_read(kind, part):
-    """Once, in the first entry; a body without entries has them in a field that nobody knows."""
+    """The malformed value is in the first entry, or in an unknown field if there is none."""
     text = encode_malformed(BODY, kind)
     assert text.count(part) == 1
     assert text.count(b'"score":0.5') + text.count(b'"source":"palette"') == 5
@@ -105,7 +105,7 @@ def test_odd_values_stand_where_facts_are_read(kind, part):
 
 
 def strictly(text: bytes):
-    """What the strictest of readers makes of it."""
+    """Parse JSON strictly."""
 
     def refuse(constant):
         raise ValueError(constant)

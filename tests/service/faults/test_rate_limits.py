@@ -1,4 +1,4 @@
-"""Hidden limits let in what they say, no more and no less, and tell the truth about when to come again."""
+"""The rate limiters admit exactly their limit, and report correct waiting times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ gaps = st.lists(st.floats(0, 3), min_size=1, max_size=80)
 
 
 def instants(gaps_s: list[float]) -> list[float]:
-    """When requests come, from so long between each two."""
+    """Return arrival times from the gaps between requests."""
     at, out = 100.0, []
     for gap in gaps_s:
         at += gap
@@ -23,8 +23,8 @@ def instants(gaps_s: list[float]) -> list[float]:
 
 
 @given(gaps, st.floats(0.1, 20), st.integers(1, 5))
-def test_a_bucket_lets_in_its_rate_and_its_burst(gaps_s, per_s, burst):
-    """Over any stretch of time: at most the burst, and the rate times the stretch."""
+def test_a_bucket_admits_its_rate_and_its_burst(gaps_s, per_s, burst):
+    """In any period at most the burst plus the rate times the period is admitted."""
     bucket = TokenBucketLimit(per_s, burst)
     entered = [at for at in instants(gaps_s) if bucket.enter(at) == 0]
     for first, begin in enumerate(entered):
@@ -33,8 +33,8 @@ def test_a_bucket_lets_in_its_rate_and_its_burst(gaps_s, per_s, burst):
 
 
 @given(gaps, st.floats(0.1, 20), st.integers(1, 5))
-def test_a_bucket_says_when_to_come_again(gaps_s, per_s, burst):
-    """Who comes after exactly so long, with nobody in between, is let in; who asks too early loses nothing by it."""
+def test_a_bucket_reports_the_waiting_time(gaps_s, per_s, burst):
+    """A request after the reported wait is admitted; an early one costs nothing."""
     bucket, at = TokenBucketLimit(per_s, burst), 100.0
     for gap in gaps_s:
         at += gap
@@ -46,8 +46,8 @@ def test_a_bucket_says_when_to_come_again(gaps_s, per_s, burst):
 
 
 @given(gaps, st.integers(1, 6), st.floats(0.5, 10))
-def test_a_window_lets_in_so_many(gaps_s, most, seconds):
-    """In each window from the first request on; and at its end there is room again."""
+def test_a_window_admits_its_number_of_requests(gaps_s, most, seconds):
+    """Each window admits its number of requests, and the next one admits more."""
     window, at, counted = FixedWindowLimit(most, seconds), 100.0, {}
     start = 100.0 + gaps_s[0]
     for gap in gaps_s:
@@ -65,8 +65,8 @@ def test_a_window_lets_in_so_many(gaps_s, most, seconds):
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 5))
-def test_a_cap_counts_who_is_inside(comes, most):
-    """Never more inside than it says; whoever leaves makes room for one."""
+def test_a_cap_counts_running_requests(comes, most):
+    """No more than the limit run at once; each end admits one more."""
     cap, inside = ConcurrencyLimit(most), 0
     for come in comes:
         if come:
@@ -79,8 +79,8 @@ def test_a_cap_counts_who_is_inside(comes, most):
 
 
 @given(gaps, st.floats(0.2, 50))
-def test_a_line_moves_evenly(gaps_s, per_s):
-    """First come, first served, at its pace: nobody is let through sooner, and an idle line keeps nobody."""
+def test_a_queue_moves_at_an_even_rate(gaps_s, per_s):
+    """Requests leave the queue in order at its rate, and an idle queue delays nobody."""
     line, served = LeakyBucketQueue(per_s), deque()
     for at in instants(gaps_s):
         turn = at + line.delay_s(at)

@@ -10,7 +10,8 @@ import pytest
 
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.pricing.rates import PROMPT_BLOCK_CHARS, RateTable, Rounding
-from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
+from lightmeter.service.analysis.analyzer import Analyzer
+from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import StubAnswer, tiny_png

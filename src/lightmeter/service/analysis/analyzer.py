@@ -6,7 +6,7 @@ An asset that cannot be analyzed becomes a sentence in `all.errors`; the request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -28,6 +28,7 @@ from lightmeter.service.analysis.backpressure import (
 from lightmeter.service.analysis.coordinates import in_asset_pixels
 from lightmeter.service.analysis.fair_queue import FairSemaphore
 from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
+from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult, JobCallbacks
 from lightmeter.service.analysis.merge import (
     AssetFindings,
     EntriesByBackend,
@@ -46,7 +47,7 @@ from lightmeter.service.ingest.payload import AssetPayload
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store.credits import Tariff
 
-__all__ = ["AnalysisJob", "AnalysisResult", "Analyzer", "AnalyzerLimits", "JobCallbacks", "ServiceOverloaded"]
+__all__ = ["Analyzer", "AnalyzerLimits"]
 
 MAX_OPEN_ASSETS: Final = 64
 """Assets that are being fetched or wait, over all requests. Bounds connections and temporary files."""
@@ -80,52 +81,6 @@ class AnalyzerLimits:
 
 
 _LIMITS: Final = AnalyzerLimits()
-
-
-@dataclass(frozen=True, slots=True)
-class AnalysisJob:
-    """A request, prepared for the analyzer.
-
-    Attributes:
-        request: The request; `backend` and `feature` name those that are active, which may be none.
-        uploads: Contents of uploaded files.
-        names: Names of the assets in the answer: the URLs as they were sent, then the file names.
-        held_pictures: For each asset, the number of pictures whose price is held already.
-        max_frames: Maximum frames captured of a video; 0: no limit.
-        digests: SHA-256 of each upload; empty if not known.
-        requested_features: Features that the request names, available or not; every asset has their fields.
-        unavailable_errors: Messages for `all.errors` on requested back ends and features that are not available.
-    """
-
-    request: AnalyzeRequest
-    uploads: tuple[bytes, ...]
-    names: tuple[str, ...]
-    held_pictures: tuple[int, ...]
-    max_frames: int
-    digests: tuple[bytes, ...] = ()
-    requested_features: frozenset[str] = frozenset()
-    unavailable_errors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class JobCallbacks:
-    """What a running job needs from its request.
-
-    Attributes:
-        on_video: Called when an asset turns out to be a video.
-        hold_more: Holds the price of so many more pictures; raises OutOfCredits.
-    """
-
-    on_video: Callable[[], None]
-    hold_more: Callable[[int], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class AnalysisResult:
-    """The result of a request: the object `all` as JSON, and the credits to charge."""
-
-    result: bytes
-    paid: int
 
 
 @dataclass(frozen=True, slots=True)

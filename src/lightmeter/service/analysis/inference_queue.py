@@ -123,7 +123,7 @@ class _BackendQueue:
             return
         self._free_threads += 1
         error = call.exception()
-        outcomes = call.result() if error is None else [BackendError(f"broke ({type(error).__name__})")] * len(batch)
+        outcomes = call.result() if error is None else [BackendError(f"failed ({type(error).__name__})")] * len(batch)
         for item, outcome in zip(batch, outcomes, strict=True):
             if item.result.done():
                 continue
@@ -194,7 +194,7 @@ def _call(
         metrics.backend_failed(backend.name)
         if isinstance(error, LightmeterError):
             return [BackendError(str(error))]
-        log.exception("back end %s broke", backend.name)
-        return [BackendError(f"broke ({type(error).__name__})")]
+        log.exception("back end %s failed", backend.name)
+        return [BackendError(f"failed ({type(error).__name__})")]
     metrics.inferred(backend.name, len(pictures), time.perf_counter() - start_s)
     return list(entries)

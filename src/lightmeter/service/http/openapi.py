@@ -102,7 +102,7 @@ def _post() -> Json:
     idempotency = {
         "name": "Idempotency-Key",
         "in": "header",
-        "description": "Any text: a repeated request with the same key gets the first answer and is not charged again.",
+        "description": "A repeated request with the same key gets the first answer, and is not charged again.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*$"},
     }
     example = {"url": "https://example.org/cat.jpg", "feature": ["tags", "colors"], "tag_score": 0.5}

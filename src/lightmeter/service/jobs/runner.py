@@ -14,8 +14,9 @@ from lightmeter.clock import Clock
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import FEATURES, REQUEST_FAILED
-from lightmeter.service.analysis.analyzer import AnalysisJob, Analyzer, JobCallbacks
+from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.backpressure import CapacityReservation, ServiceOverloaded
+from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
 from lightmeter.service.metrics import Metrics

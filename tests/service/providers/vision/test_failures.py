@@ -110,7 +110,7 @@ def test_a_reset_passes(name, good, adapter_of, http_provider, analyze, counted)
     assert counted.errors == [(name, "broken")]
 
 
-def test_nobody_there_is_an_error(name, adapter_of, http_provider, analyze, counted):
+def test_a_refused_connection_is_an_error(name, adapter_of, http_provider, analyze, counted):
     """An address where nobody listens is a sentence, not an exception of a library."""
     address = http_provider.url
     http_provider.close()
