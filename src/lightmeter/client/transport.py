@@ -1,25 +1,28 @@
-"""A request out, a raw answer in, and the truth about what was sent; with `line`, the client's only door to aiohttp.
+"""Sends one HTTP request and returns the raw answer; the package's only importer of aiohttp.
 
-The contract has no idempotency key, so two failures must never be mixed up: *nothing was sent* (safe to send again)
-and *something was sent* (it may have been charged). Hence no retry of a POST, no redirect, no netrc, no cookies, and no
-proxy that was not asked for; the key goes to the configured address and nowhere else.
+The contract has no idempotency key, so two failures must never be confused: *nothing was sent* (safe to send again) and
+*something may have been sent* (it may have been charged). Hence no retry of a POST, no redirects, no netrc, no cookies,
+and no proxy unless one is requested. The API key goes to the configured address and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlencode
 from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
 from lightmeter.client.base_url import normalize_base_url
-from lightmeter.client.connection_pool import HttpConnectionPool, HttpExchange, Timeouts
 from lightmeter.client.http_answer import RawAnswer
+from lightmeter.client.timeouts import StallTolerantTimeout, Timeouts
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.models.vocabulary import AUTH_HEADER, MAX_QUERY_CHARS
@@ -27,25 +30,74 @@ from lightmeter.models.vocabulary import AUTH_HEADER, MAX_QUERY_CHARS
 __all__ = ["MAX_ANSWER_BYTES", "PROXY_FROM_ENVIRONMENT", "RawAnswer", "Timeouts", "Transport", "normalize_base_url"]
 
 PROXY_FROM_ENVIRONMENT: Final = "environment"
-"""The word for the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name."""
+"""Value of `proxy` that selects the proxy named by HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY excludes the service."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""Largest answer that is read: some 6 KB an asset are usual, so this is thousands of assets in one answer."""
+"""Largest answer body that is read, in bytes: thousands of assets, as one asset usually takes some 6 KB."""
+
+_KEEP_ALIVE_S: Final = 1.5
+"""Seconds for which an idle connection is reused.
+
+If the server closes an idle connection just as a POST is sent over it, the outcome is unknown. Common servers close
+idle connections after 2 s (gunicorn), 5 s (uvicorn, node) or 75 s (nginx). A new handshake is cheaper than a held
+credit.
+"""
+
+_PIECE_BYTES: Final = 256 * 1024
+"""Bodies longer than this are written in pieces of this size, so that the event loop stays responsive."""
+
+_CONNECT_MARGIN_S: Final = 0.25
+"""By this much the connect timeout precedes the total one: only the former proves that nothing was sent."""
+
+_NOTHING_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
+"""Exceptions that aiohttp raises only before it writes a request: while it waits for, or opens, a connection."""
+
+
+@dataclass(slots=True)
+class _PartialAnswer:
+    """What has been received of one answer so far; `status` is None until its head is complete."""
+
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    chunks: list[bytes] = field(default_factory=list)
+
+    async def read(self, response: aiohttp.ClientResponse, max_bytes: int) -> None:
+        """Read the whole body.
+
+        Raises:
+            OutcomeUnknown: the body is longer than `max_bytes`.
+        """
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        size = 0
+        while chunk := await response.content.readany():
+            self.chunks.append(chunk)
+            size += len(chunk)
+            if size > max_bytes:
+                raise OutcomeUnknown(
+                    f"The answer is longer than {max_bytes} bytes.",
+                    hint="It may have been charged.",
+                    http_status=response.status,
+                )
+
+    def to_answer(self) -> RawAnswer | None:
+        """The answer as received so far; None before its head."""
+        return None if self.status is None else RawAnswer(self.status, self.headers, b"".join(self.chunks))
 
 
 class Transport:
-    """A pool of connections to one service.
+    """Connection pool to one service.
 
     Args:
         base_url: Address of the service, as for `normalize_base_url`.
         api_key: Key of the account, or None to send none.
-        timeouts: How long to wait.
-        connections: Most connections open at once; requests beyond wait for one before anything is sent.
-        max_answer_bytes: Largest answer that is read, after content decoding.
+        timeouts: Time limits of an exchange; the defaults of `Timeouts` if None.
+        connections: Maximum number of open connections; further requests wait for a free one before anything is sent.
+        max_answer_bytes: Largest answer body that is read, in bytes after content decoding.
         proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means none, whatever the environment says.
 
     Raises:
-        SettingsError: the base URL, the key or the proxy cannot be used.
+        SettingsError: the base URL, the key or the proxy is invalid.
     """
 
     def __init__(
@@ -65,23 +117,33 @@ class Transport:
         self._connections = connections
         self._max_answer_bytes = max_answer_bytes
         self._proxy = None if proxy is None else _proxy_url(proxy, URL(self.base_url))
-        self._line: HttpConnectionPool | None = None
+        self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
         return f"Transport({self.base_url!r})"
 
     async def __aenter__(self) -> Self:
-        self._line = HttpConnectionPool(
-            URL(self.base_url), self._standing_headers(), self._timeouts, self._connections, self._proxy
+        limits = self._timeouts
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_KEEP_ALIVE_S),
+            headers=self._default_headers(),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=self._proxy,
+            timeout=aiohttp.ClientTimeout(
+                connect=limits.total_s,
+                sock_connect=limits.connect_s,
+                sock_read=limits.read_s,
+                ceil_threshold=math.inf,  # (aiohttp rounds long timeouts up to whole seconds otherwise)
+            ),
         )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            await line.close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     async def send(
         self,
@@ -92,73 +154,96 @@ class Transport:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> RawAnswer:
-        """Send one request, once, and read the whole answer.
+        """Send one request and read the whole answer; a POST is sent at most once.
 
         Args:
             method: `GET` or `POST`.
-            path: Path under the base URL, starting with a slash, percent-encoded where it must be.
+            path: Path under the base URL, starting with a slash, percent-encoded where necessary.
             body: JSON, as bytes.
             params: Query parameters.
-            headers: Headers beside the standing ones.
+            headers: Headers in addition to the default ones.
 
         Raises:
-            UsageError: the query is longer than the service reads, or something would not fit into one line of the
-                head; nothing was sent. A POST has no such limit.
+            UsageError: the query is too long for a service (a POST has no such limit), or the path or a header holds a
+                character that is not allowed there; nothing was sent.
             Unreachable: no connection was made, so nothing was sent.
-            OutcomeUnknown: anything else that is not a whole answer: closed, too slow, too long, garbled.
+            OutcomeUnknown: there is no complete answer: connection lost, too slow, too long, malformed.
             RuntimeError: used outside `async with`: a bug of the caller.
         """
-        line = self._line
-        if line is None:
+        if self._session is None:
             raise RuntimeError("The transport is not open: use `async with`.")
         _check_query(params)
-        target = line.target(path, params)
-        exchange = HttpExchange(
-            _first_line(method, target), _own_lines(body, headers), body or b"", self._max_answer_bytes
-        )
+        for text in (path, *(headers or {}).values()):
+            _check_printable(text)
+        url = URL(self.base_url + path, encoded=True)
+        url = url.with_query(params) if params else url
+        partial = _PartialAnswer()
         try:
-            return await line.carry(exchange)
+            async with (
+                StallTolerantTimeout(self._timeouts.total_s + _CONNECT_MARGIN_S),
+                self._session.request(
+                    method, url, data=_payload(body), headers=_headers(body, headers), allow_redirects=False
+                ) as response,
+            ):
+                await partial.read(response, self._max_answer_bytes)
         except Exception as error:
-            if exchange.answer is not None and parse_object_strict(exchange.answer.body) is not None:
-                return exchange.answer  # an object is whole once it is closed, however its connection ended
-            if isinstance(error, OutcomeUnknown):
-                error.body = exchange.answer.body if exchange.answer is not None else b""
+            answer = partial.to_answer()
+            if answer is not None and parse_object_strict(answer.body) is not None:
+                return answer  # a JSON object is complete once it is closed, however its connection ended
+            failure = self._translated(error, f"{method} {path}", answer)
+            if failure is error:
                 raise
-            if not exchange.begun:  # name lookup, TCP, TLS handshake, or waiting for a place in the pool
-                raise Unreachable(
-                    f"{self.base_url} cannot be reached: {_reason(error)}.", hint="Nothing was sent."
-                ) from error
-            # Whatever went wrong once we began to write, bytes may have left: that is all we may claim.
-            unknown = OutcomeUnknown(
-                f"No whole answer to {method} {path}: {_reason(error)}.",
-                hint="It may have been charged.",
-                http_status=None if exchange.answer is None else exchange.answer.status,
-            )
-            unknown.body = exchange.answer.body if exchange.answer is not None else b""
-            raise unknown from error
+            raise failure from error
+        return RawAnswer(response.status, partial.headers, b"".join(partial.chunks))
 
-    def _standing_headers(self) -> dict[str, str]:
+    def _translated(self, error: Exception, request: str, partial: RawAnswer | None) -> Unreachable | OutcomeUnknown:
+        """The project's exception for a failure in an exchange; it holds what was received of the answer."""
+        if isinstance(error, _NOTHING_SENT):
+            return Unreachable(f"{self.base_url} cannot be reached: {self._reason(error)}.", hint="Nothing was sent.")
+        unknown = (
+            error
+            if isinstance(error, OutcomeUnknown)
+            else OutcomeUnknown(
+                f"No whole answer to {request}: {self._reason(error)}.",
+                hint="It may have been charged.",
+                http_status=None if partial is None else partial.status,
+            )
+        )
+        unknown.body = b"" if partial is None else partial.body
+        return unknown
+
+    def _reason(self, error: Exception) -> str:
+        """One line without a full stop; timeouts and some of aiohttp's exceptions have no text of their own."""
+        if isinstance(error, aiohttp.SocketTimeoutError):
+            return f"nothing came for {self._timeouts.read_s:g} s"
+        if type(error) is TimeoutError:
+            return "it took too long as a whole"
+        return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
+
+    def _default_headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": f"lightmeter/{_own_version()}"}
         if self._api_key is not None:
             headers[AUTH_HEADER] = f"Token {self._api_key.get_secret_value()}"
         return headers
 
 
-def _first_line(method: str, target: str) -> bytes:
-    _check_line(target)
-    return f"{method} {target} HTTP/1.1\r\n".encode("ascii")
+def _headers(body: bytes | None, extra: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers of one request; the length is stated so that a body in pieces is not sent chunked."""
+    own = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    return {**own, **(extra or {})}
 
 
-def _own_lines(body: bytes | None, headers: Mapping[str, str] | None) -> bytes:
-    lines = "" if body is None else f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    for name, value in (headers or {}).items():
-        _check_line(value)
-        lines += f"{name}: {value}\r\n"
-    return f"{lines}\r\n".encode("ascii")
+def _payload(body: bytes | None) -> bytes | AsyncIterator[bytes] | None:
+    return body if body is None or len(body) <= _PIECE_BYTES else _pieces(body)
 
 
-def _check_line(text: str) -> None:
-    """A line break in it would write headers of its own."""
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), _PIECE_BYTES):
+        yield body[start : start + _PIECE_BYTES]
+
+
+def _check_printable(text: str) -> None:
+    """Raise `UsageError` for characters that a request line or header must not hold, such as a line break."""
     if not (text.isascii() and text.isprintable()):
         raise UsageError("The request holds a character that no address and no header may have.")
 
@@ -195,11 +280,6 @@ def _check_key(key: SecretStr | None) -> None:
     text = "" if key is None else key.get_secret_value()
     if key is not None and not (text and text.isascii() and text.isprintable() and " " not in text):
         raise SettingsError("The API key is empty, or holds a space or a character that no key has.")
-
-
-def _reason(error: BaseException) -> str:
-    """One line without a full stop; aiohttp's timeouts and disconnects have little text of their own."""
-    return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
 
 
 def _own_version() -> str:
