@@ -33,7 +33,7 @@ async def persisted_limiter(session: Session, pace: AdaptiveLimiter) -> AsyncIte
     clock, journal = session.clock, session.journal
     with ExitStack() as stack:
         share = _share(session, stack)
-        known = share.last(clock.now()) if share is not None else {}
+        known = share.load_last_state(clock.now()) if share is not None else {}
         pace.warm_start(known or _kept(session), clock.monotonic())
         looking = asyncio.create_task(_look(session, pace, share)) if share is not None else None
         try:
@@ -44,7 +44,7 @@ async def persisted_limiter(session: Session, pace: AdaptiveLimiter) -> AsyncIte
                 await asyncio.wait({looking})
             state = pace.state()
             if share is not None:
-                share.leave(state, clock.now())
+                share.save_last_state(state, clock.now())
             await journal.write(put_meta({_META: json.dumps({"base_url": session.endpoint.base_url, "state": state})}))
 
 
@@ -72,5 +72,5 @@ async def _look(session: Session, pace: AdaptiveLimiter, share: SharedLimitMembe
     """Tell and hear, again and again: a few small files, so the loop does it itself."""
     while True:
         with suppress(OSError):  # (a full disk, say: then the parts stay as they are)
-            pace.share(share.look(pace.state()), session.clock.monotonic())
+            pace.share(share.exchange_states(pace.state()), session.clock.monotonic())
         await session.clock.sleep(LOOK_EVERY_S)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll
 from lightmeter.client.polling import PollSchedule
-from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, quota_of
+from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, parse_quota
 from lightmeter.client.transport import RawAnswer
 from lightmeter.engine.accounting import Accounting, AcknowledgedRequest
 from lightmeter.engine.run_state import RunState
@@ -137,7 +137,7 @@ class Poller:
             self._pace.on_throttled(now, judgement.retry_after_s, ticket)
         else:
             self._pace.on_answer(now, now - ticket.sent_at, ticket)
-        if judgement.retry_after_s is None and (quota := quota_of(raw.headers)) is not None:
+        if judgement.retry_after_s is None and (quota := parse_quota(raw.headers)) is not None:
             self._pace.on_quota(now, quota)
 
     async def _judged(self, due: _Due, raw: RawAnswer, judgement: Classification) -> None:

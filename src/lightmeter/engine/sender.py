@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_submission
 from lightmeter.client.file_upload import encode_files
-from lightmeter.client.rate_limit import AdaptiveLimiter, quota_of
+from lightmeter.client.rate_limit import AdaptiveLimiter, parse_quota
 from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.client.transport import RawAnswer
 from lightmeter.engine.accounting import Accounting, AcknowledgedRequest, InFlightRequest
@@ -130,7 +130,7 @@ class Sender:
                 self._pace.on_throttled(now, judgement.retry_after_s, ticket)
             else:
                 self._pace.on_answer(now, now - began, ticket)
-            if (quota := quota_of(raw.headers)) is not None and judgement.retry_after_s is None:
+            if (quota := parse_quota(raw.headers)) is not None and judgement.retry_after_s is None:
                 self._pace.on_quota(now, quota)
             await self._answered(sent, raw, judgement)
         finally:

@@ -1,7 +1,11 @@
-"""Permission to send: finds a limit that nobody documented, and stays just under it. Pure: time is handed in."""
+"""Adaptive rate limiter: finds an undocumented limit of a service and stays just below it.
 
-from lightmeter.client.rate_limit.headers import Quota, quota_of
+Pure: the time is a parameter.
+"""
+
+from lightmeter.client.rate_limit.headers import Quota, parse_quota
 from lightmeter.client.rate_limit.limiter import AdaptiveLimiter
+from lightmeter.client.rate_limit.modes import LimiterMode
 from lightmeter.client.rate_limit.pacer import SendRecord
 
-__all__ = ["AdaptiveLimiter", "Quota", "SendRecord", "quota_of"]
+__all__ = ["AdaptiveLimiter", "LimiterMode", "Quota", "SendRecord", "parse_quota"]

@@ -1,4 +1,4 @@
-"""The door: shut for a while after a rejection, longer while only rejections come back, and knocked at one by one."""
+"""Backoff: sends nothing for a while after a rejection, and for longer while only rejections come back."""
 
 from __future__ import annotations
 
@@ -8,28 +8,39 @@ from typing import Final
 __all__ = ["Backoff"]
 
 _FIRST_PAUSE_S: Final = 0.5
+"""Pause after a first rejection, in seconds; the longest one where a rate is known."""
+
 _SHORTEST_PAUSE_S: Final = 0.02
-# Pauses double so often, then grow by a half: who doubles them on comes back half of the time too late.
-_DOUBLED: Final = 3
+"""Shortest pause, in seconds: that of fast limits."""
+
+_DOUBLINGS: Final = 3
+"""Pauses double so often, then grow by a half: if they always doubled, half of the last one would often be wasted."""
+
 _LONGEST_PAUSE_S: Final = 60.0
-# What a bucket must regain, so that the next request does not find it empty again.
+"""Longest pause that is not requested by the service, in seconds."""
+
 _TOKENS: Final = 1.6
-_KNOCK_S: Final = 0.6
+"""Tokens that a bucket must regain during a pause, so that the next request does not find it empty again."""
+
+_TRIAL_S: Final = 0.6
+"""Seconds granted to a trial request after several rejections, on top of twice the time that a rejection takes."""
 
 
 class Backoff:
-    """When nothing may leave at all.
+    """Tells when no request may be sent at all.
+
+    While only rejections come back, one trial request at a time is sent after each pause.
 
     Args:
-        jitter: Numbers from 0 to 1: pauses of our own are half fixed, half by chance ("equal jitter"), so that
-            clients that were rejected together do not come back together.
+        jitter: Returns random numbers from 0 to 1. Half of a pause is fixed and half is random ("equal jitter"), so
+            that clients which were rejected together do not return together.
 
     Attributes:
-        blocked_until: Nothing may leave before.
-        retry_after_until: The part of it that the service asked for.
-        misses: Episodes in a row with nothing taken in between.
-        blocked_since: When the present series of episodes began.
-        last_rejected_at: When its last one began.
+        blocked_until: Nothing may be sent before this time.
+        retry_after_until: The latest time that the service asked to wait for.
+        consecutive_rejections: Episodes of rejections in a row with nothing accepted in between.
+        blocked_since: Time of the first rejection in that row.
+        last_rejected_at: Time of the last one.
     """
 
     def __init__(self, jitter: Callable[[], float]) -> None:
@@ -38,52 +49,52 @@ class Backoff:
         self.retry_after_until = float("-inf")
         self.blocked_since = float("-inf")
         self.last_rejected_at = float("-inf")
-        self.misses = 0
-        self._knocked_until = float("-inf")
+        self.consecutive_rejections = 0
+        self._trial_until = float("-inf")
 
     def wait_s(self, now: float) -> float:
-        """Seconds until the door may be open; after a miss, one request finds out whether it is."""
+        """Return the seconds until a request may be sent, or until the result of the trial request is known."""
         if now < self.blocked_until:
             return self.blocked_until - now
-        if self.misses and now < self._knocked_until:
-            return self._knocked_until - now
+        if self.consecutive_rejections and now < self._trial_until:
+            return self._trial_until - now
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """A request may leave; after a miss it is the one that knocks.
+        """Note that a request may be sent; after a rejection it is the trial request.
 
-        It is waited for as long as rejections take to come, `rejection_rtt_s`, not until its answer comes.
+        Others wait for as long as a rejection takes to arrive (`rejection_rtt_s`), not until the trial is answered.
         """
-        if self.misses:
-            self._knocked_until = (
-                now + (_KNOCK_S if self.misses > 1 or not rejection_rtt_s else 0.0) + 2 * rejection_rtt_s
-            )
+        if self.consecutive_rejections:
+            extra_s = _TRIAL_S if self.consecutive_rejections > 1 or not rejection_rtt_s else 0.0
+            self._trial_until = now + extra_s + 2 * rejection_rtt_s
 
     def start_backoff(self, now: float, rate: float | None) -> None:
-        """An episode begins; `rate` is the learned limit, None while there is none."""
-        if not self.misses:
+        """Begin a pause after a rejection; `rate` is the known limit in requests per second, None if unknown."""
+        if not self.consecutive_rejections:
             self.blocked_since = now
         self.last_rejected_at = now
-        if self.misses or rate is None:
-            doubled, grown = min(self.misses, _DOUBLED), min(max(0, self.misses - _DOUBLED), 20)
-            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**doubled * 1.5**grown)
+        if self.consecutive_rejections or rate is None:
+            doublings = min(self.consecutive_rejections, _DOUBLINGS)
+            increases = min(max(0, self.consecutive_rejections - _DOUBLINGS), 20)
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**doublings * 1.5**increases)
         else:
             pause_s = min(_FIRST_PAUSE_S, max(_SHORTEST_PAUSE_S, _TOKENS / rate))
-        self.misses += 1
-        self._knocked_until = float("-inf")
+        self.consecutive_rejections += 1
+        self._trial_until = float("-inf")
         self.blocked_until = max(self.blocked_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
 
-    def on_expected_reset(self, now: float, opening: float | None) -> None:
-        """It will be open again at `opening` at the soonest, as far as is known: no use in knocking before."""
-        if opening is not None and opening > now:
-            self.blocked_until = max(self.retry_after_until, min(opening, now + _LONGEST_PAUSE_S))
+    def on_expected_reset(self, now: float, next_reset_at: float | None) -> None:
+        """Wait for the expected reset of a quota, if there is one: a trial request before it would be rejected."""
+        if next_reset_at is not None and next_reset_at > now:
+            self.blocked_until = max(self.retry_after_until, min(next_reset_at, now + _LONGEST_PAUSE_S))
 
     def on_retry_after(self, until: float) -> None:
-        """The service said when to come back: that counts, and not our own guess, unless it is sooner than that."""
+        """Wait at least until the time that the service named."""
         self.retry_after_until = max(self.retry_after_until, until)
         self.blocked_until = max(self.blocked_until, until)
 
     def on_accepted(self) -> None:
-        """A request sent since the last episode was taken."""
-        self.misses = 0
-        self._knocked_until = float("-inf")
+        """End the row of rejections: a request sent after the last one was accepted."""
+        self.consecutive_rejections = 0
+        self._trial_until = float("-inf")

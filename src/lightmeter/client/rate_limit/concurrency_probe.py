@@ -1,4 +1,4 @@
-"""Trials of a cap on requests in flight: one more now and then, and what a rejection below the cap says about it."""
+"""Evidence for limits on requests in flight, and probes that test from time to time whether one more is accepted."""
 
 from __future__ import annotations
 
@@ -6,106 +6,165 @@ from typing import Final
 
 from lightmeter.client.rate_limit.pacer import SendRecord
 
-__all__ = ["MIN_REORDER_IN_FLIGHT", "ConcurrencyProbe"]
+__all__ = ["ConcurrencyEvidence", "ConcurrencyProbe"]
 
-MIN_REORDER_IN_FLIGHT: Final = 2
+_MIN_REORDER: Final = 2
+"""From so many requests in flight on, one may overtake another on the network."""
 
-# A cap is doubted soon after it was found: it may have been a limit on the rate. Then ever less often.
-_EARLY_TRIALS_S: Final = (0.5, 2.0)
-_FIRST_TRIAL_S: Final = 15.0
-_LONGEST_TRIAL_S: Final = 120.0
-_TRIALS: Final = 3
+_EARLY_PROBES_S: Final = (0.5, 2.0)
+"""Seconds until the first two probes. They come early because the limit may in truth be one on the rate."""
+
+_FIRST_PROBE_S: Final = 15.0
+"""Seconds until the probe after those; the time doubles with each failed probe."""
+
+_LONGEST_PROBE_S: Final = 120.0
+"""Longest time between two probes, in seconds."""
+
+_PROBES_TO_RAISE: Final = 3
+"""Requests above the limit that must have been accepted before it is raised."""
+
 _MARGIN_S: Final = 0.01
-# Rejections below a cap with fewer requests taken in between are none of requests that overtook each other.
-_APART: Final = 3
-_NEAR: Final = 20
-# With latencies of so many times what a rejection takes, the number in flight is known to one.
-_CLEAR: Final = 10.0
+"""Seconds beyond twice the time of a rejection after which a request counts as accepted."""
+
+_MIN_ACCEPTED_BETWEEN: Final = 3
+"""Two rejections below the limit with fewer requests accepted in between are not due to reordering."""
+
+_DOUBT_SPAN: Final = 20
+"""A rejection below the limit is rare if this many times the limit was sent since the last one."""
+
+_CLEAR_LATENCY_RATIO: Final = 10.0
+"""If answers take so many times as long as rejections, the number in flight is known exactly."""
+
+_ENOUGH_ACCEPTED: Final = 20
+"""Accepted requests in an episode before its rejection counts as evidence for a concurrency limit."""
+
+_EPISODES_NEEDED: Final = 3
+"""Episodes in a row that must point to a concurrency limit before a known rate limit is given up for it."""
+
+
+class ConcurrencyEvidence:
+    """Decides whether rejections under a known rate limit are better explained by the number of requests in flight."""
+
+    def __init__(self) -> None:
+        self._most_accepted = -1
+        self._accepted_in_episode = 0
+        self._episodes = 0
+        self._episodes_needed = _EPISODES_NEEDED
+
+    def on_accepted(self, record: SendRecord) -> None:
+        """Count an accepted request."""
+        self._most_accepted = max(self._most_accepted, record.in_flight)
+        self._accepted_in_episode += 1
+
+    def limit_after_rejection(self, record: SendRecord, *, in_row: bool) -> int | None:
+        """Return the concurrency limit that several episodes point to, or None if they do not.
+
+        Args:
+            record: Of the first rejected request of this episode.
+            in_row: Whether nothing was accepted since the episode before.
+        """
+        most = self._most_accepted
+        above = record.in_flight > most or record.in_flight == most >= _MIN_REORDER
+        enough = self._accepted_in_episode >= _ENOUGH_ACCEPTED
+        self._most_accepted, self._accepted_in_episode = 0, 0
+        if enough:
+            self._episodes = self._episodes + 1 if above and not in_row else 0
+        if self._episodes < self._episodes_needed:
+            return None
+        self._episodes, self._episodes_needed = 0, self._episodes_needed * 2
+        return record.in_flight
 
 
 class ConcurrencyProbe:
-    """When more in flight than a cap is tried, and what comes of it.
+    """Schedules and evaluates probes of a limit on requests in flight.
 
     Attributes:
-        at: From then on more is tried.
+        next_probe_at: From this time on, one request more than the limit may be in flight.
     """
 
     def __init__(self) -> None:
-        self.at = float("inf")
+        self.next_probe_at = float("inf")
         self._failed = 0
-        self._sent: list[float] = []
+        self._probes_sent_at: list[float] = []
         self._step = 1
-        self._near = 0
-        self._untaken_near = 0
-        self._lowered = 0
+        self._last_doubt = 0
+        self._not_accepted_since_doubt = 0
+        self._lowered_by = 0
 
-    def plan(self, now: float) -> None:
-        """The next trial, ever later the more have failed."""
-        failed, early = self._failed, len(_EARLY_TRIALS_S)
-        if failed < early:
-            wait_s = _EARLY_TRIALS_S[failed]
+    def schedule_next(self, now: float) -> None:
+        """Schedule the next probe: the more have failed, the later."""
+        if self._failed < len(_EARLY_PROBES_S):
+            wait_s = _EARLY_PROBES_S[self._failed]
         else:
-            wait_s = min(_LONGEST_TRIAL_S, _FIRST_TRIAL_S * 2.0 ** min(10, failed - early))
-        self.at, self._sent, self._step = now + wait_s, [], 1
+            wait_s = min(_LONGEST_PROBE_S, _FIRST_PROBE_S * 2.0 ** min(10, self._failed - len(_EARLY_PROBES_S)))
+        self.next_probe_at, self._probes_sent_at, self._step = now + wait_s, [], 1
 
     def on_rejected(
-        self, now: float, ticket: SendRecord, cap: int, rejection_rtt_s: float, latency_s: float
+        self, now: float, record: SendRecord, limit: int, rejection_rtt_s: float, latency_s: float
     ) -> int | None:
-        """A request was rejected; returns the cap that explains it, None if the number in flight does not.
+        """Return the limit that explains a rejection, or None if the number in flight does not explain it.
 
         Args:
             now: The time.
-            ticket: The request's.
-            cap: The cap that is believed in.
-            rejection_rtt_s: Seconds that rejections take to come.
-            latency_s: Seconds that answers take.
+            record: Of the rejected request.
+            limit: The limit known so far, in requests.
+            rejection_rtt_s: Seconds that rejections take to arrive.
+            latency_s: Seconds that answers take to arrive.
         """
-        if ticket.in_flight < cap:
-            return self._overtaken(now, ticket, cap, latency_s)
-        if cap == 1 and self._passed(ticket, rejection_rtt_s) and latency_s > _CLEAR * rejection_rtt_s:
-            return None  # others were taken with one in flight
+        if record.in_flight < limit:
+            return self._limit_if_reordered(now, record, limit, latency_s)
+        exact = latency_s > _CLEAR_LATENCY_RATIO * rejection_rtt_s
+        if limit == 1 and self._accepted_probes(record, rejection_rtt_s) and exact:
+            return None  # other requests were accepted with one in flight
         self._failed += 1
-        self.plan(now)
-        return cap
+        self.schedule_next(now)
+        return limit
 
     def on_not_accepted(self) -> None:
-        """A request was rejected or lost."""
-        self._untaken_near += 1
+        """Count a request that was rejected or lost."""
+        self._not_accepted_since_doubt += 1
 
-    def on_sent(self, ticket: SendRecord, cap: int, rejection_rtt_s: float) -> int:
-        """A request leaves; returns the cap, larger after three trials that were not rejected.
+    def on_sent(self, record: SendRecord, limit: int, rejection_rtt_s: float) -> int:
+        """Return the limit after a request was sent: a larger one if three probes were not rejected.
 
-        They are judged as soon as a rejection would have come, after `rejection_rtt_s`: answers may take long.
+        A probe counts as accepted once a rejection would have arrived; answers may take far longer.
+
+        Args:
+            record: Of the request.
+            limit: The limit known so far, in requests.
+            rejection_rtt_s: Seconds that rejections take to arrive.
         """
-        if ticket.in_flight < cap or ticket.sent_at < self.at:
-            return cap
-        self._sent.append(ticket.sent_at)
-        if self._passed(ticket, rejection_rtt_s) < _TRIALS:
-            return cap
-        cap += self._step
-        self._sent, self._step = [], min(2 * self._step, 1 + cap // 4)
-        self._near = ticket.number - _NEAR * cap  # what the trials have shown stands a first doubt
-        return cap
+        if record.in_flight < limit or record.sent_at < self.next_probe_at:
+            return limit
+        self._probes_sent_at.append(record.sent_at)
+        if self._accepted_probes(record, rejection_rtt_s) < _PROBES_TO_RAISE:
+            return limit
+        limit += self._step
+        self._probes_sent_at, self._step = [], min(2 * self._step, 1 + limit // 4)
+        self._last_doubt = record.number - _DOUBT_SPAN * limit  # a first rejection below a proven limit is rare
+        return limit
 
-    def _passed(self, ticket: SendRecord, rejection_rtt_s: float) -> int:
-        return sum(ticket.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._sent)
+    def _accepted_probes(self, record: SendRecord, rejection_rtt_s: float) -> int:
+        """Return how many probes were sent so long before `record` that a rejection would have arrived."""
+        return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
-    def _overtaken(self, now: float, ticket: SendRecord, cap: int, latency_s: float) -> int | None:
-        """The cap after a rejection below it, if requests that overtook each other explain that; else None.
+    def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:
+        """Return the limit after a rejection below it if reordering on the network explains it, else None.
 
-        As many can have been overtaken as travel at once.
+        At most as many requests can have been overtaken as are on the network at one time.
         """
-        rejection_rtt_s = max(0.0, now - ticket.sent_at)
-        slack = max(1, round(cap * rejection_rtt_s / max(rejection_rtt_s, latency_s)))
-        if cap < MIN_REORDER_IN_FLIGHT or ticket.in_flight < cap - slack:
+        rejection_rtt_s = max(0.0, now - record.sent_at)
+        slack = max(1, round(limit * rejection_rtt_s / max(rejection_rtt_s, latency_s)))
+        if limit < _MIN_REORDER or record.in_flight < limit - slack:
             return None
-        if ticket.number > self._near + _NEAR * cap:  # seldom
-            self._lowered = 0
-        elif self._lowered < slack and ticket.number - self._near - self._untaken_near > _APART:
-            self._lowered += 1
-            cap = max(1, ticket.in_flight)
+        accepted = record.number - self._last_doubt - self._not_accepted_since_doubt
+        if record.number > self._last_doubt + _DOUBT_SPAN * limit:  # rare
+            self._lowered_by = 0
+        elif self._lowered_by < slack and accepted > _MIN_ACCEPTED_BETWEEN:
+            self._lowered_by += 1
+            limit = max(1, record.in_flight)
         else:
             return None
-        self._near, self._untaken_near = ticket.number, 0
-        self.plan(now)
-        return cap
+        self._last_doubt, self._not_accepted_since_doubt = record.number, 0
+        self.schedule_next(now)
+        return limit

@@ -1,4 +1,4 @@
-"""What an answer's headers say about the limit: `RateLimit` of the IETF draft, and its many older spellings."""
+"""Parses rate-limit response headers: `RateLimit` of the IETF draft and its older spellings."""
 
 from __future__ import annotations
 
@@ -9,54 +9,61 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-__all__ = ["Quota", "quota_of"]
+__all__ = ["Quota", "parse_quota"]
 
 _NUMBER: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _PARAMETER: Final = re.compile(r";\s*([rt])=(\d{1,12})", re.ASCII)
 _PREFIXES: Final = ("ratelimit-", "x-ratelimit-", "x-rate-limit-")
-# A reset above this is no duration but an instant, in seconds since the epoch.
-_INSTANT_S: Final = 1e9
+_MAX_DURATION_S: Final = 1e9
+"""A reset value above this is not a duration but a time, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What is left of a limit.
+    """Remaining allowance that a service states in its headers.
 
     Attributes:
         remaining: Requests that may still be sent, 0 or more.
-        reset_s: Seconds until there are more, above 0.
+        reset_s: Seconds until the allowance is renewed, above 0.
     """
 
     remaining: float
     reset_s: float
 
 
-def quota_of(headers: Mapping[str, str]) -> Quota | None:
-    """The tightest quota that headers (by lowercase names) state; None when they state none that can be read.
+def parse_quota(headers: Mapping[str, str]) -> Quota | None:
+    """Return the tightest quota that the headers (by lowercase name) state, or None if they state none.
 
-    Both draft-ietf-httpapi-ratelimit-headers (`RateLimit: "name";r=50;t=30`) and the separate fields before it
-    (`RateLimit-Remaining`, `X-RateLimit-Reset`, as seconds or as an instant, counted from the answer's `Date`).
+    Both draft-ietf-httpapi-ratelimit-headers (`RateLimit: "name";r=50;t=30`) and the older separate fields
+    (`RateLimit-Remaining`, `X-RateLimit-Reset`) are read. A reset is a duration in seconds, or a time, which is
+    compared with the answer's `Date`.
     """
     if not any("ratelimit" in name or "rate-limit" in name for name in headers):
         return None
-    found = [quota for quota in (*_items(headers), *_fields(headers)) if quota is not None]
-    return min(found, key=lambda quota: quota.remaining / quota.reset_s, default=None)
+    quotas = [quota for quota in (*_draft_quotas(headers), *_field_quotas(headers)) if quota is not None]
+    return min(quotas, key=lambda quota: quota.remaining / quota.reset_s, default=None)
 
 
-def _items(headers: Mapping[str, str]) -> list[Quota | None]:
-    said = [dict(_PARAMETER.findall(item)) for item in headers.get("ratelimit", "").split(",")]
-    return [_quota(one["r"], one["t"], headers) for one in said if one.keys() >= {"r", "t"}]
+def _draft_quotas(headers: Mapping[str, str]) -> list[Quota | None]:
+    """Return the quotas in the IETF draft's `RateLimit` header."""
+    items = [dict(_PARAMETER.findall(item)) for item in headers.get("ratelimit", "").split(",")]
+    return [_to_quota(item["r"], item["t"], headers) for item in items if item.keys() >= {"r", "t"}]
 
 
-def _fields(headers: Mapping[str, str]) -> list[Quota | None]:
-    return [_quota(headers.get(f"{each}remaining", ""), headers.get(f"{each}reset", ""), headers) for each in _PREFIXES]
+def _field_quotas(headers: Mapping[str, str]) -> list[Quota | None]:
+    """Return the quotas in the older separate headers, one for each known prefix."""
+    return [
+        _to_quota(headers.get(f"{prefix}remaining", ""), headers.get(f"{prefix}reset", ""), headers)
+        for prefix in _PREFIXES
+    ]
 
 
-def _quota(remaining: str, reset: str, headers: Mapping[str, str]) -> Quota | None:
+def _to_quota(remaining: str, reset: str, headers: Mapping[str, str]) -> Quota | None:
+    """Return the quota in these two values, or None if they are not numbers or lie in the past."""
     if not _NUMBER.fullmatch(remaining.strip()) or not _NUMBER.fullmatch(reset.strip()):
         return None
     reset_s = float(reset)
-    if reset_s > _INSTANT_S:
+    if reset_s > _MAX_DURATION_S:
         try:
             reset_s -= parsedate_to_datetime(headers.get("date", "")).timestamp()
         except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Even spacing: requests leave one by one, never in bursts, because a burst is what small limits reject."""
+"""Request pacer: spaces requests evenly, because small limits reject bursts."""
 
 from __future__ import annotations
 
@@ -7,54 +7,55 @@ from typing import Final
 
 __all__ = ["RequestPacer", "SendRecord"]
 
-# Timers wake late, on a busy machine by tens of milliseconds, and what that costs is caught up: with one early request
-# for each late one. Where nothing may come early, rejections say so: after one nothing is caught up, then ever more.
-_LEAST_CATCH_UP_S: Final = 0.0
 _MAX_CATCH_UP_S: Final = 0.05
+"""Timers fire late, on a busy machine by tens of milliseconds. A request may be early by at most this much, in seconds,
+if the one before it was late."""
+
 _CATCH_UP_GROWTH: Final = 0.005
+"""Seconds of catching up gained for each second without a rejection: strict limits reject early requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendRecord:
-    """What a request carries home, so that its answer is read in the light of when it left.
+    """The circumstances in which a request was sent; its answer is judged by them.
 
     Attributes:
         number: Requests sent before it.
-        sent_at: When it left.
-        episode: Episodes of rejection before it left.
-        step: Step of the probe it belongs to, 0 or more; -1 for none.
-        in_flight: Requests on the wire before it.
+        sent_at: When it was sent, in seconds on the caller's clock.
+        episode: Episodes of rejections before it was sent.
+        probe_step: Step of the rate probe that it belongs to, 0 or more; -1 for none.
+        in_flight: Requests in flight before it was sent.
     """
 
     number: int
     sent_at: float
     episode: int
-    step: int
+    probe_step: int
     in_flight: int
 
 
 class RequestPacer:
-    """Keeps requests `1 / rate` apart."""
+    """Keeps requests at least `1 / rate` seconds apart."""
 
     def __init__(self) -> None:
-        self._last = float("-inf")
+        self._last_slot_at = float("-inf")
         self._held_until = float("-inf")
         self._rejected_at = float("-inf")
 
     def wait_s(self, now: float, rate: float | None) -> float:
-        """Seconds until the next may leave at so many requests per second; None means no limit."""
-        return max(0.0, self._held_until - now, 0.0 if rate is None else self._last + 1 / rate - now)
+        """Return the seconds until the next request may be sent at `rate` requests per second; None is no limit."""
+        return max(0.0, self._held_until - now, 0.0 if rate is None else self._last_slot_at + 1 / rate - now)
 
     def hold(self, until: float) -> None:
-        """None leaves before."""
+        """Send nothing before `until`."""
         self._held_until = until
 
     def on_rejected(self, now: float) -> None:
-        """One was turned away, perhaps because it came too soon after another."""
+        """Note a rejection: the request may have come too soon after another one."""
         self._rejected_at = now
 
-    def take(self, now: float, rate: float | None) -> None:
-        """One leaves."""
-        due = now if rate is None else self._last + 1 / rate
-        grown_s = _LEAST_CATCH_UP_S + _CATCH_UP_GROWTH * (now - self._rejected_at)
-        self._last = due if now - min(grown_s, _MAX_CATCH_UP_S) <= due <= now else now
+    def on_admitted(self, now: float, rate: float | None) -> None:
+        """Use the next slot; a request that is late keeps its slot, so that the next one may catch up."""
+        due_at = now if rate is None else self._last_slot_at + 1 / rate
+        catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)
+        self._last_slot_at = due_at if now - catch_up_s <= due_at <= now else now

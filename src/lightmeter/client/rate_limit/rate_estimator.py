@@ -1,7 +1,7 @@
-"""The learned limit in requests per second: kept just below, probed rarely, measured exactly where that is possible.
+"""Rate estimator: the learned limit in requests per second. It is used just below, and probed rarely.
 
-Between two rejections a token bucket is empty twice, so what it took in between is what flowed in: requests taken /
-time is its rate, whatever its size. Between two openings of a fixed window it is the window's quota / its length.
+Between two rejections a token bucket is empty twice, so what it accepted in between is what flowed in: accepted
+requests / time is its rate, whatever its size. Between two resets of a fixed window it is the quota / the length.
 """
 
 from __future__ import annotations
@@ -9,281 +9,328 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from lightmeter.client.rate_limit.accepted_count import AcceptedCount
 from lightmeter.client.rate_limit.pacer import SendRecord
 from lightmeter.client.rate_limit.quota_window import QuotaWindow
 from lightmeter.client.rate_limit.rate_search import RateSearch
 
 __all__ = ["RateEstimator"]
 
-CRUISE: Final = 0.97
-_CRUISE_CLOSED: Final = 0.985
-_CRUISE_CROWDED: Final = 0.97
-_AFTER_REJECTION: Final = 0.92
-_STEPS: Final = (0.04, 0.08, 0.16, 0.5, 1.0)
-_LEAST_RISE: Final = 2
+_USED: Final = 0.97
+_USED_OF_WINDOW: Final = 0.985
+_USED_AFTER_REJECTION: Final = 0.92
+"""Parts of the estimate that are used: usually, of a fixed window (whose quota is exact), and just after a rejection,
+when a bucket has to fill again. They are from simulation, as all constants here (tests/bench/rate_limit)."""
+
+_PROBE_STEPS: Final = (0.04, 0.08, 0.16, 0.5, 1.0)
+"""A probe raises the rate by these parts of itself, step by step."""
+
+_CLEARLY_HIGHER: Final = 2
+"""A probe that reached this step has shown that the limit is far above the estimate."""
+
 _FIRST_STEP_S: Final = 30.0
 _FIRST_STEP_UNSETTLED_S: Final = 8.0
 _LONGEST_STEP_S: Final = 90.0
 _STEP_S: Final = 6.0
 _STEP_REQUESTS: Final = 8
-_MAX_CUTS: Final = 3
+"""Seconds that a probe's first step lasts: long enough to empty a full bucket; shorter after a recent change. Seconds,
+and least number of requests, of each later step."""
+
+_MIN_SENT: Final = 0.85
+"""A step counts only if at least this part of its rate was sent."""
+
+_MAX_SEARCH_CUTS: Final = 3
+"""After so many rejections in a row a search waits instead of lowering the rate further."""
+
 _FIRST_INTERVAL_S: Final = 5.0
 _LONGEST_INTERVAL_S: Final = 40.0
-_LONGEST_FOR_COST_S: Final = 60.0
-_LONGEST_FOR_COST_CLOSED_S: Final = 240.0
-_COST: Final = 0.006
-_COST_CLOSED: Final = 0.02
+"""Seconds between two probes at first, and at most; the interval doubles with each failed probe."""
+
+_REJECTED_PART: Final = 0.006
+_REJECTED_PART_OF_WINDOW: Final = 0.02
+_LONGEST_FOR_REJECTIONS_S: Final = 60.0
+_LONGEST_FOR_REJECTIONS_OF_WINDOW_S: Final = 240.0
+"""A probe waits until the last one's rejections are at most this part of all requests, but no longer than so many
+seconds."""
+
 _ENOUGH: Final = 8
+"""Accepted requests from which a rate is measured."""
+
 _RECENT_S: Final = 30.0
-_SLOWEST: Final = 0.02
-_SHUT_S: Final = 2.0
-# A limit that has fallen below so much of itself is another one.
-_ANOTHER: Final = 0.9
+"""A measurement over more seconds (and many requests) may mix an old and a new limit."""
+
+_MIN_RATE: Final = 0.02
+"""The estimate never falls below this, in requests per second."""
+
+_WINDOW_BLOCK_S: Final = 2.0
+"""A service that rejects everything for so many seconds has a fixed window (or an outage)."""
+
+_CHANGED: Final = 0.9
+"""An estimate that falls below this part of itself is a different limit."""
 
 
 class RateEstimator:
-    """A limit on the rate, and the search for it.
+    """Estimates a limit on the rate.
 
     Args:
         rate: First estimate, requests per second.
         now: The time.
-        since: The request that was rejected last; what is sent after it is counted.
+        since: The request that was rejected last: a search starts from it. None means that there is no search.
 
     Attributes:
-        rate: The estimate.
-        step: Step of the probe that is going on, -1 when there is none.
-        crowded: Whether the limit shows by latency, not by rejections.
-        closed: Whether the service closes for seconds at a time, as fixed windows do.
+        rate: The estimate, in requests per second.
+        probe_step: Step of the probe under way, -1 when there is none.
+        congested: Whether the limit shows by slower answers instead of rejections.
+        window_limited: Whether the service rejects everything for seconds at a time, as fixed windows do.
     """
 
     def __init__(self, rate: float, now: float, since: SendRecord | None) -> None:
-        self.rate = max(_SLOWEST, rate)
+        self.rate = max(_MIN_RATE, rate)
         self._search = None if since is None else RateSearch(self.rate, now, since)
         if self._search is not None:
             self.rate = self._search.rate
-        self.step = -1
-        self.crowded = False
-        self.closed = False
-        self._since = since
+        self.probe_step = -1
+        self.congested = False
+        self.window_limited = False
+        self._counted_from = since
+        self._not_accepted = 0
         self._window: QuotaWindow | None = None
-        self._untaken = 0
+        self._catching_up = False
         self._interval_s = _FIRST_INTERVAL_S
         self._probe_at = now + self._interval_s
         self._step_began_at = now
         self._sent_in_step = 0
-        self._passed: list[float] = []
-        self._catching_up = False
-        self._rate_at_closing = self.rate
-        self._drained = 0.0
-        self._burst = 0.0
-        self._cost = 0
-        self._doubts: list[float] = []
-        self._ease_until = now
+        self._probed_rates: list[float] = []  # accepted so far in the probe under way; first the one before it
+        self._excess_sent = 0.0  # requests beyond the rate before the probe
+        self._bucket_size = 0.0  # the largest excess that was paid for by a full bucket
+        self._rejected_in_probe = 0
+        self._fallback_rates: list[float] = []  # used if what a probe has shown does not hold
+        self._rate_before_block = self.rate
+        self._reduced_until = now
 
     @property
     def is_probing(self) -> bool:
-        """Whether more than what is known to be taken is tried: a search or a probe is going on."""
-        return self._search is not None or self.step >= 0
+        """Whether a search or a probe is under way: then more is sent than is known to be accepted."""
+        return self._search is not None or self.probe_step >= 0
 
     def allowed(self, now: float) -> float:
-        """Requests per second that may be sent now."""
+        """Return the rate that may be sent now, in requests per second."""
         if self._search is not None:
             return self.rate
-        if self.step >= 0:
-            return self.rate * (1 + _STEPS[self.step])
-        if self.crowded:
-            return self.rate * _CRUISE_CROWDED
-        if self.closed and self._window is not None:
-            return self.rate * _CRUISE_CLOSED
-        return self.rate * (_AFTER_REJECTION if now < self._ease_until else CRUISE)
+        if self.probe_step >= 0:
+            return self.rate * (1 + _PROBE_STEPS[self.probe_step])
+        if self.congested:
+            return self.rate * _USED
+        if self.window_limited and self._window is not None:
+            return self.rate * _USED_OF_WINDOW
+        return self.rate * (_USED_AFTER_REJECTION if now < self._reduced_until else _USED)
 
     def on_sent(self, now: float) -> None:
-        """A request leaves: begin a probe, or its next step, when it is time."""
+        """Count a request; begin a probe, or its next step, when it is time."""
         if self._search is not None:
             self._search.on_sent(now)
-            self.rate = max(_SLOWEST, self._search.rate)
+            self.rate = max(_MIN_RATE, self._search.rate)
             return
-        if self._catching_up and self._window is not None and self._window.catch_up(now) == 1:
+        if self._catching_up and self._window is not None and self._window.catch_up_factor(now) == 1:
             self.rate, self._catching_up = self._window.rate, False
-        if self.step < 0:
+        if self.probe_step < 0:
             if now >= self._probe_at:
-                self._drained, self._cost, self._passed = 0.0, 0, []
+                self._excess_sent, self._rejected_in_probe, self._probed_rates = 0.0, 0, []
                 self._begin_step(now, 0)
             return
         self._sent_in_step += 1
-        lasted_s = now - self._step_began_at
-        if lasted_s >= self._step_length_s():
-            self._end_step(now, lasted_s)
+        duration_s = now - self._step_began_at
+        if duration_s >= self._step_length_s():
+            self._end_step(now, duration_s)
 
     def _step_length_s(self) -> float:
-        enough_s = _STEP_REQUESTS / self.rate
-        if self.step > 0:
-            return max(_STEP_S, enough_s)
+        requests_s = _STEP_REQUESTS / self.rate
+        if self.probe_step > 0:
+            return max(_STEP_S, requests_s)
         settled = self._interval_s > 2 * _FIRST_INTERVAL_S
-        first_s = _FIRST_STEP_S if settled else _FIRST_STEP_UNSETTLED_S
-        drains_s = 1.3 * self._burst / (_STEPS[0] * self.rate)
-        return max(
-            first_s, enough_s, min(_LONGEST_STEP_S, max(drains_s, 1.5 * self._window.length_s if self._window else 0.0))
-        )
+        empties_bucket_s = 1.3 * self._bucket_size / (_PROBE_STEPS[0] * self.rate)
+        spans_windows_s = 1.5 * self._window.length_s if self._window else 0.0
+        longer_s = min(_LONGEST_STEP_S, max(empties_bucket_s, spans_windows_s))
+        return max(_FIRST_STEP_S if settled else _FIRST_STEP_UNSETTLED_S, requests_s, longer_s)
 
     def _begin_step(self, now: float, step: int) -> None:
-        self.step, self._step_began_at, self._sent_in_step = step, now, 0
-        del self._passed[step:]
-        self._passed.append(self.rate)
+        self.probe_step, self._step_began_at, self._sent_in_step = step, now, 0
+        del self._probed_rates[step:]
+        self._probed_rates.append(self.rate)
 
-    def _end_step(self, now: float, lasted_s: float) -> None:
+    def _end_step(self, now: float, duration_s: float) -> None:
         tried = self.allowed(now)
-        if self._sent_in_step < 0.85 * tried * lasted_s:
-            self._end_probe(now, self._interval_s)  # something else is the limit: nothing was learned
+        if self._sent_in_step < _MIN_SENT * tried * duration_s:
+            self._end_probe(now, self._interval_s)  # there was too little to send: nothing was learned
             return
-        self._drained += lasted_s * (tried - self._passed[0])
+        self._excess_sent += duration_s * (tried - self._probed_rates[0])
         self.rate = tried
-        self._begin_step(now, min(self.step + 1, len(_STEPS) - 1))
+        self._begin_step(now, min(self.probe_step + 1, len(_PROBE_STEPS) - 1))
 
     def _end_probe(self, now: float, interval_s: float) -> None:
-        cost_s = self._cost / ((_COST_CLOSED if self.closed else _COST) * self.rate)
+        rejected_part = _REJECTED_PART_OF_WINDOW if self.window_limited else _REJECTED_PART
+        longest_s = _LONGEST_FOR_REJECTIONS_OF_WINDOW_S if self.window_limited else _LONGEST_FOR_REJECTIONS_S
+        pays_off_s = self._rejected_in_probe / (rejected_part * self.rate)
         self._interval_s = min(_LONGEST_INTERVAL_S, interval_s)
-        most_s = _LONGEST_FOR_COST_CLOSED_S if self.closed else _LONGEST_FOR_COST_S
-        self._probe_at = now + max(self._interval_s, min(most_s, cost_s))
-        self.step = -1
+        self._probe_at = now + max(self._interval_s, min(longest_s, pays_off_s))
+        self.probe_step = -1
 
-    def moved(self, rate: float, now: float) -> None:
-        """The limit is another now, for a reason outside: what was counted and tried under the old one is void."""
-        self.rate = max(_SLOWEST, rate)
-        self._since, self._window, self._search, self._doubts = None, None, None, []
-        self._untaken = 0
+    def reset_to(self, rate: float, now: float) -> None:
+        """Replace the estimate for an outside reason: what was counted and probed under the old one is void."""
+        self.rate = max(_MIN_RATE, rate)
+        self._counted_from, self._window, self._search, self._fallback_rates = None, None, None, []
+        self._not_accepted = 0
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def on_not_accepted(self) -> None:
-        """A request was rejected or lost: it does not count as taken."""
-        self._untaken += 1
-        self._cost += 1
+        """Count a request that was rejected or lost."""
+        self._not_accepted += 1
+        self._rejected_in_probe += 1
         if self._search is not None:
             self._search.on_not_accepted()
         if self._window is not None:
             self._window.on_not_accepted()
 
-    def on_rejected(self, now: float, ticket: SendRecord, misses: int) -> None:
-        """The first rejection of an episode: decide what it says about the limit.
+    def on_rejected(self, now: float, record: SendRecord, consecutive_rejections: int) -> None:
+        """Learn from the first rejection of an episode.
 
-        Of several `misses` in a row the first has said it; how long the door stays shut will say more.
+        Args:
+            now: The time.
+            record: Of the rejected request.
+            consecutive_rejections: Episodes in a row, this one included. Only the first one tells about the rate; how
+                long the row lasts tells about a window.
         """
         before = self.rate
-        if misses == 1:
-            self._rate_at_closing = before
+        if consecutive_rejections == 1:
+            self._rate_before_block = before
         if self._search is not None:
-            self._search_failed(now, ticket, misses)
+            self._search_rejected(self._search, now, record, consecutive_rejections)
             return
-        if misses > 1 and not self._doubts:
+        if consecutive_rejections > 1 and not self._fallback_rates:
             return
-        if ticket.step >= 0 and self._passed:
-            self._probe_failed(now, ticket)
-            self._count_from(ticket)
+        if record.probe_step >= 0 and self._probed_rates:
+            self._probe_rejected(now, record)
+            self._count_from(record)
         else:
-            self._cruise_failed(ticket)
-            moved = self.rate < _ANOTHER * before
-            self._end_probe(now, _FIRST_INTERVAL_S if moved else self._interval_s)
-        self._ease_until = now + max(1.0, 20 / self.rate) if not self.crowded else now
+            self._cruise_rejected(record)
+            changed = self.rate < _CHANGED * before
+            self._end_probe(now, _FIRST_INTERVAL_S if changed else self._interval_s)
+        self._reduced_until = now if self.congested else now + max(1.0, 20 / self.rate)
 
-    def _search_failed(self, now: float, ticket: SendRecord, misses: int) -> None:
-        assert self._search is not None  # noqa: S101 (only asked then)
-        if misses > _MAX_CUTS:
+    def _search_rejected(self, search: RateSearch, now: float, record: SendRecord, rejections: int) -> None:
+        if rejections > _MAX_SEARCH_CUTS:
             return
-        self._search.on_rejected(now, ticket)
-        self.rate = max(_SLOWEST, self._search.rate)
-        self._count_from(ticket)
-        if self._search.done:
+        search.on_rejected(now, record)
+        self.rate = max(_MIN_RATE, search.rate)
+        self._count_from(record)
+        if search.done:
             self._search = None
             self._end_probe(now, self._interval_s)
 
-    def _probe_failed(self, now: float, ticket: SendRecord) -> None:
-        step = min(ticket.step, len(self._passed) - 1)
-        confirmed = self._passed[0]
+    def _probe_rejected(self, now: float, record: SendRecord) -> None:
+        step = min(record.probe_step, len(self._probed_rates) - 1)
+        confirmed = self._probed_rates[0]
         if step == 0:
             self.rate = confirmed
             self._end_probe(now, self._interval_s * 2)
             return
         # Either the limit is higher, or a full bucket paid for the excess: the next requests will tell.
-        self.rate, self._doubts = self._passed[step], [confirmed]
-        if step >= _LEAST_RISE:
-            self._doubts.append(self.rate)
-            self.rate *= math.sqrt(1 + _STEPS[step])  # between what was taken and what was not
-            self._cost = 0  # worth it: the limit is known to be far above what it was thought to be
+        self.rate, self._fallback_rates = self._probed_rates[step], [confirmed]
+        if step >= _CLEARLY_HIGHER:
+            self._fallback_rates.append(self.rate)
+            self.rate *= math.sqrt(1 + _PROBE_STEPS[step])  # between the last accepted rate and the rejected one
+            self._rejected_in_probe = 0  # these rejections were worth it
         self._end_probe(now, _FIRST_INTERVAL_S)
 
-    def _cruise_failed(self, ticket: SendRecord) -> None:
-        taken, lasted_s = self._taken(ticket)
-        measured = taken / lasted_s if lasted_s > 0 and taken >= _ENOUGH else 0.0
-        if self._doubts and taken < 3 * _ENOUGH:
+    def _cruise_rejected(self, record: SendRecord) -> None:
+        """Lower the estimate after a rejection outside of any probe."""
+        accepted, duration_s = self._accepted_until(record)
+        measured = accepted / duration_s if duration_s > 0 and accepted >= _ENOUGH else 0.0
+        if self._fallback_rates and accepted < 3 * _ENOUGH:
             self._fall_back(measured)
-            self._count_from(ticket)
+            self._count_from(record)
             return
-        self._doubts = []
+        self._fallback_rates = []
         before = self.rate
-        if taken < _ENOUGH:
-            self.rate = max(_SLOWEST, 0.8 * before)
-        elif lasted_s <= _RECENT_S or taken <= 8 * _ENOUGH:
-            self.rate = max(_SLOWEST, min(0.99 * before, max(0.5 * before, measured)))
-            self._count_from(ticket)
+        if accepted < _ENOUGH:
+            self.rate = max(_MIN_RATE, 0.8 * before)
+        elif duration_s <= _RECENT_S or accepted <= 8 * _ENOUGH:
+            self.rate = max(_MIN_RATE, min(0.99 * before, max(0.5 * before, measured)))
+            self._count_from(record)
         else:
-            self.rate = max(_SLOWEST, 0.95 * before)
-            self._count_from(ticket)
-        if self.rate < _ANOTHER * before:
-            self._burst = 0.0  # learned of another limit, or it was this fall that looked like a burst's end
+            self.rate = max(_MIN_RATE, 0.95 * before)
+            self._count_from(record)
+        if self.rate < _CHANGED * before:
+            self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """What a probe seemed to show does not hold: what was known before does, or what was measured since."""
-        least = self._doubts[0] if measured else self._doubts.pop()
-        self.rate = max(_SLOWEST, min(self.rate, max(least, measured)))
-        if measured or not self._doubts:
-            self._doubts = []
-            self._burst = max(self._burst, self._drained)
+        """Return to the rate before a probe whose result does not hold, or to the one measured since."""
+        least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
+        self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
+        if measured or not self._fallback_rates:
+            self._fallback_rates = []
+            self._bucket_size = max(self._bucket_size, self._excess_sent)
 
-    def _taken(self, ticket: SendRecord) -> tuple[int, float]:
-        if self._since is None:
+    def _accepted_until(self, record: SendRecord) -> tuple[int, float]:
+        """Return the requests accepted since counting began, and the seconds that took."""
+        start = self._counted_from
+        if start is None:
             return 0, 0.0
-        return max(0, ticket.number - self._since.number - self._untaken), ticket.sent_at - self._since.sent_at
+        return max(0, record.number - start.number - self._not_accepted), record.sent_at - start.sent_at
 
-    def _count_from(self, ticket: SendRecord) -> None:
-        self._since, self._untaken = ticket, 0
+    def _count_from(self, record: SendRecord) -> None:
+        self._counted_from, self._not_accepted = record, 0
 
-    def on_reopened(self, now: float, ticket: SendRecord, blocked_since: float, last_rejected_at: float) -> None:
-        """The first request is taken after a door that was shut at `blocked_since`, and still at `last_rejected_at`."""
-        shut_s = ticket.sent_at - blocked_since
-        if shut_s < _SHUT_S or shut_s * self._rate_at_closing < 2 * _ENOUGH:
+    def on_backoff_ended(self, now: float, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
+        """Learn from the end of a row of rejections: if it took long, it was the reset of a fixed window.
+
+        Args:
+            now: The time.
+            record: Of the first request accepted after it.
+            blocked_since: When the row began.
+            still_blocked_at: The last time at which the service surely still rejected.
+        """
+        blocked_s = record.sent_at - blocked_since
+        if blocked_s < _WINDOW_BLOCK_S or blocked_s * self._rate_before_block < 2 * _ENOUGH:
             return
         if self._window is None:
-            self._window = QuotaWindow(ticket, 0)
-        self._window.on_accepted(ticket, blocked_since, last_rejected_at)
-        self._count_from(ticket)
-        # A limit that was settled before it ever closed is none of windows: it was an outage.
-        most = self.rate if self._search is None and not self.closed else math.inf
-        self.closed, self._search = True, None
-        self._ease_until = now
+            self._window = QuotaWindow(record, 0)
+        self._window.on_reset(record, blocked_since, still_blocked_at)
+        self._count_from(record)
+        # A limit that was settled before the first long block is not a window's: the block was an outage.
+        most = self.rate if self._search is None and not self.window_limited else math.inf
+        self.window_limited, self._search = True, None
+        self._reduced_until = now
         if self._window.quota >= _ENOUGH:
-            self.rate = max(_SLOWEST, min(most, self._window.rate * self._window.catch_up(now)))
+            self.rate = max(_MIN_RATE, min(most, self._window.rate * self._window.catch_up_factor(now)))
             self._catching_up = self.rate > self._window.rate
-            self._doubts = []
+            self._fallback_rates = []
             self._end_probe(now, self._interval_s)
             self._probe_at = max(self._probe_at, now + 1.5 * self._window.length_s)
 
-    def opening(self, now: float, ticket: SendRecord, blocked_since: float) -> float | None:
-        """When a limit that is used up may be renewed at the soonest; None while there is no idea."""
-        if self._window is None or not self.closed or not self._window.used_up(ticket):
-            return None
-        return self._window.opening(now, blocked_since)
+    def next_reset_at(self, now: float, record: SendRecord, blocked_since: float) -> float | None:
+        """Return the earliest time at which a used-up window resets; None if no window explains the rejections.
 
-    def start_window(self, ticket: SendRecord, untaken: int) -> None:
-        """Windows are counted from this request; of those since, so many were not taken."""
-        self._window = QuotaWindow(ticket, untaken)
+        Args:
+            now: The time.
+            record: Of the rejected request.
+            blocked_since: When the present row of rejections began.
+        """
+        if self._window is None or not self.window_limited or not self._window.is_used_up(record):
+            return None
+        return self._window.next_reset_at(now, blocked_since)
+
+    def start_window(self, count: AcceptedCount) -> None:
+        """Count the requests of a window from the start of `count` on."""
+        self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:
-        """Answers have become slower with nothing rejected: `measured` came back per second."""
-        if self.step >= 0 and self._passed:
-            confirmed = self._passed[0]
-            self.rate = max(measured, 0.8 * confirmed) if self._drained > confirmed else confirmed
+        """Lower the estimate because answers became slower; `measured` is the answers per second."""
+        if self.probe_step >= 0 and self._probed_rates:
+            confirmed = self._probed_rates[0]
+            self.rate = max(measured, 0.8 * confirmed) if self._excess_sent > confirmed else confirmed
             self._end_probe(now, self._interval_s * 2)
         else:
-            self.rate = max(_SLOWEST, 0.98 * self.rate) if self.crowded else measured
+            self.rate = max(_MIN_RATE, 0.98 * self.rate) if self.congested else measured
             self._probe_at = now + self._interval_s
-        self.crowded, self._search = True, None
+        self.congested, self._search = True, None

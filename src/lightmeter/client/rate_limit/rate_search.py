@@ -1,9 +1,9 @@
-"""The search for a limit on the rate, from the first rejections until it is known within some percent.
+"""Rate search: finds a limit on the rate within some percent, starting from the first rejections.
 
-A token bucket is empty at each rejection. What it takes between two of them is what flows in, at most one token more,
-whatever it holds: requests taken / time is a lower bound of its rate, and the more were taken, the closer. It is no
-more than that because a bucket that is full loses what flows in. The rate at which the rejection came is an upper
-bound. The search ends when the two are near each other.
+At each rejection a token bucket is empty. What it accepts between two rejections is what flowed in meanwhile, plus at
+most one token, whatever its size: accepted requests / time is a lower bound of its rate, and the more were accepted,
+the closer. (A full bucket loses what flows in, hence only a lower bound.) The rate at which a rejection came is an
+upper bound. The search ends when both are close to each other.
 """
 
 from __future__ import annotations
@@ -15,26 +15,50 @@ from lightmeter.client.rate_limit.pacer import SendRecord
 __all__ = ["RateSearch", "first_rate"]
 
 _STEPS: Final = (1.0, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5)
-_AFTER_MEASURE: Final = 1
-_AFTER_CUT: Final = 3
+"""Factors on the accepted rate that are tried one after the other."""
+
+_STEP_AFTER_MEASUREMENT: Final = 1
+_STEP_AFTER_CUT: Final = 3
+"""Indices of the steps with which the search goes on: larger after a blind cut, which may have been too deep."""
+
 _STEP_S: Final = 0.8
 _STEP_REQUESTS: Final = 5
-_SENT_SHARE: Final = 0.85
+"""A step lasts for so many seconds, and for so many requests."""
+
+_MIN_SENT: Final = 0.85
+"""A step counts only if at least this part of its rate was sent."""
+
 _FEW: Final = 5
+"""With fewer accepted requests between two rejections, nothing is measured."""
+
 _ENOUGH: Final = 12
-_NEAR: Final = 1.15
+"""From so many accepted requests on, a measurement may end the search."""
+
+_CLOSE: Final = 1.15
+"""The search ends if the upper bound is at most so many times the lower one."""
+
 _CUT: Final = 0.45
-_MEASURED: Final = 0.95
+"""Factor on the tried rate after a rejection without a measurement."""
+
+_AFTER_MEASUREMENT: Final = 0.95
+"""Factor on the tried rate that a measurement never exceeds."""
+
 _MAX_REJECTIONS: Final = 5
+"""After so many rejections the next usable measurement ends the search."""
+
+_UNMEASURED_RATE: Final = 1.0
+"""Requests per second from which a search starts if no rate could be measured."""
 
 
 class _Rejection(NamedTuple):
-    at: float
-    taken: int
+    """When the request was sent, and how many were accepted before it."""
+
+    sent_at: float
+    accepted: int
 
 
 class RateSearch:
-    """Raises a rate step by step, and lowers it to what was measured at each rejection.
+    """Raises the rate step by step, and lowers it to the measured one at each rejection.
 
     Args:
         rate: First estimate, requests per second, above 0.
@@ -42,72 +66,76 @@ class RateSearch:
         first: The request that was rejected last.
 
     Attributes:
-        passed: The largest rate that is thought to be taken, requests per second.
-        done: Whether `passed` is the limit, within some percent.
+        accepted_rate: The largest rate that is thought to be accepted, in requests per second.
+        done: Whether `accepted_rate` is the limit, within some percent.
     """
 
     def __init__(self, rate: float, now: float, first: SendRecord) -> None:
-        self.passed = rate
+        self.accepted_rate = rate
         self.done = False
         self._step = self._first_step = 0
-        self._began_at, self._sent = now, 0
-        self._untaken = 0
+        self._step_began_at, self._sent = now, 0
+        self._not_accepted = 0
         self._rejections = [_Rejection(first.sent_at, first.number)]
 
     @property
     def rate(self) -> float:
-        """Requests per second that are tried now; when the search is done, the limit."""
+        """The rate that is tried now, in requests per second; once the search is done, the limit."""
         if self.done:
-            return self.passed
-        return self.passed * _STEPS[self._step]
+            return self.accepted_rate
+        return self.accepted_rate * _STEPS[self._step]
 
     def on_sent(self, now: float) -> None:
-        """A request leaves: the next step begins when this one has lasted."""
+        """Count a request, and begin the next step when this one is over."""
         self._sent += 1
-        lasted_s = now - self._began_at
-        if lasted_s < max(_STEP_S, _STEP_REQUESTS / self.passed):
+        duration_s = now - self._step_began_at
+        if duration_s < max(_STEP_S, _STEP_REQUESTS / self.accepted_rate):
             return
-        if self._sent >= _SENT_SHARE * self.rate * lasted_s:
-            self.passed = self.rate
+        if self._sent >= _MIN_SENT * self.rate * duration_s:
+            self.accepted_rate = self.rate
             self._step = min(self._step + 1, len(_STEPS) - 1)
-        self._began_at, self._sent = now, 0
+        self._step_began_at, self._sent = now, 0
 
     def on_not_accepted(self) -> None:
-        """A request was rejected or lost."""
-        self._untaken += 1
+        """Count a request that was rejected or lost."""
+        self._not_accepted += 1
 
-    def on_rejected(self, now: float, ticket: SendRecord) -> None:
-        """The first rejection of an episode."""
-        tried, climbed = self.rate, self._step > self._first_step
-        here = _Rejection(ticket.sent_at, ticket.number - self._untaken + 1)
-        least, taken = self._measured(here)
-        self._rejections.append(here)
-        self._step = _AFTER_MEASURE
-        if taken >= _ENOUGH and (tried <= _NEAR * least or len(self._rejections) > _MAX_REJECTIONS):
-            self.passed, self.done = min(tried, least), True
-        elif taken >= _FEW:
-            self.passed = min(0.95 * tried, (least * self.passed) ** 0.5 if climbed and self.passed > least else least)
+    def on_rejected(self, now: float, record: SendRecord) -> None:
+        """Learn from the first rejection of an episode."""
+        tried, raised = self.rate, self._step > self._first_step
+        rejection = _Rejection(record.sent_at, record.number - self._not_accepted + 1)
+        lower_bound, accepted = self._lower_bound(rejection)
+        self._rejections.append(rejection)
+        self._step = _STEP_AFTER_MEASUREMENT
+        if accepted >= _ENOUGH and (tried <= _CLOSE * lower_bound or len(self._rejections) > _MAX_REJECTIONS):
+            self.accepted_rate, self.done = min(tried, lower_bound), True
+        elif accepted >= _FEW:
+            known = self.accepted_rate
+            measured = (lower_bound * known) ** 0.5 if raised and known > lower_bound else lower_bound
+            self.accepted_rate = min(_AFTER_MEASUREMENT * tried, measured)
         else:
-            self.passed, self._step = _CUT * tried, _AFTER_CUT
+            self.accepted_rate, self._step = _CUT * tried, _STEP_AFTER_CUT
         self._first_step = self._step
-        self._began_at, self._sent = now, 0
+        self._step_began_at, self._sent = now, 0
 
-    def _measured(self, here: _Rejection) -> tuple[float, int]:
-        """The largest lower bound of the rate, and the number of requests it rests on; 0 if they are too few."""
+    def _lower_bound(self, rejection: _Rejection) -> tuple[float, int]:
+        """Return the largest lower bound of the rate, and the accepted requests it rests on; zeros if too few."""
         bounds = [
-            ((here.taken - one.taken) / (here.at - one.at), here.taken - one.taken)
+            ((rejection.accepted - one.accepted) / (rejection.sent_at - one.sent_at), rejection.accepted - one.accepted)
             for one in self._rejections
-            if here.taken - one.taken >= _FEW and here.at > one.at
+            if rejection.accepted - one.accepted >= _FEW and rejection.sent_at > one.sent_at
         ]
         return max(bounds, default=(0.0, 0))
 
 
-def first_rate(measured: float, taken: int, tried: float) -> float:
-    """What to search from after the first two rejections.
+def first_rate(measured: float | None, accepted: int, tried: float) -> float:
+    """Return the rate from which to search after the first two rejections.
 
     Args:
-        measured: Requests per second that got through between them.
-        taken: How many those were: of a few one learns little.
-        tried: Requests per second that were sent; a bucket that was full may have paid for nearly all.
+        measured: Requests per second accepted between them; None if none were.
+        accepted: How many those were; a few teach little.
+        tried: Requests per second that were sent; a full bucket may have paid for nearly all of them.
     """
-    return min(measured, (_CUT if taken < _FEW else _MEASURED) * tried)
+    if measured is None:
+        return _UNMEASURED_RATE
+    return min(measured, (_CUT if accepted < _FEW else _AFTER_MEASUREMENT) * tried)
