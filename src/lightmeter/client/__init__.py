@@ -1,4 +1,4 @@
-"""Talks to any service of the wire contract."""
+"""Client of any service that follows the wire contract, with its rate limiter."""
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll, classify_submission
 from lightmeter.client.client import Client

@@ -1,4 +1,4 @@
-"""The address of a service: as it is connected to, and as the one name that all its spellings share."""
+"""Normalizes the base URL of a service, for connecting and for comparing."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lightmeter.manifest.canonical_url import canonical_url
 __all__ = ["canonical_base_url", "equivalent_base_urls", "normalize_base_url"]
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-"""Hosts that all mean this machine; the first stands for all of them."""
+"""Hosts that all mean this machine; the canonical form uses the first."""
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def normalize_base_url(base_url: str) -> str:
-    """The address of a service without its trailing slash: scheme, host, port, and a path if it has one.
+    """Return the base URL without its trailing slash: scheme, host, port, and a path if it has one.
 
     Raises:
-        SettingsError: not http or https, no host, or with a user name, a query or a fragment inside.
+        SettingsError: it is not http or https, has no host, or holds a user name, a query or a fragment.
     """
     try:
         url = URL(base_url.strip())
@@ -39,13 +39,13 @@ def normalize_base_url(base_url: str) -> str:
 
 
 def canonical_base_url(base_url: str) -> str:
-    """One name for all spellings of a service's address: to compare with, not to connect to.
+    """Return the canonical form of a base URL, which is for comparing only, not for connecting.
 
-    Capitals, a default port, slashes at the end, escapes and dot segments make no difference, nor does which of its
-    names this machine is called by.
+    Letter case, a default port, trailing slashes, percent-escapes and dot segments make no difference, nor do the
+    different names of this machine.
 
     Raises:
-        SettingsError: as `normalize_base_url`, or the address holds what no URL may hold.
+        SettingsError: as for `normalize_base_url`, or the URL holds characters that are not allowed.
     """
     try:
         url = urlsplit(canonical_url(normalize_base_url(base_url)))
@@ -60,9 +60,9 @@ def canonical_base_url(base_url: str) -> str:
 
 
 def equivalent_base_urls(base_url: str) -> Iterator[str]:
-    """The usual spellings of an address without a slash at the end, the one given first; some may come twice.
+    """Yield the usual spellings of a base URL without a trailing slash, the given one first; some may repeat.
 
-    This machine under each of its names, and a default port said and unsaid.
+    They vary in the name of this machine, and in whether a default port is stated.
     """
     yield base_url.strip().rstrip("/")
     yield normalize_base_url(base_url)

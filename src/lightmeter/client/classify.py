@@ -1,10 +1,9 @@
-"""What an answer means for money: paid, refused, not yet, or unknown. Pure, and never raises.
+"""Classifies answers by what they mean for charging: done, refused, pending or uncertain. Pure, and never raises.
 
-The contract has no idempotency key, so a submission is sent again only when its answer proves that it was not
-taken. The body is looked at before the status, because errors do not always carry a matching one; both
-dialects of the service are read.
+The contract has no idempotency key, so a submission is sent again only if its answer proves that it was not accepted.
+The body is examined before the status, because errors do not always carry a matching status.
 
-What a submission's answer says, first match wins:
+Verdicts on the answer to a submission; the first match counts:
 
 ====================================================  ============
 body, or status                                       verdict
@@ -12,20 +11,20 @@ body, or status                                       verdict
 `all`, and `status` not queued, processing, failed    ANSWERED
 error text `Access denied…`, or 401                   DENIED
 error text `No credits.`, `Insufficient…`, or 402     NO_CREDITS
-error text of a request that cannot be taken          REFUSED
+error text of an invalid request                      REFUSED
 `status` is `failed`, with 2xx or a request id        FAILED
 429, or 503 with Retry-After                          THROTTLED
 error text `Request failed…`, any other 5xx, 408      UNCERTAIN
 another error text with 2xx and a request id          FAILED
 another error text with 2xx or 4xx                    REFUSED
 request id with 2xx                                   ACKNOWLEDGED
-307, 308 (by their definition not acted upon)         REFUSED
+307, 308 (the request was not acted upon)             REFUSED
 anything else                                         UNCERTAIN
 ====================================================  ============
 
-A poll differs: it spends nothing, so its `UNCERTAIN` only means "ask again"; 404 or `… not found.` is
-NOT_FOUND, the text `Request failed…` and the status `failed`, whatever its text, are FAILED, and any other
-object without `all` is PROCESSING, whatever word its `status` has.
+Polls differ: they are free, so that UNCERTAIN only means "poll again". 404 or `… not found.` is NOT_FOUND. The text
+`Request failed…`, and the `status` failed with any text, are FAILED. Any other object without `all` is PROCESSING,
+whatever its `status`.
 """
 
 from __future__ import annotations
@@ -59,59 +58,58 @@ __all__ = ["Classification", "ResponseVerdict", "classify_poll", "classify_submi
 
 _FAILED: Final = "failed"
 _WITHOUT_RESULTS: Final = frozenset({"queued", "processing", _FAILED})
-_DENIED: Final = ACCESS_DENIED.rstrip(".").casefold()
-_PENNILESS: Final = (NO_CREDITS.rstrip(".").casefold(), INSUFFICIENT_CREDITS.rstrip(".").casefold())
-_BROKE_DOWN: Final = REQUEST_FAILED.casefold()
-_NOT_TAKEN: Final = tuple(
+_ACCESS_DENIED_TEXT: Final = ACCESS_DENIED.rstrip(".").casefold()
+_NO_CREDITS_TEXTS: Final = (NO_CREDITS.rstrip(".").casefold(), INSUFFICIENT_CREDITS.rstrip(".").casefold())
+_REQUEST_FAILED_TEXT: Final = REQUEST_FAILED.casefold()
+_INVALID_REQUEST_TEXTS: Final = tuple(
     text.rstrip(".").casefold()
     for text in (PARAMS_REQUIRED, INVALID_FORMAT, INVALID_URLS, FILE_TOO_LARGE, QUERY_TOO_LONG)
 )
 _NOT_FOUND: Final = re.compile(r"request id .* not found", re.IGNORECASE | re.DOTALL)
 _NOT_ACTED_UPON: Final = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
-# Fractions are none of the standard's, and are sent all the same; more digits than nine are no time to wait.
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
+"""Retry-After in seconds. The standard has no fractions, but services send them; longer numbers are no time to wait."""
 
 
 class ResponseVerdict(StrEnum):
-    """What an answer means."""
+    """What an answer means for the request."""
 
     ANSWERED = "answered"
-    """The results are here; what was charged stands beside them."""
+    """The answer holds the results, and what was charged."""
     ACKNOWLEDGED = "acknowledged"
-    """Taken, and paid for sooner or later: poll the request id."""
+    """Accepted, and charged now or later: poll the request id."""
     PROCESSING = "processing"
-    """Not done yet: poll again."""
+    """Not done yet: poll again later."""
     FAILED = "failed"
-    """Taken and not done: there will be no results; the answer may say what was charged."""
+    """Accepted, but there will be no results; the answer may say what was charged."""
     REFUSED = "refused"
-    """Not taken, not charged; sending the same again gets the same."""
+    """Not accepted, not charged; the same request will be refused again."""
     THROTTLED = "throttled"
-    """Not taken, not charged; it can be sent again later."""
+    """Not accepted, not charged; it can be sent again later."""
     DENIED = "denied"
-    """The key or the account may not be used: nothing else will go through either."""
+    """The key or the account may not be used: every other request will be denied, too."""
     NO_CREDITS = "no_credits"
-    """Not taken: the account holds less than the price."""
+    """Not accepted: the account holds less than the price."""
     NOT_FOUND = "not_found"
-    """No such request id: never given, or its results have expired."""
+    """The request id is unknown, or its results have expired."""
     UNCERTAIN = "uncertain"
     """No proof either way: a submission may have been charged."""
 
 
-_SILENT: Final = frozenset({ResponseVerdict.ANSWERED, ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING})
+_WITHOUT_ERROR: Final = frozenset({ResponseVerdict.ANSWERED, ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING})
 
 
 @dataclass(frozen=True)
 class Classification:
-    """A verdict and what it rests on.
+    """A verdict on an answer, and the facts that support it.
 
     Attributes:
         verdict: What the answer means.
-        body: The bytes it was read from.
-        error: The error text, or for an answer outside the contract what it looks like; None when there is
-            none.
-        retry_after_s: Seconds the service asks to wait, 0 or more; None when it does not say.
-        request_id: What to poll; None when the answer names none.
-        data: The JSON object in it, so that nobody reads it twice; None when there is none.
+        body: The bytes of the answer.
+        error: The error text, or an excerpt of an answer outside the contract; None if there is no error.
+        retry_after_s: Seconds that the service asks to wait, 0 or more; None if it does not say.
+        request_id: The id to poll; None if the answer names none.
+        data: The JSON object in the body, so that it is parsed only once; None if there is none.
     """
 
     verdict: ResponseVerdict
@@ -123,17 +121,16 @@ class Classification:
 
     @cached_property
     def answer(self) -> Answer | None:
-        """What could be read of the answer, typed; None when it is no JSON object.
+        """The typed answer; None if the body is not a JSON object.
 
-        Made when first asked for: a verdict costs 20 µs, typing a whole answer of 6 KB costs three times
-        that.
+        It is decoded on first access: that costs three times as much as the verdict (some 60 µs for 6 KB).
         """
         return decode_answer(self.body)
 
 
 @dataclass(slots=True)
-class _Reading:
-    """The parts of a raw answer that verdicts are made of."""
+class _AnswerFacts:
+    """The facts about a raw answer that decide the verdict; `word` is its `status` field in lowercase."""
 
     status: int
     data: dict[str, Any] | None
@@ -148,7 +145,7 @@ class _Reading:
 
     @property
     def broken(self) -> bool:
-        """The service, or something before it, gave up on a request that it may have acted upon."""
+        """Whether the service or a proxy failed on a request that may have been acted upon."""
         return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status == HTTPStatus.REQUEST_TIMEOUT
 
     @property
@@ -157,7 +154,7 @@ class _Reading:
 
     @property
     def failed(self) -> bool:
-        """Whether a request that was taken has failed; mere refusals may carry the word too."""
+        """Whether an accepted request has failed; the `status` of a refusal may be `failed`, too."""
         return self.word == _FAILED and (self.ok or self.request_id is not None)
 
     @property
@@ -167,7 +164,7 @@ class _Reading:
 
     @property
     def denied(self) -> bool:
-        return self.error_starts(_DENIED) or self.status == HTTPStatus.UNAUTHORIZED
+        return self.error_starts(_ACCESS_DENIED_TEXT) or self.status == HTTPStatus.UNAUTHORIZED
 
     def error_starts(self, *texts: str) -> bool:
         return self.error is not None and self.error.casefold().startswith(texts)
@@ -176,29 +173,34 @@ class _Reading:
 def classify_submission(
     raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None
 ) -> Classification:
-    """What the answer to POST /api/fetch means.
+    """Classify the answer to POST /api/fetch.
 
     Args:
-        raw: Any answer at all.
-        now: Seconds since the epoch, for a Retry-After given as a date in an answer that has no Date of its
-            own.
-        data: The JSON object in it, where somebody has read it already.
+        raw: The answer.
+        now: Seconds since the epoch; used for a Retry-After that is a date if the answer has no Date header.
+        data: The JSON object in the body, if it is already parsed.
     """
-    reading = _read(raw, now, data)
-    return _judged(_verdict_on_submission(reading), reading, raw)
+    facts = _answer_facts(raw, now, data)
+    return _classification(_submission_verdict(facts), facts, raw)
 
 
 def classify_poll(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Classification:
-    """What the answer to GET /api/response/<request_id> means; arguments as for `classify_submission`."""
-    reading = _read(raw, now, data)
-    return _judged(_verdict_on_poll(reading), reading, raw)
+    """Classify the answer to GET /api/response/<request_id>.
+
+    Args:
+        raw: The answer.
+        now: As for `classify_submission`.
+        data: The JSON object in the body, if it is already parsed.
+    """
+    facts = _answer_facts(raw, now, data)
+    return _classification(_poll_verdict(facts), facts, raw)
 
 
 def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
-    """Seconds an answer asks to wait, 0 or more; None when it does not say so in a way that can be read.
+    """Return the seconds that an answer asks to wait, 0 or more; None if it states none that can be parsed.
 
-    A date is counted from the answer's own Date where it has one: then our clock need not agree with the
-    service's. RFC 9110 §10.2.3.
+    A date is compared with the answer's own Date header if it has one: then the clocks of client and service need not
+    agree. Source: RFC 9110, section 10.2.3.
     """
     text = raw.headers.get("retry-after", "").strip()
     if not text:
@@ -213,71 +215,71 @@ def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
     return None if start is None else max(0.0, until - start)
 
 
-def _verdict_on_submission(reading: _Reading) -> ResponseVerdict:
-    verdict = _verdict_by_body(reading)
+def _submission_verdict(facts: _AnswerFacts) -> ResponseVerdict:
+    verdict = _common_verdict(facts)
     if verdict is not None:
         return verdict
-    if reading.broken or reading.error_starts(_BROKE_DOWN):
+    if facts.broken or facts.error_starts(_REQUEST_FAILED_TEXT):
         return ResponseVerdict.UNCERTAIN
-    if reading.error is not None:
-        return _verdict_on_other_error(reading)
-    if reading.request_id is not None and reading.ok:
+    if facts.error is not None:
+        return _other_error_verdict(facts)
+    if facts.request_id is not None and facts.ok:
         return ResponseVerdict.ACKNOWLEDGED
-    return ResponseVerdict.REFUSED if reading.status in _NOT_ACTED_UPON else ResponseVerdict.UNCERTAIN
+    return ResponseVerdict.REFUSED if facts.status in _NOT_ACTED_UPON else ResponseVerdict.UNCERTAIN
 
 
-def _verdict_on_poll(reading: _Reading) -> ResponseVerdict:
-    if reading.error is not None and _NOT_FOUND.match(reading.error):
+def _poll_verdict(facts: _AnswerFacts) -> ResponseVerdict:
+    if facts.error is not None and _NOT_FOUND.match(facts.error):
         return ResponseVerdict.NOT_FOUND
-    ended = reading.failed and not reading.denied and not reading.throttled  # the end of this request, not of others
-    verdict = ResponseVerdict.FAILED if ended else _verdict_by_body(reading)
+    ended = facts.failed and not facts.denied and not facts.throttled  # this request has ended; others may go on
+    verdict = ResponseVerdict.FAILED if ended else _common_verdict(facts)
     if verdict is not None:
         return verdict
-    if reading.status == HTTPStatus.NOT_FOUND:
+    if facts.status == HTTPStatus.NOT_FOUND:
         return ResponseVerdict.NOT_FOUND
-    if reading.error_starts(_BROKE_DOWN):
+    if facts.error_starts(_REQUEST_FAILED_TEXT):
         return ResponseVerdict.FAILED
-    if reading.error is not None:
-        return _verdict_on_other_error(reading)
-    known = reading.word is not None or reading.request_id is not None
-    return ResponseVerdict.PROCESSING if known and reading.ok else ResponseVerdict.UNCERTAIN
+    if facts.error is not None:
+        return _other_error_verdict(facts)
+    known = facts.word is not None or facts.request_id is not None
+    return ResponseVerdict.PROCESSING if known and facts.ok else ResponseVerdict.UNCERTAIN
 
 
-def _verdict_by_body(reading: _Reading) -> ResponseVerdict | None:
-    """What is the same for submissions and polls; None when the body decides nothing."""
-    if reading.has_results:
+def _common_verdict(facts: _AnswerFacts) -> ResponseVerdict | None:
+    """Return the verdict by the rules that submissions and polls share; None if none of them applies."""
+    if facts.has_results:
         return ResponseVerdict.ANSWERED
-    if reading.denied:
+    if facts.denied:
         return ResponseVerdict.DENIED
-    if reading.error_starts(*_PENNILESS) or (reading.error and reading.status == HTTPStatus.PAYMENT_REQUIRED):
+    if facts.error_starts(*_NO_CREDITS_TEXTS) or (facts.error and facts.status == HTTPStatus.PAYMENT_REQUIRED):
         return ResponseVerdict.NO_CREDITS
-    if reading.error_starts(*_NOT_TAKEN):
+    if facts.error_starts(*_INVALID_REQUEST_TEXTS):
         return ResponseVerdict.REFUSED
-    if reading.failed:
+    if facts.failed:
         return ResponseVerdict.FAILED
-    return ResponseVerdict.THROTTLED if reading.throttled else None
+    return ResponseVerdict.THROTTLED if facts.throttled else None
 
 
-def _verdict_on_other_error(reading: _Reading) -> ResponseVerdict:
-    if reading.ok:
-        # What has a request id was taken, and may have been charged.
-        return ResponseVerdict.REFUSED if reading.request_id is None else ResponseVerdict.FAILED
-    client_error = HTTPStatus.BAD_REQUEST <= reading.status < HTTPStatus.INTERNAL_SERVER_ERROR
-    return ResponseVerdict.REFUSED if client_error and not reading.broken else ResponseVerdict.UNCERTAIN
+def _other_error_verdict(facts: _AnswerFacts) -> ResponseVerdict:
+    if facts.ok:
+        # A request with an id was accepted, and may have been charged.
+        return ResponseVerdict.REFUSED if facts.request_id is None else ResponseVerdict.FAILED
+    client_error = HTTPStatus.BAD_REQUEST <= facts.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    return ResponseVerdict.REFUSED if client_error and not facts.broken else ResponseVerdict.UNCERTAIN
 
 
-def _judged(verdict: ResponseVerdict, reading: _Reading, raw: RawAnswer) -> Classification:
-    error = reading.error
-    if error is None and verdict not in _SILENT:
-        said = body_excerpt(raw.body)
-        error = f"HTTP {raw.status}: {said}" if said else f"HTTP {raw.status} without a body"
-    return Classification(verdict, raw.body, error, reading.retry_after_s, reading.request_id, reading.data)
+def _classification(verdict: ResponseVerdict, facts: _AnswerFacts, raw: RawAnswer) -> Classification:
+    error = facts.error
+    if error is None and verdict not in _WITHOUT_ERROR:
+        excerpt = body_excerpt(raw.body)
+        error = f"HTTP {raw.status}: {excerpt}" if excerpt else f"HTTP {raw.status} without a body"
+    return Classification(verdict, raw.body, error, facts.retry_after_s, facts.request_id, facts.data)
 
 
-def _read(raw: RawAnswer, now: float | None, data: dict[str, Any] | None) -> _Reading:
+def _answer_facts(raw: RawAnswer, now: float | None, data: dict[str, Any] | None) -> _AnswerFacts:
     data = parse_object_lenient(raw.body) if data is None else data
     word = None if data is None else data.get("status")
-    return _Reading(
+    return _AnswerFacts(
         status=raw.status,
         data=data,
         error=_error_text(data, raw.body),
@@ -290,7 +292,7 @@ def _read(raw: RawAnswer, now: float | None, data: dict[str, Any] | None) -> _Re
 def _error_text(data: dict[str, Any] | None, body: bytes) -> str | None:
     if data is None:
         plain = body_excerpt(body).strip('"')
-        return plain if plain.casefold().startswith(_DENIED) else None
+        return plain if plain.casefold().startswith(_ACCESS_DENIED_TEXT) else None
     error = data.get("error")
     if error in (None, "", False, [], {}):
         return None
@@ -298,6 +300,7 @@ def _error_text(data: dict[str, Any] | None, body: bytes) -> str | None:
 
 
 def _date(text: str) -> float | None:
+    """Return an HTTP date as seconds since the epoch; None if it cannot be parsed."""
     try:
         parsed = parsedate_to_datetime(text)
         aware: datetime = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

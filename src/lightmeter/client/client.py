@@ -1,7 +1,7 @@
-"""The thin client: a method for each endpoint, and `analyze`, which waits. No journal, no budget.
+"""Client of a service: a method for each endpoint, and `analyze`, which waits for the results. No journal, no budget.
 
-A run with a budget and a journal stands on `submit` and `poll`, which never raise for what a service says;
-`analyze`, `credits` and `check_key` are for scripts and raise the errors of `lightmeter.errors`.
+The engine uses `submit` and `poll`, which never raise because of what a service answers. `analyze`, `credits` and
+`check_key` are for scripts and raise the exceptions of `lightmeter.errors`.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ _IDEMPOTENCY_HEADER: Final = "Idempotency-Key"
 
 _CREDITS_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 _LONGEST_PAUSE_S: Final = 30.0
+"""Pauses before `credits` asks again after a rejection, and the longest Retry-After that it heeds, in seconds."""
 
-# Bodies with uploads in them take the loop milliseconds to write as JSON.
 _SMALL_BODY_CHARS: Final = 256 * 1024
+"""Requests with more characters of file contents are encoded in a thread: that takes milliseconds."""
 
 
 class AnalyzeOptions(TypedDict, total=False):
-    """Options of `Client.analyze`, as in `AnalyzeRequest`; what is not given is not sent."""
+    """Options of `Client.analyze`, as in `AnalyzeRequest`; an option that is not given is not sent."""
 
     role: str
     language: str
@@ -65,18 +66,18 @@ class AnalyzeOptions(TypedDict, total=False):
 
 
 class Client:
-    """Talks to one service with one key.
+    """Client of one service with one API key.
 
     Args:
         base_url: Address of the service.
         api_key: Key of the account; None sends none.
-        timeouts: How long to wait for a single HTTP exchange.
-        clock: Time and sleep; the machine's when not given.
-        connections: Most connections open at once.
-        proxy: As for `Transport`: none unless it is asked for.
+        timeouts: Time limits of each HTTP exchange.
+        clock: Time and sleep; the system clock by default.
+        connections: Maximum number of open connections.
+        proxy: As for `Transport`; no proxy by default.
 
     Raises:
-        SettingsError: the base URL, the key or the proxy cannot be used.
+        SettingsError: the base URL, the key or the proxy is invalid.
 
     Example:
         >>> async with Client("http://127.0.0.1:8080", key) as client:  # doctest: +SKIP
@@ -119,48 +120,48 @@ class Client:
         """Send one analyze request, once; it may be charged.
 
         Args:
-            request: What to analyse; or its body, as `RequestBodyBuilder` makes it.
-            idempotency_key: Sent as the header Idempotency-Key. No service of the contract need honour it: only
-                where one is known to, the same request under the same key may be sent twice and is charged once.
+            request: The request, or its body as built by `RequestBodyBuilder`.
+            idempotency_key: Sent as the header Idempotency-Key. Services need not honor it: only if a service is known
+                to do so may the same request be sent twice with the same key, and is then charged once.
 
         Raises:
-            UsageError: it cannot be written as JSON; nothing was sent.
+            UsageError: the request cannot be written as JSON; nothing was sent.
             Unreachable: nothing was sent.
-            OutcomeUnknown: it was sent, or may have been, and no whole answer came.
+            OutcomeUnknown: it may have been sent, and there is no complete answer.
         """
         raw = await self.send_request(request, idempotency_key=idempotency_key)
         return raw, classify_submission(raw, now=self._clock.now())
 
     async def send_request(self, request: AnalyzeRequest | bytes, *, idempotency_key: str | None = None) -> RawAnswer:
-        """As `submit`, without reading what the answer means: for whoever keeps its bytes first."""
+        """Like `submit`, but return the raw answer unclassified, for callers that store its bytes first."""
         headers = {} if idempotency_key is None else {_IDEMPOTENCY_HEADER: idempotency_key}
         body = request if isinstance(request, bytes) else await _json(request)
         return await self._transport.send("POST", _FETCH, body=body, headers=headers)
 
     async def poll(self, request_id: str) -> tuple[RawAnswer, Classification]:
-        """Ask once for the results of an acknowledged request; free, and safe to repeat.
+        """Request the results of an acknowledged request once; free, and safe to repeat.
 
         Raises:
             Unreachable: no connection.
-            OutcomeUnknown: no whole answer.
+            OutcomeUnknown: no complete answer.
         """
         raw = await self.fetch_response(request_id)
         return raw, classify_poll(raw, now=self._clock.now())
 
     async def fetch_response(self, request_id: str) -> RawAnswer:
-        """As `poll`, without reading what the answer means: for whoever keeps its bytes first."""
+        """Like `poll`, but return the raw answer unclassified, for callers that store its bytes first."""
         return await self._transport.send("GET", _RESPONSE + quote(request_id, safe=""))
 
     async def credits(self) -> int:
-        """The balance of the account in credits; free.
+        """Return the balance of the account in credits; free.
 
-        A plea to slow down is kept: asked again after it, or after pauses that grow, for half a minute each at most.
+        If the service asks to slow down, the request is repeated a few times after pauses of at most 30 s.
 
         Raises:
             AccessDenied: the key is missing or wrong.
-            ProtocolError: the answer is no balance.
+            ProtocolError: the answer holds no balance.
             Unreachable: no connection.
-            OutcomeUnknown: no whole answer; asking again is safe.
+            OutcomeUnknown: no complete answer; asking again is safe.
         """
         for pause_s in (*_CREDITS_PAUSES_S, None):
             raw = await self._transport.send("GET", _CREDITS)
@@ -169,26 +170,30 @@ class Client:
                 try:
                     return Credits.model_validate(data).credits
                 except ValidationError:
-                    pass  # told below, with what the answer looks like
-            judgement = classify_poll(raw, now=self._clock.now())
-            asked_s = judgement.retry_after_s or 0.0
-            if judgement.verdict is not ResponseVerdict.THROTTLED or pause_s is None or asked_s > _LONGEST_PAUSE_S:
+                    pass  # reported below, with an excerpt of the answer
+            classification = classify_poll(raw, now=self._clock.now())
+            retry_after_s = classification.retry_after_s or 0.0
+            if (
+                classification.verdict is not ResponseVerdict.THROTTLED
+                or pause_s is None
+                or retry_after_s > _LONGEST_PAUSE_S
+            ):
                 break
-            await self._clock.sleep(max(pause_s, asked_s))
-        if judgement.verdict is ResponseVerdict.DENIED:
-            raise error_for(judgement, raw.status)
+            await self._clock.sleep(max(pause_s, retry_after_s))
+        if classification.verdict is ResponseVerdict.DENIED:
+            raise error_for(classification, raw.status)
         raise ProtocolError(
-            f"No balance came from {self.base_url}: {judgement.error or f'HTTP {raw.status}'}",
+            f"No balance came from {self.base_url}: {classification.error or f'HTTP {raw.status}'}",
             hint="Is the base URL that of the service?",
             http_status=raw.status,
         )
 
     async def backends(self) -> tuple[BackendOffer, ...] | None:
-        """The back ends that the service offers to this account, with their prices; free.
+        """Return the back ends that the service offers to this account, with their prices; free.
 
         Returns:
-            None where the service does not say: it has no such endpoint, refuses, names none, answers something that
-            cannot be read, or does not answer. The contract does not ask for this endpoint, so none of it is an error.
+            None if the service has no such endpoint, refuses, names none, or gives no valid answer. The contract does
+            not require this endpoint, so none of this is an error.
         """
         try:
             raw = await self._transport.send("GET", _BACKENDS)
@@ -203,22 +208,26 @@ class Client:
             return None
 
     async def check_key(self) -> None:
-        """Raise unless the key is accepted, by a request that asks for nothing and so costs nothing.
+        """Check the key with an empty request, which costs nothing.
 
         Raises:
             AccessDenied: the key is missing or wrong, or the account may not be used.
-            ProtocolError: the answer is none of a service of this contract.
+            ProtocolError: the service does not follow the contract.
             Unreachable: no connection.
-            OutcomeUnknown: no whole answer; asking again is safe.
+            OutcomeUnknown: no complete answer; asking again is safe.
         """
         raw = await self._transport.send("POST", _FETCH, body=b"{}")
-        judgement = classify_submission(raw, now=self._clock.now())
-        if judgement.verdict is ResponseVerdict.DENIED:
-            raise error_for(judgement, raw.status)
-        # A service that has seen the key complains about the empty request, or about the empty account.
-        if judgement.verdict not in {ResponseVerdict.REFUSED, ResponseVerdict.NO_CREDITS, ResponseVerdict.THROTTLED}:
+        classification = classify_submission(raw, now=self._clock.now())
+        if classification.verdict is ResponseVerdict.DENIED:
+            raise error_for(classification, raw.status)
+        # A service that accepts the key rejects the empty request, or reports that the account is empty.
+        if classification.verdict not in {
+            ResponseVerdict.REFUSED,
+            ResponseVerdict.NO_CREDITS,
+            ResponseVerdict.THROTTLED,
+        }:
             raise ProtocolError(
-                f"{self.base_url} does not answer like a service of this contract: {judgement.error}",
+                f"{self.base_url} does not answer like a service of this contract: {classification.error}",
                 http_status=raw.status,
             )
 
@@ -232,29 +241,29 @@ class Client:
         timeout_s: float = 600.0,
         **options: Unpack[AnalyzeOptions],
     ) -> Answer:
-        """Analyse images and videos and wait for the results; charged at once, with no budget in between.
+        """Analyze images and videos and wait for the results; charged at once, without a budget.
 
         Args:
-            urls: Addresses of images and videos.
+            urls: URLs of images and videos.
             files: Contents as bytes, or paths of local files, 20 MB each at most.
-            features: What to look for; none means all.
-            backends: Who looks; none means the account's defaults, about ten credits an image at the hosted
+            features: Features to analyze; none means all.
+            backends: Back ends to use; none means the account's defaults, about ten credits an image at the hosted
                 service.
-            timeout_s: Seconds to wait for results, from the acknowledgment on.
+            timeout_s: Seconds to wait for the results after the acknowledgment.
             **options: As in `AnalyzeOptions`.
 
         Raises:
             UsageError: neither URLs nor files, a file that cannot be read, or an option out of range.
-            MediaTooLarge: a file is over the limit.
+            MediaTooLarge: a file exceeds the limit.
             AccessDenied: the key or the account may not be used.
             OutOfCredits: the account holds less than the price.
-            Refused: not taken and not charged; also when the service asks to slow down.
-            RequestFailed: taken and not done.
+            Refused: not accepted and not charged; also when the service asks to slow down.
+            RequestFailed: accepted, but without results.
             Unreachable: nothing was sent.
-            OutcomeUnknown: it may have been charged; a hint names the request id where there is one.
+            OutcomeUnknown: it may have been charged; the hint names the request id if there is one.
         """
         contents, names = await encode_files(files)
-        given = {
+        fields = {
             "url": list(urls),
             "file": contents,
             "file_name": names,
@@ -262,40 +271,44 @@ class Client:
             "backend": list(backends),
             **options,
         }
-        raw, judgement = await self.submit(_request(given))
-        if judgement.verdict is ResponseVerdict.ACKNOWLEDGED and judgement.request_id is not None:
-            return await self._wait(judgement.request_id, PollSchedule(deadline_s=timeout_s))
-        return _answer_or_raise(judgement, raw.status)
+        raw, classification = await self.submit(_request(fields))
+        if classification.verdict is ResponseVerdict.ACKNOWLEDGED and classification.request_id is not None:
+            return await self._wait(classification.request_id, PollSchedule(deadline_s=timeout_s))
+        return _answer_or_raise(classification, raw.status)
 
     async def _wait(self, request_id: str, schedule: PollSchedule) -> Answer:
-        """Poll until there is a result; a poll that fails is asked again, as it costs nothing."""
+        """Poll until there is a result; a failed poll is repeated, as it is free."""
         start, polls, pause_s = self._clock.monotonic(), 0, 0.0
         while not schedule.expired(age_s := self._clock.monotonic() - start):
             left_s = schedule.deadline_s - age_s
             await self._clock.sleep(min(left_s, max(pause_s, schedule.next_delay(polls, age_s))))
             polls, pause_s = polls + 1, 0.0
             try:
-                raw, judgement = await self.poll(request_id)
+                raw, classification = await self.poll(request_id)
             except (Unreachable, OutcomeUnknown):
                 continue
-            if judgement.verdict in {ResponseVerdict.PROCESSING, ResponseVerdict.THROTTLED, ResponseVerdict.UNCERTAIN}:
-                pause_s = judgement.retry_after_s or 0.0
+            if classification.verdict in {
+                ResponseVerdict.PROCESSING,
+                ResponseVerdict.THROTTLED,
+                ResponseVerdict.UNCERTAIN,
+            }:
+                pause_s = classification.retry_after_s or 0.0
                 continue
-            return _answer_or_raise(judgement, raw.status)
+            return _answer_or_raise(classification, raw.status)
         raise OutcomeUnknown(
             f"Request {request_id} was taken and has no result after {schedule.deadline_s:g} s.",
             hint=f"Its result can be read for 24 hours: poll {request_id!r}.",
         )
 
 
-def error_for(judgement: Classification, http_status: int | None = None) -> ServiceError:
-    """The exception that says what a judgement without results says."""
-    text = judgement.error or f"The service answered {judgement.verdict.value}."
-    kind, hint = _ERRORS.get(judgement.verdict, (OutcomeUnknown, "It may have been charged."))
-    if judgement.verdict is ResponseVerdict.THROTTLED and judgement.retry_after_s is not None:
-        hint = f"Not charged; send it again in {judgement.retry_after_s:g} s."
-    if judgement.request_id is not None and kind is OutcomeUnknown:
-        hint = f"{hint} Its request id is {judgement.request_id!r}."
+def error_for(classification: Classification, http_status: int | None = None) -> ServiceError:
+    """Return the exception for a classification without results."""
+    text = classification.error or f"The service answered {classification.verdict.value}."
+    kind, hint = _ERRORS.get(classification.verdict, (OutcomeUnknown, "It may have been charged."))
+    if classification.verdict is ResponseVerdict.THROTTLED and classification.retry_after_s is not None:
+        hint = f"Not charged; send it again in {classification.retry_after_s:g} s."
+    if classification.request_id is not None and kind is OutcomeUnknown:
+        hint = f"{hint} Its request id is {classification.request_id!r}."
     return kind(text, hint=hint, http_status=http_status)
 
 
@@ -308,17 +321,18 @@ _ERRORS: Final[dict[ResponseVerdict, tuple[type[ServiceError], str]]] = {
 }
 
 
-def _answer_or_raise(judgement: Classification, http_status: int) -> Answer:
-    if judgement.verdict is ResponseVerdict.ANSWERED and judgement.answer is not None:
-        return judgement.answer
-    raise error_for(judgement, http_status)
+def _answer_or_raise(classification: Classification, http_status: int) -> Answer:
+    """Return the answer of a classification, or raise its exception."""
+    if classification.verdict is ResponseVerdict.ANSWERED and classification.answer is not None:
+        return classification.answer
+    raise error_for(classification, http_status)
 
 
-def _request(given: dict[str, object]) -> AnalyzeRequest:
-    if not given["url"] and not given["file"]:
+def _request(fields: dict[str, object]) -> AnalyzeRequest:
+    if not fields["url"] and not fields["file"]:
         raise UsageError("Nothing to analyse: give URLs or files.")
     try:
-        return AnalyzeRequest.model_validate(given)
+        return AnalyzeRequest.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from error

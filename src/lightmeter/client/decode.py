@@ -1,14 +1,13 @@
-"""From bytes to a typed answer, leniently: what does not fit the contract is left out, never a failure. Pure.
+"""Lenient decoder of answers: entries that do not fit the contract are dropped instead of raising. Pure.
 
-The raw bytes stay the truth and are kept elsewhere; what is read here decides what happens next and serves
-the thin client. Fields appear and change over time, and an answer that was paid for must never be lost to one
-odd entry.
+The raw bytes are stored elsewhere and remain authoritative. Fields appear and change over time, and an answer that was
+paid for must not be lost because of one invalid entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
@@ -18,13 +17,14 @@ from lightmeter.models.response import Answer
 
 __all__ = ["body_excerpt", "decode_answer", "request_id_of"]
 
-_QUOTED_CHARS = 200
+_EXCERPT_CHARS: Final = 200
+"""Longest excerpt of a body in a message, in characters."""
 
 
 def decode_answer(body: bytes) -> Answer | None:
-    """A typed answer of a body, or None when that is no JSON object; never raises.
+    """Return the typed answer in a body, or None if the body is not a JSON object; never raises.
 
-    A wrong entry of a list or of an object is left out alone, a wrong optional field becomes None.
+    An invalid entry of a list or an object is dropped alone; an invalid optional field becomes None.
     """
     data = parse_object_lenient(body)
     if data is None:
@@ -34,15 +34,15 @@ def decode_answer(body: bytes) -> Answer | None:
         try:
             return Answer.model_validate(data)
         except ValidationError as error:
-            for path in reversed(_odd_places(error)):
+            for path in reversed(_invalid_paths(error)):
                 _remove(data, path)
 
 
 def request_id_of(data: Mapping[str, Any]) -> str | None:
-    """The id an answer names, or the last step of its result address, whose host is never followed."""
-    named = data.get("request_id")
-    if isinstance(named, str | int) and not isinstance(named, bool) and str(named):
-        return str(named)
+    """Return the request id of an answer: the stated one, or the last path segment of its `response_uri`."""
+    request_id = data.get("request_id")
+    if isinstance(request_id, str | int) and not isinstance(request_id, bool) and str(request_id):
+        return str(request_id)
     address = data.get("response_uri")
     if not isinstance(address, str):
         return None
@@ -53,8 +53,8 @@ def request_id_of(data: Mapping[str, Any]) -> str | None:
     return unquote(path.rstrip("/").rpartition("/")[2]) or None
 
 
-def _odd_places(error: ValidationError) -> list[tuple[int | str, ...]]:
-    """Where to cut, in the order of the data, none of them inside another; a lack cuts what lacks it."""
+def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
+    """Return the paths to remove, none inside another; for a missing field, the path of the object that lacks it."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     paths = dict.fromkeys(
         problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"] for problem in problems
@@ -63,26 +63,25 @@ def _odd_places(error: ValidationError) -> list[tuple[int | str, ...]]:
 
 
 def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
-    """Remove what is at `path`, or at as much of it as leads anywhere.
+    """Remove the value at `path`, or at the longest part of it that exists.
 
-    The model reads brands given as an object as a list: a path into that list leads to the object, which goes
-    as a whole. The first step is always a field of the answer that is there, so something is removed each
-    time.
+    The model reads brands given as an object as a list: a path into that list leads to the object, which is removed as
+    a whole. The first step of a path always exists, so that each call removes something.
     """
-    inside: list[tuple[Any, int | str]] = []
+    steps: list[tuple[Any, int | str]] = []
     node: Any = data
     for step in path:
-        found = step in node if isinstance(node, dict) else isinstance(node, list) and step in range(len(node))
-        if not found:
+        exists = step in node if isinstance(node, dict) else isinstance(node, list) and step in range(len(node))
+        if not exists:
             break
-        inside.append((node, step))
+        steps.append((node, step))
         node = node[step]
-    if inside:
-        parent, step = inside[-1]
+    if steps:
+        parent, step = steps[-1]
         del parent[step]
 
 
 def body_excerpt(body: bytes) -> str:
-    """The start of a body as one line, for a message."""
-    line = " ".join(body[: 4 * _QUOTED_CHARS].decode("utf-8", "replace").split())
-    return line if len(line) <= _QUOTED_CHARS else line[: _QUOTED_CHARS - 1] + "…"
+    """Return the start of a body as one line, for a message."""
+    line = " ".join(body[: 4 * _EXCERPT_CHARS].decode("utf-8", "replace").split())
+    return line if len(line) <= _EXCERPT_CHARS else line[: _EXCERPT_CHARS - 1] + "…"

@@ -1,4 +1,4 @@
-"""Files on their way into a request: checked against the limit, read, and written as base64."""
+"""Encodes local files for a request: checks their size, reads them, and returns them as base64."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["encode_files"]
 
 
 async def encode_files(files: Iterable[bytes | str | Path]) -> tuple[list[str], list[str]]:
-    """Contents as base64, and a name for each: a path's last part, or `file-<position>` for bytes.
+    """Return the contents as base64, and their names: the last part of a path, or `file-<position>` for bytes.
 
     Raises:
-        MediaTooLarge: a file is over the service's limit; found before it is read.
+        MediaTooLarge: a file exceeds the service's limit; this is checked before it is read.
         UsageError: a file cannot be read.
     """
-    given = list(files)
-    contents = [await asyncio.to_thread(_encode, file, position) for position, file in enumerate(given)]
-    return contents, [_name(file, position) for position, file in enumerate(given)]
+    items = list(files)
+    contents = [await asyncio.to_thread(_encode, file, position) for position, file in enumerate(items)]
+    return contents, [_name(file, position) for position, file in enumerate(items)]
 
 
 def _encode(file: bytes | str | Path, position: int) -> str:
@@ -36,7 +36,7 @@ def _encode(file: bytes | str | Path, position: int) -> str:
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}.") from error
-    _check_size(name, len(content))  # it may have grown since
+    _check_size(name, len(content))  # it may have grown meanwhile
     return b64encode(content).decode("ascii")
 
 

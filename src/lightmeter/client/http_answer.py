@@ -1,4 +1,4 @@
-"""An answer as it came off the wire, before anything is parsed. A plain value, so that policy stays pure."""
+"""A raw HTTP answer. It is a plain value, so that modules which judge answers need no HTTP library."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["RawAnswer"]
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """One HTTP answer.
+    """One HTTP answer as received.
 
     Attributes:
         status: The HTTP status, 100 to 599.
-        headers: Header values by lowercase name; of repeated headers the last.
-        body: The body's bytes, after content decoding and before any parsing.
+        headers: Header values by lowercase name; of a repeated header, the last one.
+        body: Bytes of the body, after content decoding and before any parsing.
     """
 
     status: int

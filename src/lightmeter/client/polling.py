@@ -1,7 +1,7 @@
-"""When to ask for a result: learned from how long requests of the same kind and size took before. Pure.
+"""Schedules polls by how long requests of the same kind and size took before. Pure.
 
-The next poll comes when the chance that the request is done by then, given that it was not done at the last one, has
-grown by about a fifth. Until enough has been seen: quick at first, soon every two seconds, rarely for what is old.
+The next poll comes when the probability that the request is done by then, given that it was not done at the last poll,
+has grown by about a fifth. Until enough completions are known, delays grow from 0.2 s to 2 s, and further with age.
 """
 
 from __future__ import annotations
@@ -15,27 +15,35 @@ from lightmeter.models.vocabulary import RESULT_LIFETIME_S
 
 __all__ = ["PollSchedule"]
 
-# A float overflows after some 1500 doublings; the growth is over long before.
-_MANY_POLLS: Final = 200
+_MAX_GROWTHS: Final = 200
+"""Delays grow at most so many times: a float overflows after some 1,500."""
+
 _ENOUGH: Final = 8
-_KEPT: Final = 128
-# A request that outlasts all that were seen: wait so much of its age more.
-_BEYOND: Final = 0.15
-# Asking again sooner than this finds nothing new, whatever the quantiles say: a share of the age.
-_LEAST_SHARE: Final = 0.04
-_LEAST_S: Final = 0.1
+"""Completions from which a schedule is learned."""
+
+_MAX_SAMPLES: Final = 128
+"""Completion times that are remembered for each kind and size."""
+
+_OVERDUE_SHARE: Final = 0.15
+"""Delay, as a share of its age, for a request that takes longer than all remembered ones."""
+
+_MIN_SHARE: Final = 0.04
+_MIN_DELAY_S: Final = 0.1
+"""A learned delay is at least this share of the age, and at least so many seconds."""
+
 _RESTART_GAP_S: Final = 0.02
+"""Seconds between the first polls of requests that an earlier run left: 50 per second."""
 
 
 @dataclass(slots=True)
-class _Seen:
+class _CompletionTimes:
     """The last completion times of one kind and size, in seconds: in order of arrival, and sorted."""
 
     recent: deque[float] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
 
     def add(self, seconds: float) -> None:
-        if len(self.recent) == _KEPT:
+        if len(self.recent) == _MAX_SAMPLES:
             self.ordered.remove(self.recent.popleft())
         self.recent.append(seconds)
         insort(self.ordered, seconds)
@@ -43,17 +51,17 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class PollSchedule:
-    """Delays between polls of one request, in seconds; what is learned is shared by all that use the schedule.
+    """Delays between polls of a request, in seconds; all requests that use a schedule learn together.
 
     Attributes:
-        first_s: Before the first poll: short, because a local service is done within a second.
-        factor: How much longer each next delay is, above 1.
-        max_s: Where that growth ends: the recommended interval is 2 s.
-        aged_share: Of an old request's age, how much the next delay is at least: it bounds the latency added.
-        aged_max_s: The longest delay while nothing is known.
-        learned_max_s: The longest delay of all: no request goes unpolled for longer.
-        chance: By how much the chance of being done must have grown before the next poll, 0 to 1.
-        deadline_s: Age at which to give up; results are kept 24 h, so waiting longer finds nothing.
+        first_s: Delay before the first poll; short, because a local service is done within a second.
+        factor: Growth of each next delay, above 1.
+        max_s: Where that growth ends; the service recommends an interval of 2 s.
+        aged_share: Least delay as a share of the request's age; it bounds the added latency.
+        aged_max_s: Longest delay while nothing is learned.
+        learned_max_s: Longest delay of all.
+        chance: By how much the probability of being done must grow until the next poll, 0 to 1.
+        deadline_s: Age at which to give up; results expire after 24 h.
     """
 
     first_s: float = 0.2
@@ -64,7 +72,7 @@ class PollSchedule:
     learned_max_s: float = 600.0
     chance: float = 0.22
     deadline_s: float = float(RESULT_LIFETIME_S)
-    _seen: dict[tuple[str, int], _Seen] = field(default_factory=dict, compare=False, repr=False)
+    _completions: dict[tuple[str, int], _CompletionTimes] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         grows = 0 < self.first_s <= self.max_s <= self.aged_max_s <= self.learned_max_s and self.factor > 1
@@ -75,65 +83,65 @@ class PollSchedule:
             )
 
     def next_delay(self, polls_done: int, age_s: float, kind: str = "", size: int = 1) -> float:
-        """Seconds to wait before the next poll, never past the deadline.
+        """Return the seconds to wait before the next poll, never past the deadline.
 
         Args:
             polls_done: Polls of this request so far, 0 before the first.
             age_s: Seconds since it was submitted.
-            kind: What was asked, in any words that tell quick from slow.
-            size: How much was asked, such as assets in the request; times of like sizes are learned together.
+            kind: What was requested, as any text that distinguishes quick from slow requests.
+            size: How much was requested, such as the number of assets; similar sizes are learned together.
 
         Returns:
             Above 0 while the deadline is ahead, 0 from then on.
         """
-        seen = self._seen.get(_class(kind, size))
-        if seen is None or len(seen.ordered) < _ENOUGH:
+        times = self._completions.get(_sample_key(kind, size))
+        if times is None or len(times.ordered) < _ENOUGH:
             delay_s = self._unlearned(polls_done, age_s)
         else:
-            least_s = max(_LEAST_S, _LEAST_SHARE * age_s)
-            delay_s = min(self.learned_max_s, max(least_s, self._learned(seen.ordered, age_s)))
+            least_s = max(_MIN_DELAY_S, _MIN_SHARE * age_s)
+            delay_s = min(self.learned_max_s, max(least_s, self._learned(times.ordered, age_s)))
         return max(0.0, min(delay_s, self.deadline_s - age_s))
 
     def _unlearned(self, polls_done: int, age_s: float) -> float:
-        grown = min(self.max_s, self.first_s * self.factor ** min(polls_done, _MANY_POLLS))
+        grown = min(self.max_s, self.first_s * self.factor ** min(polls_done, _MAX_GROWTHS))
         return max(grown, min(self.aged_max_s, self.aged_share * age_s))
 
     def _learned(self, ordered: list[float], age_s: float) -> float:
-        """Until `chance` of those that took longer than this age were done; between two of them, in proportion."""
+        """Return the delay until `chance` of the requests that took longer than this age were done (interpolated)."""
         done = bisect_right(ordered, age_s)
         longer = len(ordered) - done
         if longer == 0:
-            return _BEYOND * age_s
-        place = done + self.chance * longer
-        index = min(int(place), len(ordered) - 1)
+            return _OVERDUE_SHARE * age_s
+        rank = done + self.chance * longer
+        index = min(int(rank), len(ordered) - 1)
         below_s = max(age_s, ordered[index - 1]) if index else age_s
-        return below_s + (place - int(place)) * (ordered[index] - below_s) - age_s
+        return below_s + (rank - int(rank)) * (ordered[index] - below_s) - age_s
 
     def on_done(self, kind: str, size: int, pending_s: float, done_s: float) -> None:
-        """Learn from a completion: it lay between these two ages, and is taken for the middle.
+        """Learn from a completion: its time is the middle between these two ages.
 
         Args:
             kind: As for `next_delay`.
-            size: Likewise.
+            size: As for `next_delay`.
             pending_s: Age at the last poll that found it not done, 0 if there was none.
             done_s: Age at the poll that found it done.
         """
         if 0 <= pending_s <= done_s:
-            self._seen.setdefault(_class(kind, size), _Seen()).add((pending_s + done_s) / 2)
+            self._completions.setdefault(_sample_key(kind, size), _CompletionTimes()).add((pending_s + done_s) / 2)
 
     def resumed_poll_delay(self, position: int) -> float:
-        """Seconds before the first poll of the request at this place, 0 or more, among those an earlier run left.
+        """Return the seconds before the first poll of the request at this position among those an earlier run left.
 
-        All of them are due at once; they are asked for one by one, fifty a second up to 30,000 of them, and none
+        All of them are due at once; their polls are spread over time, 50 per second for up to 30,000 of them. None
         waits longer than `learned_max_s`.
         """
         return (position * _RESTART_GAP_S) % self.learned_max_s
 
     def expired(self, age_s: float) -> bool:
-        """Whether to give up on a request of this age."""
+        """Return whether to give up on a request of this age."""
         return age_s >= self.deadline_s
 
 
-def _class(kind: str, size: int) -> tuple[str, int]:
-    """Sizes within a factor of two are learned together."""
+def _sample_key(kind: str, size: int) -> tuple[str, int]:
+    """Return the key under which completion times are learned; sizes within a factor of two share one."""
     return kind, max(1, size).bit_length()

@@ -1,4 +1,4 @@
-"""Request bodies of one run, which differ in their assets alone: what they share is written as JSON once. Pure."""
+"""Builds the JSON bodies of a run's requests; the part that all share is encoded only once. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["RequestBodyBuilder"]
 
 
 class RequestBodyBuilder:
-    """Makes bodies of POST /api/fetch.
+    """Builds bodies of POST /api/fetch that differ only in their assets.
 
     Args:
-        shared: What all have in common: a request without URLs and files.
+        shared: A request with the options that all have in common; its URLs and files are ignored.
     """
 
     def __init__(self, shared: AnalyzeRequest) -> None:
@@ -26,15 +26,15 @@ class RequestBodyBuilder:
         self._tail = b"," + _json(wire)[1:] if wire else b"}"
 
     def for_urls(self, urls: Sequence[str]) -> bytes:
-        """The body that asks for these addresses, at least one.
+        """Return the body for these URLs, at least one.
 
         Raises:
-            UsageError: an address cannot be written as JSON.
+            UsageError: a URL cannot be written as JSON.
         """
         return b'{"url":' + _json(urls[0] if len(urls) == 1 else list(urls)) + self._tail
 
     def for_files(self, contents: Sequence[str], names: Sequence[str]) -> bytes:
-        """The body that carries these contents, as base64, at least one, with a name for each.
+        """Return the body for these file contents (base64, at least one), with a name for each.
 
         Raises:
             UsageError: a name cannot be written as JSON.
