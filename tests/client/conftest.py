@@ -1,4 +1,4 @@
-"""A server that says, byte for byte, what a test wants said, and remembers what it heard."""
+"""A scripted HTTP server on loopback that records what it receives."""
 
 from __future__ import annotations
 

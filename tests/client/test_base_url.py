@@ -1,4 +1,4 @@
-"""One service has one name, however its address is spelled; another service has another."""
+"""Base URLs of one service are equal however they are spelled; those of other services are not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE = [
 
 @pytest.mark.parametrize("spellings", ONE)
 def test_all_spellings_of_an_address_are_one(spellings):
-    """Capitals, slashes, a default port, dots, escapes, and this machine's names."""
+    """Letter case, slashes, a default port, dots, escapes and the names of this machine make no difference."""
     assert len({canonical_base_url(one) for one in spellings}) == 1
 
 
@@ -39,7 +39,7 @@ def test_other_services_are_others():
     st.sampled_from(["", "/", "/v1", "/v1/", "/a/../v2"]),
 )
 def test_every_spelling_that_is_tried_is_the_same_address(scheme, host, port, path):
-    """A name is its own name, and what older versions may have written down leads to the same one."""
+    """A canonical URL is its own canonical form, and all spellings of older versions have the same one."""
     given_ = f"{scheme}://{host}{'' if port is None else f':{port}'}{path}"
     name = canonical_base_url(given_)
     assert canonical_base_url(name) == name
@@ -50,20 +50,20 @@ def test_every_spelling_that_is_tried_is_the_same_address(scheme, host, port, pa
 @pytest.mark.parametrize(
     "address", ["https://api.example:443/v1/", "http://Service.example:8080", "https://xn--bcher-kva.de"]
 )
-def test_answers_that_are_kept_are_still_found(address):
-    """The name of a service on another machine is what kept answers have always been found by."""
+def test_canonical_urls_never_change(address):
+    """The canonical form of a remote service never changes, because cached answers are stored under it."""
     assert canonical_base_url(address) == canonical_url(address).rstrip("/")
 
 
-def test_an_address_that_cannot_be_used_is_said():
-    """Whatever is wrong with it."""
+def test_invalid_base_urls_raise():
+    """An invalid base URL raises `SettingsError`."""
     for wrong in ("ftp://x", "http://", "http://user:secret@x", "http://x?a=b", "http://a..b"):
         with pytest.raises(SettingsError):
             canonical_base_url(wrong)
 
 
 def test_processes_with_two_spellings_share_a_pace(tmp_path):
-    """A limit belongs to a key at a service: who calls it by another name hears of it."""
+    """Processes that spell the base URL differently share one limit."""
     with (
         join_shared_limit(tmp_path, "http://localhost:80/", "key") as one,
         join_shared_limit(tmp_path, "http://127.0.0.1", "key") as two,

@@ -1,4 +1,4 @@
-"""What an answer means for money, in every dialect and for every odd answer."""
+"""Classification of answers in both dialects, and of every invalid answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def poll(*args, **kwargs):
 @pytest.mark.parametrize("status", [200, 201, 202, 500])
 @pytest.mark.parametrize("dialect", [{}, {"status": "completed"}, {"status": "done, says a later version"}])
 def test_results_are_an_answer(dialect, status):
-    """Where results are, the request is answered: with or without a status word, at any HTTP status."""
+    """An answer with results is ANSWERED, with or without a `status`, at any HTTP status."""
     judged = classify_submission(answer({"request_id": "r", "all": RESULTS, "credits_paid": 3, **dialect}, status))
     assert judged.verdict is ResponseVerdict.ANSWERED
     assert judged.answer.all.assets[0].tags["Sand"][0].score == 0.9
@@ -53,7 +53,7 @@ def test_results_are_an_answer(dialect, status):
 
 @pytest.mark.parametrize("word", ["queued", "processing", "Processing"])
 def test_partial_results_are_no_answer(word):
-    """Results of a request that is still being processed are not yet the results."""
+    """Results of a request that is still being processed are not ANSWERED."""
     body = {"request_id": "r", "status": word, "all": RESULTS}
     assert submission(body) is ResponseVerdict.ACKNOWLEDGED
     assert poll(body) is ResponseVerdict.PROCESSING
@@ -71,13 +71,13 @@ def test_partial_results_are_no_answer(word):
     ],
 )
 def test_acknowledgments(body, status):
-    """A request id without results is an acknowledgment; the result address only lends its last step."""
+    """A request id without results is an acknowledgment; of `response_uri` only the last segment is used."""
     judged = classify_submission(answer(body, status))
     assert (judged.verdict, judged.request_id) == (ResponseVerdict.ACKNOWLEDGED, "7f")
 
 
 def test_numeric_request_ids():
-    """A request id that comes as a number is polled as text."""
+    """A numeric request id becomes text."""
     judged = classify_submission(answer({"request_id": 12, "status": "queued"}))
     assert (judged.request_id, judged.answer.request_id) == ("12", "12")
 
@@ -85,21 +85,21 @@ def test_numeric_request_ids():
 @pytest.mark.parametrize("status", [200, 400, 401, 403, 500, 503])
 @pytest.mark.parametrize("text", ["Access denied.", "Access denied. Email not verified.", "access denied"])
 def test_denied_at_any_status(text, status):
-    """A text that starts with `Access denied` is fatal whatever the HTTP status, also when it is no JSON."""
+    """A text that starts with `Access denied` is DENIED at any HTTP status, even outside JSON."""
     for body in ({"error": text}, {"error": text, "status": "failed"}, text.encode(), json.dumps(text).encode()):
         assert submission(body, status) is ResponseVerdict.DENIED
         assert poll(body, status) is ResponseVerdict.DENIED
 
 
 def test_a_bare_401_is_denied():
-    """A gateway that wants other credentials denies access without our error text."""
+    """A 401 without a known error text is DENIED."""
     assert submission(b"<html>", 401) is ResponseVerdict.DENIED
 
 
 @pytest.mark.parametrize("status", [200, 400, 402, 500])
 @pytest.mark.parametrize("text", ["No credits.", "Insufficient credits."])
 def test_no_credits_at_any_status(text, status):
-    """Both texts about credits mean the account is short, whatever the HTTP status."""
+    """Both error texts about credits are NO_CREDITS at any HTTP status."""
     assert submission({"error": text}, status) is ResponseVerdict.NO_CREDITS
     assert submission({"error": "Please pay."}, 402) is ResponseVerdict.NO_CREDITS
 
@@ -116,7 +116,7 @@ def test_no_credits_at_any_status(text, status):
     ],
 )
 def test_known_refusals_at_any_status(text, status):
-    """The documented texts about the request itself mean that it was not taken, at any HTTP status."""
+    """The documented texts about invalid requests are REFUSED at any HTTP status."""
     for body in ({"error": text}, {"error": text, "status": "failed"}):
         judged = classify_submission(answer(body, status))
         assert (judged.verdict, judged.error) == (ResponseVerdict.REFUSED, text)
@@ -124,12 +124,12 @@ def test_known_refusals_at_any_status(text, status):
 
 @pytest.mark.parametrize("status", [200, 400, 404, 405, 422])
 def test_other_refusals(status):
-    """Any other error text with 2xx or 4xx, and no request id, is a refusal."""
+    """Any other error text with 2xx or 4xx and no request id is REFUSED."""
     assert submission({"error": "Too many cats."}, status) is ResponseVerdict.REFUSED
 
 
-def test_the_word_failed_alone_is_no_failure():
-    """Errors may carry `status: failed` with no request taken: the rest of the answer decides."""
+def test_status_failed_without_an_accepted_request():
+    """A `status: failed` without an accepted request is judged by the rest of the answer."""
     body = {"error": "Too many cats.", "status": "failed"}
     assert submission(body, 400) is ResponseVerdict.REFUSED
     assert submission(body, 429) is ResponseVerdict.THROTTLED
@@ -139,13 +139,13 @@ def test_the_word_failed_alone_is_no_failure():
 
 
 def test_an_error_with_a_request_id_was_taken():
-    """An error beside a request id may have been charged: it failed, and was not refused."""
+    """An error beside a request id may have been charged: it is FAILED, not REFUSED."""
     assert submission({"error": "Out of film.", "request_id": "r"}) is ResponseVerdict.FAILED
 
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_status_failed(status):
-    """The newer dialect's `failed` is a failure with its error, from both endpoints."""
+    """The `failed` of the newer dialect is FAILED, from both endpoints."""
     body = {"request_id": "r", "status": "failed", "error": "Request failed: no luck", "credits_paid": 1}
     judged = classify_submission(answer(body, status))
     assert (judged.verdict, judged.error) == (ResponseVerdict.FAILED, "Request failed: no luck")
@@ -154,7 +154,7 @@ def test_status_failed(status):
 
 
 def test_throttled():
-    """429, and 503 with Retry-After, are pleas to come later; the time is kept."""
+    """429, and 503 with Retry-After, are THROTTLED, with the time to wait."""
     for body in (b"", b"<html>", {"error": "Slow down."}):
         assert submission(body, 429) is ResponseVerdict.THROTTLED
         judged = classify_submission(answer(body, 503, retry_after="7"))
@@ -165,14 +165,14 @@ def test_throttled():
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504, 520])
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", {"error": "Request failed: boom"}, {"error": "?"}])
 def test_broken_answers_are_uncertain(body, status):
-    """A service or a gateway that broke down may have charged: uncertain, with what it said."""
+    """A failure of the service or a gateway is UNCERTAIN, with an excerpt of the body."""
     judged = classify_submission(answer(body, status))
     assert judged.verdict is ResponseVerdict.UNCERTAIN
     assert judged.error
 
 
 def test_a_breakdown_text_is_uncertain_at_any_status():
-    """`Request failed…` says that work had begun, whatever the HTTP status says."""
+    """`Request failed…` is UNCERTAIN at any HTTP status, because work had begun."""
     for status in (200, 400, 500):
         assert submission({"error": "Request failed. Try again"}, status) is ResponseVerdict.UNCERTAIN
 
@@ -180,18 +180,18 @@ def test_a_breakdown_text_is_uncertain_at_any_status():
 @pytest.mark.parametrize("status", [200, 202, 204, 301, 302, 303, 400, 403, 404])
 @pytest.mark.parametrize("body", [b"", b"<html>Welcome</html>", b"[]", b"null", b'{"all": ', {}, {"success": False}])
 def test_what_is_no_answer_of_the_contract_is_uncertain(body, status):
-    """A submission answered by something else, a proxy or a sign-in page, has no known outcome."""
+    """A submission answered by a proxy or a sign-in page is UNCERTAIN."""
     assert submission(body, status) is ResponseVerdict.UNCERTAIN
 
 
 @pytest.mark.parametrize("status", [307, 308])
 def test_redirects_that_were_not_acted_upon(status):
-    """These two redirects are by definition no outcome of the request, so nothing was charged."""
+    """307 and 308 are REFUSED: by definition the request was not acted upon."""
     assert submission(b"", status) is ResponseVerdict.REFUSED
 
 
 def test_polls_go_on():
-    """While there are no results a poll says so, in both dialects and for words of the future."""
+    """A poll without results is PROCESSING, in both dialects and for unknown `status` values."""
     for body in (
         {"request_id": "r", "status": "processing"},
         {"status": "queued"},
@@ -211,13 +211,13 @@ def test_polls_go_on():
         (b"gone", 404),
     ],
 )
-def test_polls_of_nothing(body, status):
-    """An id that is unknown or expired is not found: by the text or by the status."""
+def test_unknown_request_ids(body, status):
+    """An unknown or expired request id is NOT_FOUND, by its text or its HTTP status."""
     assert poll(body, status) is ResponseVerdict.NOT_FOUND
 
 
 def test_polls_that_break_can_be_repeated():
-    """A poll that breaks down is uncertain, and one that says the request failed is final."""
+    """A poll that breaks is UNCERTAIN; one that reports the failure of the request is FAILED."""
     for status in (500, 502, 503, 504):
         assert poll(b"<html>", status) is ResponseVerdict.UNCERTAIN
     assert poll({"error": "Request failed: boom"}, 500) is ResponseVerdict.FAILED
@@ -228,7 +228,7 @@ def test_polls_that_break_can_be_repeated():
 
 
 def test_a_byte_order_mark_is_no_obstacle():
-    """Some servers put a byte order mark before their JSON."""
+    """A byte order mark before the JSON is ignored."""
     assert submission(b"\xef\xbb\xbf" + json.dumps({"all": RESULTS}).encode()) is ResponseVerdict.ANSWERED
 
 
@@ -248,12 +248,12 @@ def test_a_byte_order_mark_is_no_obstacle():
     ],
 )
 def test_retry_after(headers, expected_s):
-    """Retry-After is read in seconds and as a date; what cannot be read is as good as absent."""
+    """Retry-After is parsed as seconds or as a date; what cannot be parsed is ignored."""
     assert retry_after_s(RawAnswer(429, headers, b""), now=NOW) == expected_s
 
 
 def test_retry_after_counts_from_the_services_own_clock():
-    """A date is counted from the answer's Date, so a wrong clock here or there does not matter."""
+    """A Retry-After date is compared with the answer's Date, so that clock errors do not matter."""
     headers = {
         "date": format_datetime(utc_from_timestamp(NOW + 5000), usegmt=True),
         "retry-after": format_datetime(utc_from_timestamp(NOW + 5007), usegmt=True),
@@ -283,8 +283,8 @@ HEADERS = st.dictionaries(st.sampled_from(["retry-after", "date"]), st.text() | 
 
 
 @given(BODIES, st.integers(100, 599), HEADERS)
-def test_judging_never_raises(body, status, headers):
-    """Any answer at all is judged, and what is not clearly otherwise is uncertain."""
+def test_classification_never_raises(body, status, headers):
+    """Any answer is classified without an exception."""
     raw = RawAnswer(status, headers, body)
     for judged in (classify_submission(raw, now=NOW), classify_poll(raw)):
         assert isinstance(judged, Classification)
@@ -295,7 +295,7 @@ def test_judging_never_raises(body, status, headers):
 
 @given(BODIES, st.integers(100, 599))
 def test_nothing_is_presumed_unpaid_without_proof(body, status):
-    """A submission is taken for unpaid only when a text or one of four statuses says so."""
+    """A submission counts as not charged only if a known text or status proves it."""
     judged = classify_submission(RawAnswer(status, {}, body))
     if judged.verdict in {
         ResponseVerdict.REFUSED,

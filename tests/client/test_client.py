@@ -1,4 +1,4 @@
-"""The thin client: sends once, waits for results, and raises what the service means."""
+"""The client sends each submission once, waits for results, and raises the matching exceptions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def body_of(request):
 
 
 async def test_a_single_image_is_answered_at_once(serving):
-    """A synchronous answer comes back typed; only what was given is sent, single values as strings."""
+    """A synchronous answer is returned typed; only given options are sent, single values as strings."""
     async with serving(saying(http(200, DONE))) as heard, Client(heard.base_url, "key") as client:
         answer = await client.analyze(urls=URLS, backends=["imagenet"], features=["tags"], tag_score=0.5)
     assert (answer.all.assets[0].name, answer.credits_paid) == ("cat.jpg", 1)
@@ -47,7 +47,7 @@ async def test_a_single_image_is_answered_at_once(serving):
 
 @pytest.mark.parametrize("word", [{}, {"status": "completed"}])
 async def test_several_are_polled_under_our_own_address(serving, word):
-    """An acknowledged request is polled by its id under our base URL, wherever the result address points."""
+    """An acknowledged request is polled under the configured base URL, whatever `response_uri` says."""
     script = saying(
         http(202, ACK), http(200, {"request_id": "r 1", "status": "processing"}), http(200, {**DONE, **word})
     )
@@ -62,7 +62,7 @@ async def test_several_are_polled_under_our_own_address(serving, word):
 
 
 async def test_polls_that_fail_are_asked_again(serving):
-    """A poll costs nothing: one that breaks, or is turned away, is repeated after the pause asked for."""
+    """A failed or throttled poll is repeated after the requested pause."""
     answers = [http(202, ACK), http(502), b"", http(429, Retry_After="30"), http(200, DONE)]
 
     async def script(reader, writer, heard):
@@ -82,7 +82,7 @@ async def test_polls_that_fail_are_asked_again(serving):
 
 
 async def test_waiting_has_a_deadline(serving):
-    """A request that is never done is given up after the time asked for, with the id to go on with."""
+    """A request without a result is given up after the timeout, and the exception names its id."""
 
     async def script(reader, writer, heard):
         while True:
@@ -112,7 +112,7 @@ async def test_waiting_has_a_deadline(serving):
     ],
 )
 async def test_every_refusal_has_its_error(serving, status, body, error):
-    """Each verdict without results is the error of that name, with the service's text and the HTTP status."""
+    """Each verdict without results raises its exception with the service's text and the HTTP status."""
     async with serving(saying(http(status, body))) as heard, Client(heard.base_url, "key") as client:
         with pytest.raises(error) as caught:
             await client.analyze(urls=URLS, backends=["x"])
@@ -124,7 +124,7 @@ async def test_every_refusal_has_its_error(serving, status, body, error):
 
 
 async def test_failures_of_a_poll_are_told(serving):
-    """A request that fails while it is polled raises; one no longer known may have been paid for."""
+    """A request that fails while it is polled raises; an unknown id may have been charged."""
     gone = {"error": "Request ID r 1 not found."}
     for said, error in (
         (http(200, {"status": "failed", "error": "no"}), RequestFailed),
@@ -137,7 +137,7 @@ async def test_failures_of_a_poll_are_told(serving):
 
 
 async def test_files_travel_as_base64(serving, tmp_path):
-    """Bytes and local files are sent as base64 with a name each, in the order given."""
+    """Bytes and local files are sent as base64 with names, in the given order."""
     path = tmp_path / "cat.jpg"
     path.write_bytes(b"\xff\xd8 from disk")
     async with serving(saying(http(200, DONE))) as heard, Client(heard.base_url, "key") as client:
@@ -148,15 +148,15 @@ async def test_files_travel_as_base64(serving, tmp_path):
 
 
 async def test_large_uploads_arrive(serving):
-    """A file of megabytes arrives as it was."""
+    """A file of several megabytes arrives unchanged."""
     content = bytes(range(256)) * 8_000
     async with serving(saying(http(200, DONE))) as heard, Client(heard.base_url, "key") as client:
         await client.analyze(files=[content], backends=["x"])
     assert b64decode(body_of(heard.requests[0])["file"]) == content
 
 
-async def test_what_cannot_be_sent_is_not(serving, tmp_path):
-    """Nothing to analyse, files too large or missing, odd options: told before a byte leaves."""
+async def test_invalid_requests_are_not_sent(serving, tmp_path):
+    """Empty requests, missing or large files and invalid options raise before anything is sent."""
     large = tmp_path / "large.jpg"
     with large.open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
@@ -175,7 +175,7 @@ async def test_what_cannot_be_sent_is_not(serving, tmp_path):
 
 
 async def test_submissions_can_carry_an_idempotency_key(serving):
-    """A key for services that know the same request by it goes into a header, and is not sent unasked."""
+    """The idempotency key is sent as a header only if one is given."""
     request = AnalyzeRequest(url=URLS)
     async with serving(saying(http(200, DONE), http(200, DONE))) as heard, Client(heard.base_url) as client:
         raw, judgement = await client.submit(request, idempotency_key="run-1")
@@ -194,7 +194,7 @@ async def test_credits(serving):
 
 
 async def test_a_balance_is_asked_for_again_when_told_to_slow_down(serving):
-    """Not before a Retry-After has ended, after a pause of our own where none is said, and not for ever."""
+    """`credits` repeats a throttled request after the Retry-After or a pause, a limited number of times."""
     clock, slow = StepClock(), http(429, {"error": "Too many requests."})
     script = saying(slow, http(429, b"", Retry_After="7"), http(200, {"credits": 42}), *[slow] * 6)
     async with serving(script) as heard, Client(heard.base_url, "key", clock=clock) as client:
@@ -222,8 +222,8 @@ async def test_a_balance_is_asked_for_again_when_told_to_slow_down(serving):
         (200, [], ProtocolError),
     ],
 )
-async def test_what_is_no_balance(serving, status, body, error):
-    """A wrong key is denied at any status; anything else that is no balance is told, not guessed."""
+async def test_answers_without_a_balance(serving, status, body, error):
+    """A wrong key raises `AccessDenied` at any status; any other answer without a balance raises `ProtocolError`."""
     async with serving(saying(http(status, body))) as heard, Client(heard.base_url, "key") as client:
         with pytest.raises(error) as caught:
             await client.credits()
@@ -243,7 +243,7 @@ async def test_what_is_no_balance(serving, status, body, error):
     ],
 )
 async def test_back_ends_are_listed_where_the_service_does(serving, status, body, names):
-    """The list is read with its prices; whatever else comes means that it is not known, and is no error."""
+    """The list of back ends is read with prices; any other answer means None."""
     async with serving(saying(http(status, body))) as heard, Client(heard.base_url, "key") as client:
         offers = await client.backends()
     assert heard.requests[0].startswith(b"GET /api/backends HTTP/1.1")
@@ -251,7 +251,7 @@ async def test_back_ends_are_listed_where_the_service_does(serving, status, body
 
 
 async def test_key_checks_ask_for_nothing(serving):
-    """An empty request, refused as such, shows that the key is known; a denial that it is not."""
+    """A refused empty request proves that the key is accepted; a denial proves that it is not."""
     refused, denied = {"error": "File/URL params are required."}, {"error": "Access denied."}
     script = saying(http(400, refused), http(402, {"error": "No credits."}), http(401, denied), http(200, b"<html>"))
     async with serving(script) as heard, Client(heard.base_url, "key") as client:
@@ -265,7 +265,7 @@ async def test_key_checks_ask_for_nothing(serving):
 
 
 async def test_an_unreachable_service():
-    """Where nobody listens every call says so."""
+    """Every call raises `Unreachable` if nobody listens."""
     async with Client("http://nobody.invalid", "key", timeouts=Timeouts(connect_s=5)) as client:
         for call in (client.credits, client.check_key, lambda: client.analyze(urls=URLS)):
             with pytest.raises(Unreachable):
@@ -273,5 +273,5 @@ async def test_an_unreachable_service():
 
 
 def test_the_key_is_masked():
-    """A client shows its address, never its key."""
+    """The representation of a client shows the base URL and not the key."""
     assert repr(Client("http://localhost:1/", "very-secret")) == "Client('http://localhost:1')"

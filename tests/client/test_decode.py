@@ -1,4 +1,4 @@
-"""An answer that was paid for is never lost to one odd entry."""
+"""The lenient decoder never loses an answer because of one invalid entry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def typed(data):
 
 
 def test_odd_entries_are_left_out_alone():
-    """A tag without a name goes; its neighbours, before and after, stay."""
+    """A tag without a name is dropped; the tags before and after it stay."""
     tags = {"a": [{"name": "a"}, {"score": 0.1}, {"name": "c"}], "b": [{"name": "b", "score": "high"}], "d": 7}
     answer = typed({"all": {"assets": [{"name": "x", "tags": tags}]}})
     found = answer.all.assets[0].tags
@@ -24,7 +24,7 @@ def test_odd_entries_are_left_out_alone():
 
 
 def test_several_odd_places_do_not_shift_each_other():
-    """Removing one entry of a list leaves the others where the report says they are."""
+    """Removing one invalid entry of a list does not move the others."""
     entries = [{"score": "bad"}, {"label": "one"}, {"score": []}, 5, {"label": "two", "score": "x"}]
     answer = typed({"all": {"assets": [{"nsfw": entries}, "no asset", {"name": "y"}]}})
     assert [(entry.label, entry.score) for entry in answer.all.assets[0].nsfw] == [("one", None), ("two", None)]
@@ -39,7 +39,7 @@ def test_an_empty_list_where_an_object_belongs():
 
 
 def test_brands_as_an_object():
-    """Brands given as an object are read as a list; an odd entry takes the object with it, no more."""
+    """Brands given as an object are read as a list; an invalid entry drops only that object."""
     good = {"Acme": [{"score": 0.5}], "Zig": {"score": 0.25}}
     answer = typed({"all": {"assets": [{"name": "x", "brands": good}]}})
     assert [(brand.name, brand.score) for brand in answer.all.assets[0].brands] == [("Acme", 0.5), ("Zig", 0.25)]
@@ -49,20 +49,20 @@ def test_brands_as_an_object():
 
 
 def test_wrong_fields_become_none():
-    """A field of another type than the contract's is None; the rest is read."""
+    """A field of a wrong type becomes None; the rest is read."""
     answer = typed({"request_id": ["r"], "credits": "12", "credits_paid": 1.5, "success": "maybe", "role": "general"})
     assert (answer.request_id, answer.credits, answer.credits_paid, answer.role) == (None, 12, None, "general")
 
 
 def test_unknown_fields_are_kept():
-    """What is not known yet is kept as it came."""
+    """Unknown fields are kept unchanged."""
     answer = typed({"all": {"assets": [{"name": "x", "mood": "calm"}]}, "carbon_g": 3})
     assert answer.model_extra == {"carbon_g": 3}
     assert answer.all.assets[0].model_extra == {"mood": "calm"}
 
 
-def test_what_is_no_object():
-    """Anything but a JSON object is None, however deep or broken."""
+def test_bodies_that_are_no_json_object():
+    """A body that is not a JSON object decodes to None, however deep or broken."""
     for body in (b"", b"[1]", b"{", b"\xff", b'"text"', b"[" * 100_000):
         assert parse_object_lenient(body) is None
         assert decode_answer(body) is None
@@ -75,7 +75,7 @@ def test_quoted_text_is_short():
 
 
 def test_a_vector_is_whole_or_left_out():
-    """One coordinate that is no number costs its own embedding: a shorter vector would be another point."""
+    """An embedding with a coordinate that is not a number is dropped as a whole."""
     entries = [{"model": "m", "vector": vector} for vector in ([1, "x"], [], [[1]], ["x"] * 100_000, None, [0.5, 1])]
     answer = typed({"all": {"assets": [{"embeddings": [*entries, {"vector": [1]}, "odd"]}, {"embeddings": 5}]}})
     one, other = answer.all.assets

@@ -1,4 +1,4 @@
-"""Polls come when a result is likely, soon for what is quick, rarely for what is slow, and end at a deadline."""
+"""Polls come when a result is likely: soon for quick requests, rarely for slow ones, and never past a deadline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_old_requests_are_polled_rarely():
 
 
 def test_every_schedule_ends():
-    """The last poll is at the deadline, and then it is over."""
+    """The last poll is at the deadline."""
     schedule = PollSchedule(deadline_s=30.0)
     times = polls_until(float("inf"), schedule)
     assert times[-1] == pytest.approx(30.0)
@@ -56,7 +56,7 @@ def test_every_schedule_ends():
 
 @given(st.floats(0.5, 20_000))
 def test_little_time_is_added(done_s):
-    """With nothing learned a result is found within the recommended interval, a twentieth of its age, or 10 s."""
+    """Without learning, a result is found within 2 s, a twentieth of its age, or 10 s."""
     found_s = polls_until(done_s)[-1]
     assert found_s - done_s <= min(10.0, max(2.0, 0.05 * found_s)) + 1e-6
 
@@ -64,7 +64,7 @@ def test_little_time_is_added(done_s):
 @pytest.mark.parametrize("typical_s", [3, 10, 60, 300])
 @pytest.mark.parametrize("spread", [0.05, 0.15, 0.3, 0.5])
 def test_few_polls_and_little_added_once_learned(typical_s, spread):
-    """Jobs of 3 to 300 s are found with at most 5 polls each on average, and 12 % added to the time they take."""
+    """Jobs of 3 to 300 s need at most 5 polls on average, and finish at most 12 % late."""
     schedule, rng = PollSchedule(), random.Random(typical_s)  # noqa: S311 (a repeatable draw; no secret)
     seconds = [typical_s * rng.lognormvariate(0, spread) for _ in range(400)]
     teach(schedule, seconds[:100])
@@ -77,7 +77,7 @@ def test_few_polls_and_little_added_once_learned(typical_s, spread):
     st.lists(st.floats(0.01, 80_000), max_size=40), st.integers(0, 10**9), st.floats(0, 10**7), st.integers(-5, 10**6)
 )
 def test_delays_stay_in_bounds(taught, polls, age_s, size):
-    """Whatever was learned, no id goes unpolled for 15 minutes, and no delay is zero before the deadline."""
+    """No request goes unpolled for 15 minutes, and no delay is zero before the deadline."""
     schedule = PollSchedule()
     for done_s in taught:
         schedule.on_done("", size, done_s / 2, done_s)
@@ -87,7 +87,7 @@ def test_delays_stay_in_bounds(taught, polls, age_s, size):
 
 
 def test_kinds_and_sizes_are_learned_apart():
-    """What was learned of videos or of large batches says nothing of single pictures."""
+    """Completion times of videos or large batches do not affect the schedule of single pictures."""
     schedule = PollSchedule()
     teach(schedule, [60.0] * 20, "video", 1)
     teach(schedule, [30.0] * 20, "image", 100)
@@ -97,7 +97,7 @@ def test_kinds_and_sizes_are_learned_apart():
 
 
 def test_what_has_changed_is_learned_anew():
-    """Old completion times are forgotten: a service that has become quicker is asked sooner."""
+    """Old completion times are forgotten: a service that has become quicker is polled sooner."""
     schedule = PollSchedule()
     teach(schedule, [100.0] * 200)
     slow_s = schedule.next_delay(0, 0.0)
@@ -107,7 +107,7 @@ def test_what_has_changed_is_learned_anew():
 
 @given(st.integers(1, 20_000))
 def test_no_burst_on_restart(outstanding):
-    """What an earlier run left is asked for at fifty a second at most, and within 15 minutes."""
+    """Requests that an earlier run left are polled at 50 per second at most, and within 15 minutes."""
     delays = sorted(SCHEDULE.resumed_poll_delay(place) for place in range(outstanding))
     assert 0 <= delays[0] <= delays[-1] <= 900
     assert all(later - delay >= 0.99 for delay, later in zip(delays, delays[50:], strict=False))
@@ -116,7 +116,7 @@ def test_no_burst_on_restart(outstanding):
 @pytest.mark.parametrize(
     "wrong", [{"first_s": 0}, {"factor": 1}, {"max_s": 0.1}, {"deadline_s": 0}, {"chance": 0}, {"learned_max_s": 1}]
 )
-def test_what_is_no_schedule(wrong):
+def test_invalid_schedules_are_refused(wrong):
     """A schedule that would poll without pause, or never, is refused."""
     with pytest.raises(ValueError, match="no schedule"):
         PollSchedule(**wrong)

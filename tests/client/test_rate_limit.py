@@ -1,4 +1,4 @@
-"""The pace keeps quiet when asked to, and always finds its way back."""
+"""The limiter respects every Retry-After and always recovers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.client.rate_limit import AdaptiveLimiter, Quota, parse_quota
+from lightmeter.client.rate_limit import AdaptiveLimiter, LimiterMode, Quota, SendRecord, parse_quota
+from lightmeter.client.rate_limit.modes import TRANSITIONS, LimiterEvent, next_mode
+from lightmeter.client.rate_limit.quota_window import QuotaWindow
 
 EVENTS = st.lists(
     st.tuples(
@@ -19,98 +21,98 @@ EVENTS = st.lists(
 ENOUGH_S = 6 * 3600.0
 
 
-def played(events, pace):
+def played(events, limiter):
     """Play events; the time after the last, the latest end of a Retry-After, and the records still out."""
     now, quiet_until, out = 0.0, 0.0, []
     for event, pause_s, asked_s in events:
         now += pause_s
         if event == "sent" or (event in {"answer", "throttled", "lost"} and not out):
-            pace.on_admitted(now)
-            out.append(pace.on_sent(now))
+            limiter.on_admitted(now)
+            out.append(limiter.on_sent(now))
         elif event == "answer":
             record = out.pop(0)
-            pace.on_answer(now, now - record.sent_at, record)
+            limiter.on_answer(now, now - record.sent_at, record)
         elif event == "lost":
-            pace.on_lost(out.pop(0))
+            limiter.on_lost(out.pop(0))
         elif event == "throttled":
-            pace.on_throttled(now, asked_s, out.pop(0))
+            limiter.on_throttled(now, asked_s, out.pop(0))
             quiet_until = max(quiet_until, now + (asked_s or 0.0))
         else:
-            pace.on_quota(now, Quota(float(len(out)), 1 + (asked_s or 0.0)))
+            limiter.on_quota(now, Quota(float(len(out)), 1 + (asked_s or 0.0)))
     return now, quiet_until, out
 
 
-def sent_one(pace, now):
+def sent_one(limiter, now):
     """Send one request."""
-    pace.on_admitted(now)
-    return pace.on_sent(now)
+    limiter.on_admitted(now)
+    return limiter.on_sent(now)
 
 
 def limited(rejected=2):
-    """A pace that has met a limit on the rate, its door open again, and the time."""
-    pace, now = AdaptiveLimiter(8), 0.0
+    """A limiter that has met a limit on the rate, its door open again, and the time."""
+    limiter, now = AdaptiveLimiter(8), 0.0
     for _ in range(20):
-        pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
+        limiter.on_answer(now + 0.1, 0.1, sent_one(limiter, now))
         now += 0.1
     for _ in range(rejected):
-        now += pace.wait_s(now, 0) + 1e-6
-        pace.on_throttled(now, None, sent_one(pace, now))
-    now += pace.wait_s(now, 0) + 1e-6
-    pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
-    return pace, now + 0.1
+        now += limiter.wait_s(now, 0) + 1e-6
+        limiter.on_throttled(now, None, sent_one(limiter, now))
+    now += limiter.wait_s(now, 0) + 1e-6
+    limiter.on_answer(now + 0.1, 0.1, sent_one(limiter, now))
+    return limiter, now + 0.1
 
 
 @given(EVENTS, st.floats(0, 2000))
-def test_no_go_before_a_retry_after_ends(events, later_s):
-    """Whatever else happened, nothing is sent before every Retry-After has ended."""
-    pace = AdaptiveLimiter(16)
-    now, quiet_until, _ = played(events, pace)
-    if pace.wait_s(now + later_s, 0) == 0:
+def test_nothing_is_sent_before_a_retry_after_ends(events, later_s):
+    """Nothing is sent before every Retry-After has ended, whatever else happened."""
+    limiter = AdaptiveLimiter(16)
+    now, quiet_until, _ = played(events, limiter)
+    if limiter.wait_s(now + later_s, 0) == 0:
         assert now + later_s >= quiet_until
 
 
 @given(EVENTS, st.integers(1, 40))
 def test_always_recovers(events, max_in_flight):
-    """After any history the door opens in finite time, and a service that takes everything is used fully again."""
-    pace = AdaptiveLimiter(max_in_flight)
-    now, _, out = played(events, pace)
+    """After any history the backoff ends, and a service that accepts everything is used fully again."""
+    limiter = AdaptiveLimiter(max_in_flight)
+    now, _, out = played(events, limiter)
     for record in out:
-        pace.on_lost(record)
+        limiter.on_lost(record)
     end = now + ENOUGH_S
     while now < end:
-        wait_s = pace.wait_s(now, 0)
+        wait_s = limiter.wait_s(now, 0)
         assert wait_s <= 1001  # the longest that was asked for, and nothing on top of it
         if wait_s:
             now += wait_s + 1e-6
             continue
-        pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
+        limiter.on_answer(now + 0.1, 0.1, sent_one(limiter, now))
         now += 0.1
         if (
-            pace.wait_s(now, 0) == 0
-            and (pace.rate_estimator is None or pace.rate_estimator.rate > 9)
-            and (pace.concurrency_limit or 9) > 0
+            limiter.wait_s(now, 0) == 0
+            and (limiter.rate_estimator is None or limiter.rate_estimator.rate > 9)
+            and (limiter.concurrency_limit or 9) > 0
         ):
             return
-    pytest.fail(f"still slow after {ENOUGH_S} s: {pace.state()}")
+    pytest.fail(f"still slow after {ENOUGH_S} s: {limiter.state()}")
 
 
 @given(EVENTS, st.integers(1, 40), st.integers(0, 200))
-def test_the_window_holds(events, max_in_flight, in_flight):
-    """Never more in flight than the limit, and waits are finite."""
-    pace = AdaptiveLimiter(max_in_flight)
-    now, _, _ = played(events, pace)
-    assert 1 <= pace.in_flight_limit <= max_in_flight
-    wait_s = pace.wait_s(now, in_flight)
+def test_requests_in_flight_never_exceed_the_limit(events, max_in_flight, in_flight):
+    """Requests in flight never exceed the limit, and waits are finite."""
+    limiter = AdaptiveLimiter(max_in_flight)
+    now, _, _ = played(events, limiter)
+    assert 1 <= limiter.in_flight_limit <= max_in_flight
+    wait_s = limiter.wait_s(now, in_flight)
     assert 0 <= wait_s < float("inf")
     assert wait_s > 0 or in_flight < max_in_flight
 
 
 @given(EVENTS)
-def test_what_was_learned_can_be_kept(events):
-    """The state of any pace starts another one, at 0.7 of it, and holds nothing but numbers."""
-    pace = AdaptiveLimiter(16)
-    now, _, _ = played(events, pace)
-    state = pace.state()
+def test_state_starts_another_limiter(events):
+    """The state of a limiter holds only numbers and starts another one at 0.7 of it."""
+    limiter = AdaptiveLimiter(16)
+    now, _, _ = played(events, limiter)
+    state = limiter.state()
     again = AdaptiveLimiter(16)
     again.warm_start(state, now)
     assert all(isinstance(value, float) for value in state.values())
@@ -123,100 +125,100 @@ def test_what_was_learned_can_be_kept(events):
 
 
 def test_one_decrease_for_each_episode():
-    """Rejections of requests sent before the last decrease cost nothing more."""
-    pace, now = limited()
-    records = [sent_one(pace, now + each) for each in range(5)]
-    pace.on_throttled(now + 5, None, records[0])
-    learned = pace.rate_estimator.rate
+    """Rejections of requests sent before the last decrease do not decrease the rate again."""
+    limiter, now = limited()
+    records = [sent_one(limiter, now + each) for each in range(5)]
+    limiter.on_throttled(now + 5, None, records[0])
+    learned = limiter.rate_estimator.rate
     for record in records[1:]:
-        pace.on_throttled(now + 6, None, record)
-    assert pace.rate_estimator.rate == learned
-    pace.on_throttled(now + 10, None, sent_one(pace, now + 9))
-    pace.on_throttled(now + 12, None, sent_one(pace, now + 11))
-    assert pace.rate_estimator.rate <= learned
+        limiter.on_throttled(now + 6, None, record)
+    assert limiter.rate_estimator.rate == learned
+    limiter.on_throttled(now + 10, None, sent_one(limiter, now + 9))
+    limiter.on_throttled(now + 12, None, sent_one(limiter, now + 11))
+    assert limiter.rate_estimator.rate <= learned
 
 
 def test_pauses_grow_while_nothing_gets_through():
     """Without a Retry-After each further episode doubles the pause, up to a minute; an answer makes it short again."""
-    pace, now, pauses = AdaptiveLimiter(4, jitter=lambda: 1.0), 0.0, []
+    limiter, now, pauses = AdaptiveLimiter(4, jitter=lambda: 1.0), 0.0, []
     for _ in range(12):
-        pace.on_throttled(now, None, sent_one(pace, now))
-        pauses.append(pace.wait_s(now, 0))
+        limiter.on_throttled(now, None, sent_one(limiter, now))
+        pauses.append(limiter.wait_s(now, 0))
         now += pauses[-1] + 0.001
     assert pauses[:4] == pytest.approx([0.5, 1, 2, 4])
     assert pauses[-1] == pytest.approx(60)
-    pace.on_answer(now + 0.1, 0.1, sent_one(pace, now))
-    pace.on_throttled(now + 60, None, sent_one(pace, now + 60))
-    assert pace.wait_s(now + 60, 0) <= 0.5
+    limiter.on_answer(now + 0.1, 0.1, sent_one(limiter, now))
+    limiter.on_throttled(now + 60, None, sent_one(limiter, now + 60))
+    assert limiter.wait_s(now + 60, 0) <= 0.5
 
 
 @given(st.floats(0, 1))
 def test_pauses_are_half_fixed_half_chance(chance):
-    """Equal jitter: a pause lies between half of it and all of it; a Retry-After is kept to the letter."""
-    pace = AdaptiveLimiter(4, jitter=lambda: chance)
-    pace.on_throttled(0.0, None, sent_one(pace, 0.0))
-    assert pace.wait_s(0.0, 0) == pytest.approx(0.5 * (0.5 + 0.5 * chance))
-    pace.on_throttled(0.1, 7.0, sent_one(pace, 0.1))
-    assert pace.wait_s(0.1, 0) == pytest.approx(7.0)
+    """Equal jitter: a pause is 50 to 100 % of its maximum; a Retry-After is exact."""
+    limiter = AdaptiveLimiter(4, jitter=lambda: chance)
+    limiter.on_throttled(0.0, None, sent_one(limiter, 0.0))
+    assert limiter.wait_s(0.0, 0) == pytest.approx(0.5 * (0.5 + 0.5 * chance))
+    limiter.on_throttled(0.1, 7.0, sent_one(limiter, 0.1))
+    assert limiter.wait_s(0.1, 0) == pytest.approx(7.0)
 
 
 def test_to_be_asked_to_wait_before_anything_was_taken_teaches_no_limit():
-    """Who is told at once when to come back comes back then, with one request, and finds the limit as anyone else."""
-    pace = AdaptiveLimiter(16)
-    records = [sent_one(pace, 0.0) for _ in range(3)]
+    """A Retry-After before anything was accepted sets no limit; one trial request follows it."""
+    limiter = AdaptiveLimiter(16)
+    records = [sent_one(limiter, 0.0) for _ in range(3)]
     for record in records:
-        pace.on_throttled(0.1, 7.0, record)
-    assert pace.wait_s(0.1, 0) == pytest.approx(7.0)
-    knock = sent_one(pace, 7.2)
-    assert pace.wait_s(7.3, 1) > 0
-    pace.on_answer(7.3, 0.1, knock)
-    assert (pace.rate_estimator, pace.concurrency_limit, pace.wait_s(7.3, 3)) == (None, None, 0.0)
+        limiter.on_throttled(0.1, 7.0, record)
+    assert limiter.wait_s(0.1, 0) == pytest.approx(7.0)
+    knock = sent_one(limiter, 7.2)
+    assert limiter.wait_s(7.3, 1) > 0
+    limiter.on_answer(7.3, 0.1, knock)
+    assert (limiter.rate_estimator, limiter.concurrency_limit, limiter.wait_s(7.3, 3)) == (None, None, 0.0)
     for number in range(30):
-        pace.on_answer(7.4 + number, 0.1, sent_one(pace, 7.3 + number))
-    pace.on_throttled(40.0, None, sent_one(pace, 39.9))
-    assert pace.rate_estimator.rate == pytest.approx(30 / 32.7, rel=0.01)
+        limiter.on_answer(7.4 + number, 0.1, sent_one(limiter, 7.3 + number))
+    limiter.on_throttled(40.0, None, sent_one(limiter, 39.9))
+    assert limiter.rate_estimator.rate == pytest.approx(30 / 32.7, rel=0.01)
 
 
-def test_after_a_silence_one_request_knocks():
-    """While nothing has been taken since the last rejection, one request at a time finds out."""
-    pace, now = limited()
-    pace.on_throttled(now, None, sent_one(pace, now))
-    now += pace.wait_s(now, 0) + 1e-6
-    knock = sent_one(pace, now)
-    assert pace.wait_s(now + 0.5, 1) > 0
-    pace.on_answer(now + 0.6, 0.6, knock)
-    assert pace.wait_s(now + 60, 1) == 0
+def test_one_trial_request_after_a_rejection():
+    """After a rejection one trial request at a time is sent until one is accepted."""
+    limiter, now = limited()
+    limiter.on_throttled(now, None, sent_one(limiter, now))
+    now += limiter.wait_s(now, 0) + 1e-6
+    knock = sent_one(limiter, now)
+    assert limiter.wait_s(now + 0.5, 1) > 0
+    limiter.on_answer(now + 0.6, 0.6, knock)
+    assert limiter.wait_s(now + 60, 1) == 0
 
 
 def test_requests_are_evenly_spaced():
-    """Under a limit requests leave one by one: never two within one interval."""
-    pace, now = limited()
+    """Under a rate limit no two requests are sent within one interval."""
+    limiter, now = limited()
     now += 10  # a long idle time saves nothing up
     for _ in range(3):
-        pace.on_admitted(now)
-        assert pace.wait_s(now, 0) == pytest.approx(1 / pace.rate_estimator.allowed(now))
-        now += pace.wait_s(now, 0)
+        limiter.on_admitted(now)
+        assert limiter.wait_s(now, 0) == pytest.approx(1 / limiter.rate_estimator.allowed(now))
+        now += limiter.wait_s(now, 0)
 
 
 def test_a_hold_says_nothing_about_limits():
-    """A pause for another reason shuts the door and teaches nothing."""
-    pace = AdaptiveLimiter(4)
-    pace.hold(5.0)
-    assert pace.wait_s(1.0, 0) == pytest.approx(4.0)
-    assert pace.wait_s(5.0, 0) == 0
-    assert pace.state() == {}
+    """A hold pauses sending and sets no limit."""
+    limiter = AdaptiveLimiter(4)
+    limiter.hold(5.0)
+    assert limiter.wait_s(1.0, 0) == pytest.approx(4.0)
+    assert limiter.wait_s(5.0, 0) == 0
+    assert limiter.state() == {}
 
 
 def test_a_quota_is_spread_until_it_is_renewed():
-    """Headers that state 10 requests for 20 s mean one each 2 s; none left means silence; then they are forgotten."""
-    pace = AdaptiveLimiter(4)
-    pace.on_quota(0.0, Quota(10, 20))
-    pace.on_admitted(0.0)
-    assert pace.wait_s(0.0, 0) == pytest.approx(2.0)
-    pace.on_quota(1.0, Quota(0, 30))
-    assert pace.wait_s(2.0, 0) == pytest.approx(29.0)
-    pace.on_admitted(31.0)
-    assert pace.wait_s(31.0, 0) == 0
+    """A stated quota is spread evenly over its time, and forgotten after it."""
+    limiter = AdaptiveLimiter(4)
+    limiter.on_quota(0.0, Quota(10, 20))
+    limiter.on_admitted(0.0)
+    assert limiter.wait_s(0.0, 0) == pytest.approx(2.0)
+    limiter.on_quota(1.0, Quota(0, 30))
+    assert limiter.wait_s(2.0, 0) == pytest.approx(29.0)
+    limiter.on_admitted(31.0)
+    assert limiter.wait_s(31.0, 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -241,11 +243,39 @@ def test_a_quota_is_spread_until_it_is_renewed():
     ],
 )
 def test_quota_headers(headers, quota):
-    """The tightest quota in any of the known spellings is read; what cannot be read is none."""
+    """The tightest quota in any known header is read; invalid headers are ignored."""
     assert parse_quota(headers) == quota
 
 
 def test_at_least_one():
-    """A limit that lets nothing through is a bug."""
+    """A limit of zero requests in flight raises `ValueError`."""
     with pytest.raises(ValueError, match="at least 1"):
         AdaptiveLimiter(0)
+
+
+def test_every_transition_in_the_table():
+    """Each pair in the table leads to its mode, and any other pair raises."""
+    for mode in LimiterMode:
+        for event in LimiterEvent:
+            if (mode, event) in TRANSITIONS:
+                assert next_mode(mode, event) is TRANSITIONS[mode, event]
+            else:
+                with pytest.raises(ValueError, match=event.name):
+                    next_mode(mode, event)
+
+
+@given(EVENTS)
+def test_the_mode_says_which_limit_is_known(events):
+    """A limiter has a rate estimator in the modes RATE and CONGESTION only, and no limit when UNLIMITED."""
+    limiter = AdaptiveLimiter(16)
+    played(events, limiter)
+    assert (limiter.rate_estimator is not None) == (limiter.mode in {LimiterMode.RATE, LimiterMode.CONGESTION})
+    assert limiter.mode is not LimiterMode.UNLIMITED or limiter.concurrency_limit is None
+
+
+def test_a_reset_after_no_time_at_all():
+    """A window whose rejections began and ended at the same time has a quota, and no division by zero."""
+    window = QuotaWindow(SendRecord(0, 0.0, 0, -1, 0), 0)
+    for number in (10, 20):
+        window.on_reset(SendRecord(number, float(number), 0, -1, 0), number - 1.0, number - 1.0)
+    assert window.quota == 10

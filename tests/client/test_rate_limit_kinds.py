@@ -1,4 +1,4 @@
-"""The pace before hidden limits, on a virtual clock."""
+"""The limiter against simulated limits of each kind, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from lightmeter.client.rate_limit import SendRecord
 from lightmeter.client.rate_limit.pacer import RequestPacer
 from lightmeter.client.rate_limit.rate_estimator import RateEstimator
-from tests.bench.rate_limit.scenarios import Ours
+from tests.bench.rate_limit.scenarios import LightmeterController
 from tests.bench.rate_limit.simulation import REJECTED, Bucket, Cap, Window, recent_rate, simulate
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.floats(3, 40), st.floats(0.2, 1), st.integers(0, 10**6))
 def test_no_more_than_a_probe_above_the_limit(rate, burst_s, seed):
-    """Once settled, no half minute brings more than 1.04 times what a bucket lets through, and most of it is used."""
+    """A settled limiter sends at most 1.04 times a bucket's rate and uses most of it."""
     rng = random.Random(seed)  # noqa: S311 (a simulation; no secret)
-    report = simulate(Ours(rng), Bucket(rng, lambda _: rate, burst_s=burst_s), rng, 300)
+    report = simulate(LightmeterController(rng), Bucket(rng, lambda _: rate, burst_s=burst_s), rng, 300)
     tried = sorted(report.taken + report.rejected)
     settled = [found for end, found in recent_rate(tried, 30, 300) if end > 180]
     assert max(settled) <= 1.04 * rate + 1 / 30
@@ -30,22 +30,22 @@ def test_no_more_than_a_probe_above_the_limit(rate, burst_s, seed):
 @settings(max_examples=10, deadline=None)
 @given(st.integers(5, 200), st.floats(2, 60), st.integers(0, 10**6))
 def test_nothing_leaves_before_a_retry_after_ends(most, period_s, seed):
-    """Whatever a window's quota and length, nothing is sent before a Retry-After that was heard has ended."""
+    """Nothing is sent before a received Retry-After has ended, for any window."""
     rng = random.Random(seed)  # noqa: S311 (as above)
-    report = simulate(Ours(rng), Window(rng, most, period_s, header=True), rng, 200)
+    report = simulate(LightmeterController(rng), Window(rng, most, period_s, header=True), rng, 200)
     assert report.too_early == 0
     assert report.taken
 
 
-class Spied(Ours):
-    """The pace, and for each request: when it left, the limit believed in, what was allowed, and the last episode."""
+class Spied(LightmeterController):
+    """The limiter with a log of each request: time, estimated rate, allowed rate, and the last rejection."""
 
     def __init__(self, rng):
         super().__init__(rng)
         self.left, self.rejected_at, self.episode = [], 0.0, 0
 
     def sent(self, now):
-        ceiling = self.pace.rate_estimator
+        ceiling = self.limiter.rate_estimator
         if ceiling is not None:
             self.left.append((now, ceiling.rate, ceiling.allowed(now), self.rejected_at))
         record = super().sent(now)
@@ -61,7 +61,7 @@ class Spied(Ours):
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0, 0.3), st.floats(1, 40), st.floats(0, 5), st.integers(0, 10**6))
 def test_more_than_a_probe_is_tried_only_after_the_probe_has_passed(chance, rate, burst_s, seed):
-    """Whatever is rejected, by a limit or by chance: for 8 s no more than 1.04 times the ceiling is allowed."""
+    """For 8 s after a rejection at most 1.04 times the estimated rate is allowed."""
     rng = random.Random(seed)  # noqa: S311 (as above)
 
     class Whimsical(Bucket):
@@ -77,9 +77,11 @@ def test_more_than_a_probe_is_tried_only_after_the_probe_has_passed(chance, rate
 @settings(max_examples=10, deadline=None)
 @given(st.floats(3, 30), st.floats(0.5, 120), st.integers(0, 10**6))
 def test_an_outage_is_recovered_from(rate, outage_s, seed):
-    """Within five minutes after everything was rejected for a while, most of the limit is used again."""
+    """Most of the limit is used again within five minutes after an outage."""
     rng, end = random.Random(seed), 100 + outage_s  # noqa: S311 (as above)
-    report = simulate(Ours(rng), Bucket(rng, lambda now: 1e-9 if 100 <= now < end else rate), rng, end + 300)
+    report = simulate(
+        LightmeterController(rng), Bucket(rng, lambda now: 1e-9 if 100 <= now < end else rate), rng, end + 300
+    )
     after = [found for at, found in recent_rate(report.taken, 10, end + 300) if at > end + 10]
     assert max(after) >= 0.85 * rate
     assert sum(100 <= now < end for now in report.rejected) <= 15
@@ -88,20 +90,20 @@ def test_an_outage_is_recovered_from(rate, outage_s, seed):
 @settings(max_examples=10, deadline=None)
 @given(st.integers(2, 12), st.integers(0, 10**6))
 def test_a_number_at_once_is_found_however_small(most, seed):
-    """A cap on requests in flight is told from a limit on their rate, and nearly all of it is used."""
+    """A concurrency limit is told from a rate limit, and nearly all of it is used."""
     rng = random.Random(seed)  # noqa: S311 (as above)
     service = Cap(rng, most)
-    report = simulate(Ours(rng), service, rng, 300)
+    report = simulate(LightmeterController(rng), service, rng, 300)
     assert len(report.taken) >= 0.85 * service.capacity(0, 300)
     assert len(report.rejected) <= 0.03 * len(report.taken)
 
 
 def test_late_timers_cost_next_to_nothing():
-    """On a machine whose timers come 20 ms late, a limit of one request each 20 ms is used up all the same."""
+    """With timers 20 ms late, 95 % of a limit of 50 per second are used."""
     taken = rejected = 0
     for seed in range(8):  # one alone may be unlucky with its probes
         rng = random.Random(seed)  # noqa: S311 (as above)
-        report = simulate(Ours(rng), Bucket(rng, lambda _: 50.0), rng, 300, late_s=0.02)
+        report = simulate(LightmeterController(rng), Bucket(rng, lambda _: 50.0), rng, 300, late_s=0.02)
         taken, rejected = taken + len(report.taken), rejected + len(report.rejected)
     assert taken >= 0.95 * 8 * 50 * 300
     assert rejected <= 0.005 * taken
@@ -110,7 +112,7 @@ def test_late_timers_cost_next_to_nothing():
 @settings(deadline=None)
 @given(st.floats(1, 100), st.floats(0, 60), st.lists(st.floats(0, 0.2), min_size=2, max_size=50))
 def test_catching_up_is_bounded(rate, calm_s, late_s):
-    """However late each request is, no two are nearer than the interval less 50 ms, and less 5 ms after a rejection."""
+    """Late requests are caught up by at most 50 ms, and by 5 ms per second after a rejection."""
     spacing, now, left = RequestPacer(), 1000.0, []
     spacing.on_rejected(now - calm_s)
     for each_s in late_s:
@@ -124,17 +126,17 @@ def test_catching_up_is_bounded(rate, calm_s, late_s):
 @settings(max_examples=10, deadline=None)
 @given(st.floats(3, 30), st.floats(2, 5), st.floats(150, 250), st.integers(0, 10**6))
 def test_a_limit_that_rises_is_found_in_two_minutes(low, factor, up_at, seed):
-    """Two minutes after a limit has risen to several times itself, nine tenths of the new one are used."""
+    """Two minutes after a limit has risen severalfold, 90 % of it are used."""
     rng = random.Random(seed)  # noqa: S311 (as above)
     high = low * factor
     bucket = Bucket(rng, lambda now: low if 100 <= now < up_at else high)
-    report = simulate(Ours(rng), bucket, rng, up_at + 120)
+    report = simulate(LightmeterController(rng), bucket, rng, up_at + 120)
     after = [rate for end, rate in recent_rate(report.taken, 10, up_at + 120) if end >= up_at + 10]
     assert max(after) >= 0.9 * high
 
 
 def first_step_s(ceiling, now, number=0):
-    """Send until the first step of the next probe is over: its length, the time, and how many were sent."""
+    """Send until the first step of the next probe is over; return its length, the time, and the requests sent."""
     began = None
     while ceiling.probe_step < 1:
         ceiling.on_sent(now)
@@ -144,7 +146,7 @@ def first_step_s(ceiling, now, number=0):
 
 
 def test_a_fallen_limit_is_not_probed_for_the_burst_of_the_former_one():
-    """What a bucket held is forgotten with its limit: a probe that empties it anew would take a minute and a half."""
+    """The bucket size of a former limit is forgotten, so that probes are short again."""
     ceiling = RateEstimator(20.0, 0.0, None)
     _, now, number = first_step_s(ceiling, 0.0)
     ceiling.on_rejected(now, SendRecord(number, now, 0, 1, 0), 1)
@@ -160,17 +162,17 @@ def test_a_fallen_limit_is_not_probed_for_the_burst_of_the_former_one():
 
 
 def test_a_bucket_that_holds_nothing_is_no_limit_in_flight():
-    """One more in flight is tried a while after the others: two at once would meet a limit on the rate as well."""
+    """A bucket without any burst is recognized as a rate limit, not as a concurrency limit."""
     for seed in range(4):
         rng = random.Random(seed)  # noqa: S311 (as above)
-        pace = Ours(rng)
-        report = simulate(pace, Bucket(rng, lambda _: 10.0, burst_s=0.0), rng, 60)
-        assert pace.pace.concurrency_limit is None
+        ours = LightmeterController(rng)
+        report = simulate(ours, Bucket(rng, lambda _: 10.0, burst_s=0.0), rng, 60)
+        assert ours.limiter.concurrency_limit is None
         assert len(report.taken) >= 0.55 * 600
 
 
-class Seldom(Ours):
-    """Has not always something to send, as polls; what is due waits in order."""
+class Seldom(LightmeterController):
+    """A client with fewer requests than the limit allows, at random times."""
 
     def __init__(self, rng, per_s):
         super().__init__(rng)
@@ -186,8 +188,8 @@ class Seldom(Ours):
 
 @settings(max_examples=10, deadline=None)
 @given(st.floats(2, 30), st.floats(0.1, 0.8), st.booleans(), st.integers(0, 10**6))
-def test_who_asks_for_less_than_the_limit_gets_it(rate, share, windows, seed):
-    """What is learned while there is little to send holds back little of it, however it comes in between."""
+def test_demand_below_the_limit_is_not_held_back(rate, share, windows, seed):
+    """A client that sends less than the limit is hardly held back."""
     rng = random.Random(seed)  # noqa: S311 (as above)
     service = Window(rng, int(20 * rate), 20.0, header=True) if windows else Bucket(rng, lambda _: rate)
     seldom = Seldom(rng, share * rate)

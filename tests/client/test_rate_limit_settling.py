@@ -1,4 +1,4 @@
-"""The pace settles in seconds, whatever the hidden limit is, and one in flight is not waited for."""
+"""The limiter settles within seconds, whatever the hidden limit is."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
 from lightmeter.client.rate_limit.quota_window import QuotaWindow
 from lightmeter.client.rate_limit.rate_search import RateSearch
 from tests.bench.rate_limit.random_limits import Draw, draw, judge, opening_of, service_of
-from tests.bench.rate_limit.scenarios import Ours
+from tests.bench.rate_limit.scenarios import LightmeterController
 from tests.bench.rate_limit.simulation import simulate
 
 
 def played(drawn, seed):
     """What came of a run against a drawn limit."""
     rng, service = random.Random(seed), service_of(drawn, seed)  # noqa: S311 (a simulation; no secret)
-    return judge(drawn, simulate(Ours(rng), service, rng, drawn.seconds), opening_of(service))
+    return judge(drawn, simulate(LightmeterController(rng), service, rng, drawn.seconds), opening_of(service))
 
 
 def settled(kind, seeds):
@@ -35,69 +35,69 @@ def settled(kind, seeds):
     [("bucket", 96, 75), ("window, Retry-After", 97, 90), ("window", 95, 65), ("cap", 97, 75)],
 )
 def test_from_15_seconds_on_the_limit_is_used(kind, mean, worst):
-    """Limits drawn at random, latencies of 0.05 to 3 s: after a quarter of a minute nearly all of each is used."""
+    """From 15 s on nearly all of a random limit is used, at latencies of 0.05 to 3 s."""
     goodputs = settled(kind, range(300, 340))
     assert statistics.fmean(goodputs) >= mean
     assert min(goodputs) >= worst
 
 
 def test_twenty_three_per_second_are_reached_in_fifteen():
-    """A bucket of 23/s that holds 6, answers after 0.4 s, 64 in flight allowed: 95 % from 15 s on, 1 % rejected."""
+    """95 % of a bucket of 23/s are used from 15 s on, with 1 % rejected."""
     drawn = Draw("bucket", 23.0, 6.0, 0.4, 60.0)
     results = [played(drawn, seed) for seed in range(20)]
     assert statistics.fmean(one.goodput for one in results) >= 95
     assert statistics.fmean(one.share for one in results) <= 1
 
 
-def sent(pace, now):
-    pace.on_admitted(now)
-    return pace.on_sent(now)
+def sent(limiter, now):
+    limiter.on_admitted(now)
+    return limiter.on_sent(now)
 
 
 def test_a_rejection_does_not_hold_back_until_slow_answers_come():
-    """Rejections come in milliseconds: who has none by then goes on, though the answer takes three seconds."""
-    pace, now, records = AdaptiveLimiter(64), 0.0, []
+    """A trial request is waited for as long as a rejection takes, not as long as an answer."""
+    limiter, now, records = AdaptiveLimiter(64), 0.0, []
     for _ in range(30):
-        now += pace.wait_s(now, len(records)) + 1e-6
-        records.append(sent(pace, now))
+        now += limiter.wait_s(now, len(records)) + 1e-6
+        records.append(sent(limiter, now))
     for record in records:
-        pace.on_answer(record.sent_at + 3.0, 3.0, record)
+        limiter.on_answer(record.sent_at + 3.0, 3.0, record)
     now += 3.0
     for _ in range(2):
-        now += pace.wait_s(now, 5) + 1e-6
-        pace.on_throttled(now + 0.01, None, sent(pace, now))
+        now += limiter.wait_s(now, 5) + 1e-6
+        limiter.on_throttled(now + 0.01, None, sent(limiter, now))
         now += 0.01
-    assert pace.rate_estimator is not None
-    now += pace.wait_s(now, 5) + 1e-6
-    sent(pace, now)
-    assert 0 < pace.wait_s(now, 6) < 2.5
+    assert limiter.rate_estimator is not None
+    now += limiter.wait_s(now, 5) + 1e-6
+    sent(limiter, now)
+    assert 0 < limiter.wait_s(now, 6) < 2.5
 
 
 def test_a_service_that_asks_for_long_counts_by_time():
-    """A Retry-After of many latencies is no limit in flight, however many there were."""
-    pace, now = AdaptiveLimiter(64), 0.0
+    """A Retry-After of many latencies means a rate limit, not a concurrency limit."""
+    limiter, now = AdaptiveLimiter(64), 0.0
     records = []
     for _ in range(20):
-        now += pace.wait_s(now, len(records)) + 1e-6
-        records.append(sent(pace, now))
+        now += limiter.wait_s(now, len(records)) + 1e-6
+        records.append(sent(limiter, now))
     for record in records[:10]:
-        pace.on_answer(now, 0.1, record)
-    now += pace.wait_s(now, 10) + 1e-6
-    pace.on_throttled(now + 0.01, 30.0, sent(pace, now))
-    assert pace.concurrency_limit is None
-    assert pace.rate_estimator is not None
+        limiter.on_answer(now, 0.1, record)
+    now += limiter.wait_s(now, 10) + 1e-6
+    limiter.on_throttled(now + 0.01, 30.0, sent(limiter, now))
+    assert limiter.concurrency_limit is None
+    assert limiter.rate_estimator is not None
 
 
 def test_a_start_is_evenly_spaced_and_doubles_each_second():
-    """The first second brings about twenty requests and the third about ninety, never two at once."""
-    pace, now, left = AdaptiveLimiter(64), 0.0, []
+    """The start rate doubles each second, evenly spaced."""
+    limiter, now, left = AdaptiveLimiter(64), 0.0, []
     while now < 3.5:
-        wait_s = pace.wait_s(now, 0)
+        wait_s = limiter.wait_s(now, 0)
         if wait_s:
             now += wait_s
             continue
         left.append(now)
-        pace.on_answer(now, 0.05, sent(pace, now))
+        limiter.on_answer(now, 0.05, sent(limiter, now))
     assert 18 <= sum(at < 1 for at in left) <= 30
     assert 70 <= sum(2 <= at < 3 for at in left) <= 120
     assert min(later - earlier for earlier, later in itertools.pairwise(left)) > 0.003
@@ -105,7 +105,7 @@ def test_a_start_is_evenly_spaced_and_doubles_each_second():
 
 @given(st.floats(3, 60), st.floats(1.05, 3), st.integers(2, 20))
 def test_a_search_ends_at_what_a_bucket_takes(rate, excess, burst):
-    """It ends within a tenth of a bucket's rate: mostly after five rejections, and after fifteen at most."""
+    """A search ends within 10 % of a bucket's rate, after 15 rejections at most."""
     now, tokens, number, rejections = 0.0, 0.0, 0, 0
     search = RateSearch(rate * excess, now, SendRecord(0, now, 0, -1, 0))
     while not search.done:
@@ -125,7 +125,7 @@ def test_a_search_ends_at_what_a_bucket_takes(rate, excess, burst):
 
 @given(st.sampled_from([10.0, 15.0, 20.0, 30.0, 60.0]), st.integers(20, 600), st.floats(0, 0.9), st.floats(0, 0.05))
 def test_the_length_of_a_window_is_found_by_its_openings(length_s, quota, begun, late):
-    """Two whole windows, each found open a little late: then quota and length are known."""
+    """Quota and length of a window are known after two whole windows."""
     opening_s = length_s * (1 - begun)
     window, number = QuotaWindow(SendRecord(0, 0.0, 0, -1, 0), 0), quota
     for _ in range(4):
@@ -139,16 +139,16 @@ def test_the_length_of_a_window_is_found_by_its_openings(length_s, quota, begun,
 
 
 def test_a_search_is_not_ended_by_what_others_have_learned():
-    """Two that begin together each search on: what the other tries at the moment is no knowledge."""
-    pace, now = AdaptiveLimiter(64), 0.0
+    """A search goes on although another process shares the rate that it tries."""
+    limiter, now = AdaptiveLimiter(64), 0.0
     for _ in range(3):
-        now += pace.wait_s(now, 5) + 1e-6
-        pace.on_answer(now + 0.1, 0.1, sent(pace, now))
-    pace.share([{}], now)
+        now += limiter.wait_s(now, 5) + 1e-6
+        limiter.on_answer(now + 0.1, 0.1, sent(limiter, now))
+    limiter.share([{}], now)
     for _ in range(2):
-        now += pace.wait_s(now, 5) + 1e-6
-        pace.on_throttled(now + 0.01, None, sent(pace, now))
-    assert pace.rate_estimator is not None
-    tried = pace.rate_estimator.rate
-    pace.share([{"rate": 4 * tried, "sharers": 2.0}], now)
-    assert pace.rate_estimator.rate == tried
+        now += limiter.wait_s(now, 5) + 1e-6
+        limiter.on_throttled(now + 0.01, None, sent(limiter, now))
+    assert limiter.rate_estimator is not None
+    tried = limiter.rate_estimator.rate
+    limiter.share([{"rate": 4 * tried, "sharers": 2.0}], now)
+    assert limiter.rate_estimator.rate == tried

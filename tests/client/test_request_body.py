@@ -1,4 +1,4 @@
-"""Bodies made of parts that are written once are the bodies of the same requests written whole."""
+"""Bodies with a pre-encoded shared part equal the bodies of the same requests encoded as a whole."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ options = st.fixed_dictionaries(
 
 @given(options, st.lists(words, min_size=1, max_size=4))
 def test_a_body_of_urls_is_the_request_as_it_would_be_written_whole(given_options, urls):
-    """One URL as a string, several as an array, and whatever was asked for beside them."""
+    """One URL is encoded as a string, several as an array, beside all options."""
     whole = AnalyzeRequest(url=urls, **given_options).to_wire()
     assert json.loads(RequestBodyBuilder(AnalyzeRequest(**given_options)).for_urls(urls)) == whole
 
 
 @given(options, st.lists(st.tuples(words, words), min_size=1, max_size=3))
 def test_a_body_of_files_is_the_request_as_it_would_be_written_whole(given_options, files):
-    """Contents and names stand in the same order."""
+    """File contents and names are encoded in the same order."""
     contents, names = [content for content, _ in files], [name for _, name in files]
     whole = AnalyzeRequest(file=contents, file_name=names, **given_options).to_wire()
     assert json.loads(RequestBodyBuilder(AnalyzeRequest(**given_options)).for_files(contents, names)) == whole
 
 
-def test_what_cannot_be_written_as_json_is_said_before_anything_is_sent():
-    """Half a surrogate pair, as broken file names have, is an error of the row."""
+def test_requests_that_json_cannot_hold_raise():
+    """A lone surrogate, as in broken file names, raises `UsageError`."""
     with pytest.raises(UsageError, match="JSON"):
         RequestBodyBuilder(AnalyzeRequest()).for_files(["QQ=="], ["\ud800.jpg"])

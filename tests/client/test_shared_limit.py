@@ -1,4 +1,4 @@
-"""Processes that use one key share its limit in equal parts, and a dead one's part is free."""
+"""Processes with one API key share its limit equally, and the share of a dead process becomes free."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def at(folder, key="key"):
     return join_shared_limit(folder, "http://x", key)
 
 
-def test_each_hears_what_the_others_have_learned(tmp_path):
-    """Of the same key only, never of oneself, and no more once they have left."""
+def test_states_are_exchanged_between_processes_with_one_key(tmp_path):
+    """A process reads the states of others with the same key, not its own, and not of those that have left."""
     with at(tmp_path) as one, at(tmp_path, "another") as stranger:
         one.exchange_states({"rate": 3.0})
         stranger.exchange_states({"rate": 99.0})
@@ -43,7 +43,7 @@ def test_each_hears_what_the_others_have_learned(tmp_path):
 
 
 def test_a_process_that_was_killed_frees_its_share(tmp_path):
-    """The system drops the lock of whoever dies; the next look takes its file away."""
+    """The file of a killed process is unlocked by the system and removed at the next exchange."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -60,8 +60,8 @@ def test_a_process_that_was_killed_frees_its_share(tmp_path):
         process.communicate()
 
 
-def test_the_key_is_written_nowhere(tmp_path):
-    """Neither in a name nor in a file."""
+def test_the_api_key_is_not_stored(tmp_path):
+    """The API key is neither in a file name nor in a file."""
     with at(tmp_path, "very-secret") as share:
         share.exchange_states({"rate": 1.0})
         share.save_last_state({"rate": 1.0}, 0.0)
@@ -70,8 +70,8 @@ def test_the_key_is_written_nowhere(tmp_path):
             assert path.is_dir() or b"very-secret" not in path.read_bytes()
 
 
-def test_what_was_known_last_is_kept_for_a_week(tmp_path):
-    """And what cannot be read, or is older, is as if there were nothing."""
+def test_the_last_state_is_saved_for_a_week(tmp_path):
+    """The last state is saved for a week; an unreadable or older one is ignored."""
     with at(tmp_path) as share:
         assert share.load_last_state(0.0) == {}
         share.save_last_state({"rate": 7.0, "sharers": 2.0}, 1000.0)
@@ -92,40 +92,40 @@ def test_what_was_known_last_is_kept_for_a_week(tmp_path):
 
 
 def limited(rate):
-    pace = AdaptiveLimiter(64)
-    pace.warm_start({"rate": rate / 0.7}, 0.0)
-    return pace
+    limiter = AdaptiveLimiter(64)
+    limiter.warm_start({"rate": rate / 0.7}, 0.0)
+    return limiter
 
 
 @given(st.lists(st.floats(0.1, 1000), min_size=1, max_size=6))
-def test_equal_parts_of_what_all_think_the_whole_is(rates):
-    """However different what each has learned: after a look or two the parts are equal, and add up to the mean."""
-    paces = [limited(rate) for rate in rates]
+def test_shares_become_equal(rates):
+    """Shares become equal after two exchanges and add up to the mean of the estimates."""
+    limiters = [limited(rate) for rate in rates]
     for now in (1.0, 2.0):
-        states = [pace.state() for pace in paces]
-        for number, pace in enumerate(paces):
-            pace.share(states[:number] + states[number + 1 :], now)
-    parts = [pace.rate_estimator.rate for pace in paces]
+        states = [limiter.state() for limiter in limiters]
+        for number, limiter in enumerate(limiters):
+            limiter.share(states[:number] + states[number + 1 :], now)
+    parts = [limiter.rate_estimator.rate for limiter in limiters]
     assert max(parts) <= 1.06 * min(parts)
     assert sum(parts) == pytest.approx(sum(rates) / len(rates), rel=0.06)
 
 
 @given(st.floats(0.5, 500), st.integers(1, 5))
-def test_who_comes_gets_a_part_and_who_goes_leaves_it(rate, others):
-    """One that knows the limit, and some that know nothing: all get the same, and the last one has it all again."""
-    paces = [limited(rate), *(AdaptiveLimiter(64) for _ in range(others))]
+def test_processes_that_join_and_leave_change_the_shares(rate, others):
+    """Processes that join get an equal share, and the last one left has the whole limit again."""
+    limiters = [limited(rate), *(AdaptiveLimiter(64) for _ in range(others))]
     for now in (1.0, 2.0):
-        states = [pace.state() for pace in paces]
-        for number, pace in enumerate(paces):
-            pace.share(states[:number] + states[number + 1 :], now)
-    for pace in paces:
-        assert pace.rate_estimator.rate == pytest.approx(rate / (others + 1), rel=0.06)
-    paces[0].share([], 3.0)
-    assert paces[0].rate_estimator.rate == pytest.approx(rate, rel=0.06)
+        states = [limiter.state() for limiter in limiters]
+        for number, limiter in enumerate(limiters):
+            limiter.share(states[:number] + states[number + 1 :], now)
+    for limiter in limiters:
+        assert limiter.rate_estimator.rate == pytest.approx(rate / (others + 1), rel=0.06)
+    limiters[0].share([], 3.0)
+    assert limiters[0].rate_estimator.rate == pytest.approx(rate, rel=0.06)
 
 
-def test_a_number_in_flight_is_shared_too():
-    """Six at once are three for each of two."""
+def test_a_concurrency_limit_is_shared():
+    """A concurrency limit of six is three for each of two processes."""
     one, two = AdaptiveLimiter(64), AdaptiveLimiter(64)
     one.concurrency_limit = 6
     state = one.state()
@@ -134,8 +134,8 @@ def test_a_number_in_flight_is_shared_too():
     assert (one.concurrency_limit, two.concurrency_limit) == (3, 3)
 
 
-def test_a_warm_start_takes_what_is_left_of_the_whole():
-    """What a run with one neighbour kept is half of the whole: alone, one begins with 0.7 of all of it."""
-    pace = AdaptiveLimiter(64)
-    pace.warm_start({"rate": 5.0, "sharers": 2.0}, 0.0)
-    assert pace.rate_estimator.rate == pytest.approx(7.0)
+def test_a_warm_start_counts_former_sharers():
+    """A warm start of one process uses 0.7 of the whole limit that two shared before."""
+    limiter = AdaptiveLimiter(64)
+    limiter.warm_start({"rate": 5.0, "sharers": 2.0}, 0.0)
+    assert limiter.rate_estimator.rate == pytest.approx(7.0)

@@ -1,4 +1,4 @@
-"""What may have been sent is told apart from what was not, over real sockets."""
+"""The transport tells what may have been sent from what was not, over real sockets."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def hang_in_the_body(reader, writer, heard):
     ],
 )
 async def test_once_connected_the_outcome_is_unknown(serving, script):
-    """Whatever goes wrong once a connection stands, the request may have been taken; it is not sent twice."""
+    """A failure on an open connection raises `OutcomeUnknown`, and the request is not sent twice."""
     async with serving(script) as heard, Transport(heard.base_url, KEY, QUICK) as transport:
         with pytest.raises(OutcomeUnknown):
             await transport.send("POST", "/api/fetch", body=b'{"url":"x"}')
@@ -184,7 +184,7 @@ async def test_a_connection_that_was_closed_while_idle_is_not_used_twice(serving
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_answers(serving, status):
-    """A redirect is handed back and never followed: the key stays here, and nothing is sent twice."""
+    """A redirect is returned and not followed, so that the key stays with its service."""
     async with serving(saying(http(200))) as elsewhere, serving(
         saying(http(status, Location=elsewhere.base_url + "/api/fetch"))
     ) as heard, Transport(heard.base_url, KEY) as transport:  # fmt: skip
@@ -194,7 +194,7 @@ async def test_redirects_are_answers(serving, status):
 
 
 async def test_cookies_and_proxies_are_left_alone(serving, monkeypatch):
-    """No cookie comes back, and no proxy from the environment sees the key."""
+    """Cookies are not sent back, and the environment's proxy is ignored."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     script = saying(http(200, Set_Cookie="a=b; Path=/"), http(200))
     async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
@@ -204,7 +204,7 @@ async def test_cookies_and_proxies_are_left_alone(serving, monkeypatch):
 
 
 async def test_cancellation_passes(serving):
-    """A cancelled send is cancelled, not turned into an outcome."""
+    """A cancelled send raises `CancelledError`."""
     taken = asyncio.Event()
 
     async def script(reader, _writer, _heard):
@@ -221,15 +221,15 @@ async def test_cancellation_passes(serving):
 
 
 async def test_waiting_for_a_connection_sends_nothing(serving):
-    """More requests than connections wait their turn; each is sent once."""
+    """Requests beyond the connection limit wait, and each is sent once."""
     script = saying(*[http(200, {"n": n}) for n in range(20)])
     async with serving(script) as heard, Transport(heard.base_url, KEY, connections=1) as transport:
         await asyncio.gather(*[transport.send("GET", "/api/credits") for _ in range(20)])
     assert (heard.connections, len(heard.requests)) == (1, 20)
 
 
-async def test_closed_transports_say_so():
-    """Use outside of `async with` is a bug and told as one."""
+async def test_a_closed_transport_raises():
+    """Using a transport outside `async with` raises `RuntimeError`."""
     with pytest.raises(RuntimeError, match="async with"):
         await Transport("http://127.0.0.1:1").send("GET", "/api/credits")
 
@@ -245,7 +245,7 @@ async def test_closed_transports_say_so():
     ],
 )
 def test_base_urls_are_normalised(given, normal):
-    """One spelling for each address: no trailing slash, no default port, small letters."""
+    """A base URL has no trailing slash, no default port, and lowercase scheme and host."""
     assert normalize_base_url(given) == normal
 
 
@@ -254,16 +254,16 @@ def test_base_urls_are_normalised(given, normal):
     ["", "service.example", "ftp://service.example", "http://", "http://me:secret@service.example",
      "https://service.example/?a=b", "https://service.example/#a", "http://service.example:port"],
 )  # fmt: skip
-def test_what_is_no_base_url(wrong):
-    """Other schemes, no host, and anything that does not belong into an address are refused."""
+def test_invalid_base_urls(wrong):
+    """Other schemes, a missing host and extra parts are refused without showing secrets."""
     with pytest.raises(SettingsError) as caught:
         normalize_base_url(wrong)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["", "two words", "line\r\nX-Evil: 1", "schlüssel"])
-def test_keys_that_are_none(key):
-    """A key that would not fit into a header is refused, and not shown."""
+def test_invalid_keys(key):
+    """A key that does not fit into a header is refused and not shown."""
     with pytest.raises(SettingsError) as caught:
         Transport("http://localhost", key)
     assert not key or key not in str(caught.value)
@@ -275,7 +275,7 @@ def test_the_key_is_masked():
 
 
 async def test_a_query_that_the_service_would_not_read_is_not_sent(serving):
-    """Above 2048 characters a GET is refused here, with POST as the way out."""
+    """A GET with more than 2048 query characters is refused, with POST as the hint."""
     async with serving(saying()) as heard, Transport(heard.base_url) as transport:
         with pytest.raises(UsageError, match="2048") as caught:
             await transport.send("GET", "/api/fetch", params={"url": "http://x/" + "a" * 2048})
@@ -284,7 +284,7 @@ async def test_a_query_that_the_service_would_not_read_is_not_sent(serving):
 
 
 async def test_a_proxy_is_used_only_when_it_is_asked_for(serving, monkeypatch):
-    """The environment's proxy is ignored unless the word `environment` is given, and NO_PROXY is heeded then."""
+    """The environment's proxy is used only for `environment`, and then NO_PROXY is respected."""
     async with serving(saying(http(200, {"by": "proxy"}), http(200, {"by": "proxy"}))) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.base_url)
         monkeypatch.setenv("http_proxy", proxy.base_url)
@@ -306,7 +306,7 @@ async def test_a_proxy_is_used_only_when_it_is_asked_for(serving, monkeypatch):
 
 @pytest.mark.parametrize("proxy", ["", "proxy:8080", "ftp://proxy", "http://", "http://user:secret@"])
 def test_a_proxy_that_cannot_be_one_is_named_without_its_password(proxy):
-    """A wrong setting is told at once, and never shows what may be secret."""
+    """An invalid proxy address is refused without showing its password."""
     with pytest.raises(SettingsError, match="proxy") as caught:
         Transport("http://service.example", proxy=proxy)
     assert "secret" not in str(caught.value)

@@ -188,9 +188,12 @@ class Transport:
                 await partial.read(response, self._max_answer_bytes)
         except Exception as error:
             answer = partial.to_answer()
-            if answer is None or parse_object_strict(answer.body) is None:
-                raise self._translated(error, f"{method} {path}", answer) from error
-            return answer  # a JSON object is complete once it is closed, however its connection ended
+            if answer is not None and parse_object_strict(answer.body) is not None:
+                return answer  # a JSON object is complete once it is closed, however its connection ended
+            failure = self._translated(error, f"{method} {path}", answer)
+            if failure is error:
+                raise
+            raise failure from error
         return RawAnswer(response.status, partial.headers, b"".join(partial.chunks))
 
     def _translated(self, error: Exception, request: str, partial: RawAnswer | None) -> Unreachable | OutcomeUnknown:

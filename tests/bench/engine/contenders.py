@@ -1,8 +1,8 @@
-"""Who is compared, each in a process of its own: `python contenders.py NAME BASE_URL ROWS CONCURRENCY FOLDER`.
+"""Contenders of the benchmark, each in its own process: `python contenders.py NAME BASE_URL ROWS CONCURRENCY FOLDER`.
 
-All of them ask the same questions of the same service and keep every answer; prints seconds, processor time and peak
-memory as JSON. `engine` also holds a price for each request, keeps a journal that survives `kill -9`, and writes the
-tables; the others write what their kind writes.
+All send the same requests to the same service and keep every answer. Each prints seconds, processor time and peak
+memory as JSON. `engine` also reserves credits for each request, keeps a journal that survives `kill -9`, and writes the
+tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADERS = {"X-API-Key": "Token key"}
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment: on the clock, in processor time, and the most memory there was before it."""
+    """Wall-clock time, processor time and peak memory at one moment."""
 
     at_s: float
     cpu_s: float
@@ -40,25 +40,25 @@ class Mark:
 
 
 class Clock:
-    """Called with a word at each moment that counts."""
+    """Records a `Mark` under a name each time it is called."""
 
     def __init__(self) -> None:
         self.marks: dict[str, Mark] = {}
 
     def __call__(self, word: str) -> None:
-        # `getrusage` would count what the process was before it became this one.
+        # `getrusage` would include the process before `exec`.
         status = Path("/proc/self/status").read_text(encoding="ascii")
         peak_mb = int(status.split("VmHWM:")[1].split()[0]) / 1024
         self.marks[word] = Mark(time.perf_counter(), time.process_time(), peak_mb)
 
     def has(self, word: str) -> bool:
-        """Whether this moment has come."""
+        """Return whether this mark was recorded."""
         return word in self.marks
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to do: so many pictures, so many at once."""
+    """Number of pictures, concurrency, and where to send and store."""
 
     base_url: str
     rows: int
@@ -67,11 +67,11 @@ class Job:
 
     @property
     def address(self) -> str:
-        """Where to POST."""
+        """URL for POST requests."""
         return self.base_url + "/api/fetch"
 
     def urls(self) -> list[str]:
-        """The pictures."""
+        """Return the URLs of the pictures."""
         return [f"http://pictures.example/{number}.jpg" for number in range(self.rows)]
 
 
@@ -92,7 +92,7 @@ async def _planned(job: Job, source: Any) -> Any:
 
 
 def engine(job: Job, clock: Clock) -> None:
-    """The toolkit: journal, budget, tables."""
+    """Run the toolkit with journal, budget and tables."""
     import lightmeter as lm  # noqa: PLC0415 (as above)
 
     async def work() -> None:
@@ -106,7 +106,7 @@ def engine(job: Job, clock: Clock) -> None:
 
 
 async def _spent(job: Job, clock: Clock, source: Any) -> None:
-    """The toolkit up to the last answer in the journal, without the tables."""
+    """Run the toolkit until the last answer is in the journal, without the tables."""
     from lightmeter.api.runs import stream_resume  # noqa: PLC0415 (as above)
     from lightmeter.engine.session import prepare_run_journal  # noqa: PLC0415 as above
 
@@ -119,12 +119,12 @@ async def _spent(job: Job, clock: Clock, source: Any) -> None:
 
 
 def spend(job: Job, clock: Clock) -> None:
-    """The toolkit, requests and journal alone."""
+    """Run the toolkit without the tables."""
     asyncio.run(_spent(job, clock, job.urls()))
 
 
 def manifest(job: Job, clock: Clock) -> None:
-    """The toolkit from a manifest on disk to the tables, with the peak of memory before and after the tables."""
+    """Run the toolkit from a manifest on disk to the tables; records peak memory before and after the tables."""
     from lightmeter.export.export_tables import export_tables  # noqa: PLC0415 (as above)
 
     source = job.folder / "manifest.csv"
@@ -138,7 +138,7 @@ def manifest(job: Job, clock: Clock) -> None:
 
 
 def outstanding(job: Job, clock: Clock) -> None:
-    """Requests that are all acknowledged, and then only polled for: what the waiting alone takes."""
+    """Poll requests that are all acknowledged first; records the cost of waiting alone."""
     from lightmeter.api.runs import stream_resume  # noqa: PLC0415 (as above)
     from lightmeter.engine.session import prepare_run_journal  # noqa: PLC0415 as above
 
@@ -177,12 +177,12 @@ async def _bare(job: Job, clock: Clock) -> None:
 
 
 def bare(job: Job, clock: Clock) -> None:
-    """The limit: aiohttp and a semaphore, answers parsed and kept in a list, nothing on disk."""
+    """Run a bare loop as the upper bound: aiohttp and a semaphore, parsed answers in a list, nothing on disk."""
     asyncio.run(_bare(job, clock))
 
 
 def bare_uvloop(job: Job, clock: Clock) -> None:
-    """The same on uvloop, which the engine does not use: it was measured to gain nothing by it."""
+    """Run the bare loop on uvloop; the engine does not use it, as it gained nothing from it."""
     import uvloop  # noqa: PLC0415 (as above)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -190,7 +190,7 @@ def bare_uvloop(job: Job, clock: Clock) -> None:
 
 
 def pandas_loop(job: Job, clock: Clock) -> None:
-    """What users write: a DataFrame, requests with tenacity's retry in a pool of threads, one Parquet file."""
+    """Run a usual script: a DataFrame, `requests` with tenacity's retry in a thread pool, one Parquet file."""
     import pandas as pd  # noqa: PLC0415 (as above)
     import requests  # noqa: PLC0415 (as above)
     from tenacity import retry, stop_after_attempt, wait_random_exponential  # noqa: PLC0415 (as above)
@@ -215,14 +215,14 @@ def pandas_loop(job: Job, clock: Clock) -> None:
 
 @dataclass
 class _Request:
-    """A line of the request file on its way."""
+    """A line of the request file, with its remaining attempts."""
 
     body: dict[str, Any]
     attempts_left: int = 5
 
 
 def parallel_script(job: Job, clock: Clock) -> None:  # noqa: C901 (one loop, as the design has it)
-    """The design of the well-known asyncio script for parallel API requests.
+    """Run a script designed like the well-known asyncio script for parallel API requests.
 
     One loop reads requests from a JSONL file, checks buckets of requests and tokens, starts a task for each, sleeps a
     millisecond; failed ones go to a queue of retries; each answer is appended to a JSONL file, opened anew.
@@ -282,7 +282,7 @@ def parallel_script(job: Job, clock: Clock) -> None:  # noqa: C901 (one loop, as
 
 
 def daft_udf(job: Job, clock: Clock) -> None:
-    """A column of a daft DataFrame, computed by a class with requests in a pool of threads, written as Parquet."""
+    """Compute a column of a daft DataFrame with `requests` in a thread pool, and write it as Parquet."""
     import daft  # noqa: PLC0415 (as above)
 
     address, concurrency, body, headers = job.address, job.concurrency, BODY, HEADERS
@@ -325,7 +325,7 @@ CONTENDERS: dict[str, Callable[[Job, Clock], None]] = {
 
 
 def main() -> None:
-    """Run one and print what it took."""
+    """Run one contender and print its measurements."""
     name, base_url, rows, concurrency, folder = sys.argv[1:]
     clock = Clock()
     CONTENDERS[name](Job(base_url, int(rows), int(concurrency), Path(folder)), clock)

@@ -1,8 +1,8 @@
-"""A service that costs nothing: answers are bytes made beforehand, so that what is measured is the client.
+"""Stub service for benchmarks: it returns prepared bytes, so that the client is measured and not the server.
 
 Run as `python stub.py [--latency S] [--rate RPS] [--acknowledge S]`; it prints `listening on http://HOST:PORT`. With
-`--rate` a hidden token bucket of one second's worth turns requests away with 429; with `--acknowledge` every request
-is acknowledged and done so many seconds later. `GET /counts` says what it has seen.
+`--rate` a hidden token bucket that holds one second's worth rejects requests with 429; with `--acknowledge` every
+request is acknowledged and done so many seconds later. `GET /counts` returns its counters.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HEAD, _TAIL = (
 
 
 def answer_about(url: bytes) -> bytes:
-    """The body for one picture: 8 tags, 5 colors, 2 labels."""
+    """Return the body for one picture: 8 tags, 5 colors, 2 labels."""
     return _HEAD + url + _TAIL
 
 
@@ -53,7 +53,7 @@ def _http(body: bytes, status: bytes = b"200 OK") -> bytes:
 
 
 class Stub:
-    """What all connections share."""
+    """State shared by all connections."""
 
     def __init__(self, latency_s: float, rate: float, acknowledge_s: float) -> None:
         self.latency_s, self.rate, self.acknowledge_s = latency_s, rate, acknowledge_s
@@ -63,7 +63,7 @@ class Stub:
         self.tokens, self.seen = max(1.0, rate), time.monotonic()
 
     def answer(self, head: bytes, body: bytes) -> tuple[bytes, float]:
-        """The answer to a request, and how long to keep it waiting."""
+        """Return the answer to a request, and its delay in seconds."""
         if head.startswith(b"POST /api/fetch"):
             return self.fetch(body)
         if head.startswith(b"GET /api/response/"):
@@ -73,7 +73,7 @@ class Stub:
         return _http(b'{"credits": 100000000}'), 0.0
 
     def fetch(self, body: bytes) -> tuple[bytes, float]:
-        """Take a request, or turn it away."""
+        """Accept or reject a request."""
         now = time.monotonic()
         if self.rate:
             self.tokens = min(max(1.0, self.rate), self.tokens + (now - self.seen) * self.rate)
@@ -92,7 +92,7 @@ class Stub:
         return _http(answer_about(_url_in(body))), self.latency_s
 
     def poll(self, request_id: bytes) -> bytes:
-        """Not yet, or the result."""
+        """Return the result, or that it is not ready."""
         self.counts["polls"] += 1
         if time.monotonic() < self.done_at[request_id]:
             return _http(b'{"status": "processing", "request_id": "%b"}' % request_id)
@@ -100,13 +100,13 @@ class Stub:
 
 
 def _url_in(body: bytes) -> bytes:
-    """The first address in a body, without reading it as JSON."""
+    """Return the first URL in a body, without parsing it as JSON."""
     start = body.find(b'"http', body.find(b'"url"')) + 1
     return body[start : body.find(b'"', start)]
 
 
 class Connection(asyncio.Protocol):
-    """HTTP/1.1, one request after the other, kept open."""
+    """HTTP/1.1 connection with keep-alive and without pipelining."""
 
     def __init__(self, stub: Stub) -> None:
         self.stub = stub
@@ -137,14 +137,14 @@ class Connection(asyncio.Protocol):
 
 
 async def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is terminated."""
     parser = argparse.ArgumentParser()
     for name in ("latency", "rate", "acknowledge"):
         parser.add_argument(f"--{name}", type=float, default=0.0)
     given = parser.parse_args()
     stub = Stub(given.latency, given.rate, given.acknowledge)
     server = await asyncio.get_running_loop().create_server(lambda: Connection(stub), "127.0.0.1", 0, backlog=1024)
-    say = print  # what starts it waits for this line
+    say = print  # the parent process waits for this line
     say(f"listening on http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     gc.freeze()
     await server.serve_forever()

@@ -1,13 +1,12 @@
-"""Requests a second of the whole engine beside what users write today, in one run against the same server.
+"""Benchmarks the throughput of the engine against usual scripts, in one run against the same server.
 
-The server answers from bytes made beforehand and has a core of its own; each contender is a process on another core.
-Beside the rates stands the processor time for each request, which cares less about what else the machine is doing, and
-both as shares of a bare aiohttp loop; `uvloop` is the same loop on uvloop. `engine` keeps a journal that survives
-`kill -9` and writes the tables; the bare loop keeps its answers in a list. Nothing is asserted about time: what a
-machine does, another does not.
+The server returns prepared bytes and has a core of its own; each contender is a process on another core. Beside the
+rates stands the processor time per request, which depends less on the machine's other load, and both as shares of a
+bare aiohttp loop; `uvloop` is the same loop on uvloop. `engine` keeps a journal that survives `kill -9` and writes the
+tables; the bare loop keeps its answers in a list. Times are printed, not asserted, as they depend on the machine.
 
-Also here: a service with a latency of 200 ms and a hidden bucket of 50 requests a second; memory over the length of
-the manifest; and the processor time that ten thousand outstanding requests cost while they are polled.
+Also measured: a service with a latency of 200 ms and a hidden token bucket of 50 requests a second; memory over the
+length of the manifest; and the processor time of polling ten thousand outstanding requests.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ CORES = sorted(os.sched_getaffinity(0))[:2]
 ROWS = int(os.environ.get("LIGHTMETER_BENCH_ROWS", "20000"))
 ROUNDS, PEER_ROUNDS = 5, 2
 MILLION = "LIGHTMETER_BENCH_MILLION"
-say = print  # the bench's product
+say = print  # the result of the benchmark
 
 
 def on(core: int) -> list[str]:
-    """The command that keeps what follows on this core."""
+    """Return the command prefix that pins a process to this core."""
     return ["taskset", "-c", str(core)]
 
 
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
-    """The stub on a core of its own; its address."""
+    """Run the stub server on a core of its own, and yield its base URL."""
     command = [*on(CORES[-1]), sys.executable, str(HERE / "stub.py"), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -51,7 +50,7 @@ def serving(*options: str) -> Iterator[str]:
 
 
 def ran(name: str, base_url: str, rows: int, concurrency: int, folder: Path) -> dict[str, Any]:
-    """What one contender measures of itself; how it ends afterwards is its own affair, and told."""
+    """Run one contender and return its own measurements; a crash after them is reported, not raised."""
     folder.mkdir(parents=True)
     script = str(HERE / "contenders.py")
     command = [*on(CORES[0]), sys.executable, script, name, base_url, str(rows), str(concurrency), str(folder)]
@@ -65,16 +64,16 @@ def ran(name: str, base_url: str, rows: int, concurrency: int, folder: Path) -> 
 
 
 def counts(base_url: str) -> dict[str, float]:
-    """What the stub has seen."""
+    """Return the stub server's counters."""
     with urlopen(base_url + "/counts") as answer:  # noqa: S310 (our own server on loopback)
         return json.loads(answer.read())
 
 
 @pytest.mark.parametrize("concurrency", [8, 64])
 def test_requests_a_second(concurrency, tmp_path):
-    """Each contender against the same server; printed, not asserted.
+    """Every contender completes against the same server; rates are printed.
 
-    What users write today takes several times as long: it gets fewer rows, and fewer rounds.
+    The usual scripts take several times as long and get fewer rows and rounds.
     """
     names = [("bare", ROWS), ("engine", ROWS), ("spend", ROWS)]
     names += [("uvloop", ROWS)] if find_spec("uvloop") else []
@@ -89,7 +88,7 @@ def test_requests_a_second(concurrency, tmp_path):
     say(f"  {'':10s}{'requests/s':>12s}{'cpu us':>9s}{'peak MB':>9s}{'rate/bare':>11s}{'bare cpu/own':>14s}")
     for name, own in rounds.items():
         best = min(own, key=lambda each: each["cpu_us"])
-        pairs = list(zip(own, rounds["bare"], strict=False))  # of one round: what the machine does else changes slowly
+        pairs = list(zip(own, rounds["bare"], strict=False))  # of one round, as other load changes slowly
         rate = median(one["rate"] / bare["rate"] for one, bare in pairs)
         cpu = median(bare["cpu_us"] / one["cpu_us"] for one, bare in pairs)
         line = f"{best['rate']:12.0f}{best['cpu_us']:9.0f}{best['peak_mb']:9.0f}{rate:11.2f}{cpu:14.2f}"
@@ -98,7 +97,7 @@ def test_requests_a_second(concurrency, tmp_path):
 
 
 def test_a_hidden_limit_is_used_up(tmp_path):
-    """200 ms of latency, a bucket of 50 requests a second that nobody has told of: how much of it is used."""
+    """All rows are accepted under a hidden limit of 50 requests a second; the goodput is printed."""
     rows, limit = 6000, 50.0
     with serving("--latency", "0.2", "--rate", str(limit)) as base_url:
         ran("spend", base_url, rows, 64, tmp_path / "engine")
@@ -113,7 +112,7 @@ def test_a_hidden_limit_is_used_up(tmp_path):
 
 
 def test_memory_does_not_grow_with_the_manifest(tmp_path):
-    """Peak memory of plan, run and tables over the number of rows; the slope is what a row costs."""
+    """Peak memory of a run less than doubles for ten times as many rows; bytes per row are printed."""
     sizes = [10_000, 100_000, *([1_000_000] if os.environ.get(MILLION) else [])]
     with serving() as base_url:
         peaks = [(rows, ran("manifest", base_url, rows, 64, tmp_path / str(rows))) for rows in sizes]
@@ -127,7 +126,7 @@ def test_memory_does_not_grow_with_the_manifest(tmp_path):
 
 
 def test_ten_thousand_outstanding_requests_cost_little(tmp_path):
-    """Processor time of polling 10,000 ids that take two minutes; the goal is 5 % of a core."""
+    """All of 10,000 outstanding ids are polled; the processor time is printed (goal: 5 % of a core)."""
     with serving("--acknowledge", "120") as base_url:
         one = ran("outstanding", base_url, 10_000, 64, tmp_path / "outstanding")
         polls = counts(base_url)["polls"]

@@ -1,7 +1,7 @@
-"""A service on loopback, in a process of its own, that hides a limit behind each of its base addresses.
+"""Test server with hidden rate limits, in a process of its own on loopback.
 
-Started with a JSON list of [kind, seed] pairs and a start of time on the clock that all processes of a machine share;
-number n of the list answers under /n/api/fetch. It prints its port.
+Its arguments are a JSON list of [kind, seed] pairs and a start time on the monotonic clock. The limit with index n in
+the list answers under /n/api/fetch. It prints its port.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.bench.rate_limit.random_limits import draw, service_of
 
 
 async def serve(pairs: list[tuple[str, int]], began: float) -> None:
-    """Answer until standard input ends."""
+    """Serve until standard input ends."""
     services = [service_of(draw(kind, seed), seed) for kind, seed in pairs]
 
     async def fetch(request: web.Request) -> web.Response:

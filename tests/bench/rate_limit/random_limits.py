@@ -1,8 +1,8 @@
-"""Hidden limits drawn at random, one from each seed, and how near a controller comes to each from 15 s on.
+"""Random hidden limits, one for each seed, and the goodput of a controller from 15 s on.
 
-What is drawn: token buckets of 3 to 60/s that hold 1 to 20; fixed windows of 20 to 600 requests per 10, 15, 20, 30 or
+The limits: token buckets of 3 to 60/s that hold 1 to 20; fixed windows of 20 to 600 requests per 10, 15, 20, 30 or
 60 s, with a Retry-After and without; 2 to 40 at once. Latencies are 0.05 to 3 s on average. All are drawn on a
-logarithmic scale. What can be had is bounded by 64 requests in flight, too.
+logarithmic scale. At most 64 requests are in flight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["KINDS", "LEAD_S", "Draw", "Result", "draw", "judge", "opening_of", "
 
 KINDS = ("bucket", "window, Retry-After", "window", "cap")
 LEAD_S = 15.0
-"""How long a controller may search before its goodput counts."""
+"""Seconds that a controller may search before its goodput counts."""
 
 _LENGTHS_S = (10.0, 15.0, 20.0, 30.0, 60.0)
 
@@ -31,8 +31,8 @@ class Draw:
     Attributes:
         kind: One of `KINDS`.
         limit: Tokens per second, requests per window, or requests at once.
-        size: What a bucket holds, or the length of a window in seconds; 0 for a cap.
-        latency_s: Mean seconds from arrival to answer of a request that is taken.
+        size: Capacity of a bucket in tokens, or the length of a window in seconds; 0 for a cap.
+        latency_s: Mean seconds from arrival to answer of an accepted request.
         seconds: How long a run lasts: a minute; with windows until three have begun after the lead.
     """
 
@@ -58,7 +58,7 @@ class Draw:
 
 
 def service_of(drawn: Draw, seed: int) -> Bucket | Cap | Window:
-    """The service that has this limit; all that is random in it comes from the seed."""
+    """Return the service with this limit; its randomness comes from the seed."""
     rng = random.Random(f"service {seed}")  # noqa: S311 (a simulation; no secret)
     if drawn.kind == "bucket":
         return Bucket(rng, lambda _: drawn.limit, drawn.latency_s, burst_s=drawn.size / drawn.limit)
@@ -68,7 +68,10 @@ def service_of(drawn: Draw, seed: int) -> Bucket | Cap | Window:
 
 
 def opening_of(service: Bucket | Cap | Window, began_s: float = 0.0) -> Callable[[float], float] | None:
-    """Of windows: the first opening at or after a time, on the clock of a client that began at `began_s`."""
+    """Return a function to the first window reset at or after a time; None for other limits.
+
+    Times are on the clock of a client that began at `began_s`.
+    """
     if not isinstance(service, Window):
         return None
     offset_s, period_s = service.offset_s + began_s, service.period_s
@@ -76,7 +79,7 @@ def opening_of(service: Bucket | Cap | Window, began_s: float = 0.0) -> Callable
 
 
 def draw(kind: str, seed: int) -> Draw:
-    """The limit of this kind that comes from a seed."""
+    """Return the limit of this kind for a seed."""
     rng = random.Random(f"{kind} {seed}")  # noqa: S311 (a simulation; no secret)
 
     def between(low: float, high: float) -> float:
@@ -93,13 +96,13 @@ def draw(kind: str, seed: int) -> Draw:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        goodput: Requests taken from 15 s on, % of what the limit and 64 in flight allow.
-        rejected: Requests turned away, of all sent.
+        goodput: Accepted requests from 15 s on, % of what the limit and 64 in flight allow.
+        rejected: Rejected requests.
         sent: Requests sent.
-        rejected_later: Requests turned away from 15 s on.
+        rejected_later: Rejected requests from 15 s on.
         sent_later: Requests sent from 15 s on.
     """
 
@@ -111,7 +114,7 @@ class Result:
 
     @property
     def share(self) -> float:
-        """Requests turned away, % of those sent."""
+        """Rejected requests, % of those sent."""
         return 100 * self.rejected / max(1, self.sent)
 
     @property
@@ -121,15 +124,15 @@ class Result:
 
 
 def judge(drawn: Draw, report: Report, opening_s: Callable[[float], float] | None = None) -> Result:
-    """How a run went.
+    """Return the result of a run.
 
-    What so many at once allow is reckoned with the mean latency that the client saw: the time on the wire, and what
-    chance made of the latencies, are none of a controller's doing.
+    What 64 requests in flight allow is computed with the observed mean latency, because network time and random
+    latencies do not depend on the controller.
 
     Args:
         drawn: The limit.
-        report: What became of the requests.
-        opening_s: The first opening of a window at or after a time; only for windows, which are counted whole.
+        report: The simulation's report.
+        opening_s: Returns the first window reset at or after a time; only for windows, which are counted whole.
     """
     start, end = LEAD_S, report.seconds
     latency_s = statistics.fmean(report.latencies or [drawn.latency_s])

@@ -1,4 +1,4 @@
-"""The toolkit's own client and pace before a real service, in real time, asked as the engine asks them."""
+"""Runs the client and its rate limiter against a local service in real time, as the engine uses them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["measure_real_time"]
 
 _BODY = b'{"url": ["http://pictures.invalid/1.jpg"]}'
 _MAX_PER_S = 400.0
-"""So many requests per second, all runs that go at once together: more would measure this machine."""
+"""Requests per second of all concurrent runs together; more would measure this machine."""
 
 
 @contextmanager
@@ -38,11 +38,11 @@ def _server(pairs: Sequence[tuple[str, int]], began: float) -> Iterator[int]:
 
 
 class _Run:
-    """Endless work for one client; a copy of what the engine's spender does, without rows and prices."""
+    """Endless requests of one client, sent as the engine's dispatcher does, without rows and prices."""
 
     def __init__(self, base_url: str, drawn: Draw) -> None:
         self.drawn = drawn
-        self.pace = AdaptiveLimiter(MAX_IN_FLIGHT, jitter=random.Random(0).random)  # noqa: S311 (spreads pauses)
+        self.limiter = AdaptiveLimiter(MAX_IN_FLIGHT, jitter=random.Random(0).random)  # noqa: S311 (spreads pauses)
         self.client = Client(base_url, "key", connections=MAX_IN_FLIGHT + 16)
         self.report = Report(seconds=drawn.seconds)
         self.changed = asyncio.Event()
@@ -51,16 +51,16 @@ class _Run:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        self.changed.set()  # only now there is room
+        self.changed.set()  # a slot is free only now
 
     async def go(self) -> Report:
         self.began = time.monotonic()
         tasks = self.tasks
         async with self.client:
             while (now := time.monotonic()) < self.began + self.drawn.seconds:
-                wait_s = self.pace.wait_s(now, len(tasks))
+                wait_s = self.limiter.wait_s(now, len(tasks))
                 if not wait_s:
-                    self.pace.on_admitted(now)
+                    self.limiter.on_admitted(now)
                     task = asyncio.create_task(self._post())
                     tasks.add(task)
                     task.add_done_callback(self._finished)
@@ -76,21 +76,21 @@ class _Run:
     async def _post(self) -> None:
         sent_at = time.monotonic()
         self.report.too_early += sent_at < self.quiet_until
-        record = self.pace.on_sent(sent_at)
+        record = self.limiter.on_sent(sent_at)
         raw, judgement = await self.client.submit(_BODY)
         now = time.monotonic()
         if judgement.verdict is ResponseVerdict.THROTTLED:
             self.report.rejected.append(sent_at - self.began)
             if judgement.retry_after_s is not None:
                 self.quiet_until = max(self.quiet_until, now + judgement.retry_after_s)
-            self.pace.on_throttled(now, judgement.retry_after_s, record)
+            self.limiter.on_throttled(now, judgement.retry_after_s, record)
         else:
             assert judgement.verdict is ResponseVerdict.ANSWERED, judgement
             self.report.taken.append(sent_at - self.began)
             self.report.latencies.append(now - sent_at)
-            self.pace.on_answer(now, now - sent_at, record)
+            self.limiter.on_answer(now, now - sent_at, record)
         if (quota := parse_quota(raw.headers)) is not None and judgement.retry_after_s is None:
-            self.pace.on_quota(now, quota)
+            self.limiter.on_quota(now, quota)
 
 
 async def _all(pairs: Sequence[tuple[str, int]], port: int, server_began: float) -> list[tuple[Draw, Result, int]]:
@@ -115,7 +115,7 @@ async def _all(pairs: Sequence[tuple[str, int]], port: int, server_began: float)
 
 
 def measure_real_time(pairs: Sequence[tuple[str, int]]) -> list[tuple[Draw, Result, int]]:
-    """Run each (kind, seed) in real time, several at once; the limit, how it went, requests sent too early."""
+    """Run each (kind, seed) in real time, several at once; return limit, result, and requests sent too early."""
     began = time.monotonic()
     with _server(pairs, began) as port:
         return asyncio.run(_all(pairs, port, began))

@@ -1,4 +1,4 @@
-"""Well-known controllers, written from their published descriptions, with the constants published beside them.
+"""Well-known rate and concurrency controllers, after their published descriptions and with the published constants.
 
 AIMD, Gradient2 and Vegas as in Netflix's concurrency-limits (limits on requests in flight); cubic as in botocore's
 adaptive retry mode (a client-side token bucket, set by a CUBIC curve through the measured rate, RFC 8312's shape).
@@ -17,7 +17,7 @@ __all__ = ["AIMD", "Cubic", "Gradient2", "Vegas"]
 
 @dataclass
 class _Window:
-    """A limit on requests in flight, 1 to 64; a full one is looked at again when an answer comes."""
+    """A limit on requests in flight, 1 to 64; when it is reached, the next answer is waited for."""
 
     limit: float = 20.0
     flying: int = 0
@@ -34,7 +34,7 @@ class _Window:
 
 
 class AIMD(_Window):
-    """One more for each answer while at least half is used; a tenth less for each rejection."""
+    """Additive increase by 1 for each answer if half the limit is used; decrease by 10 % for each rejection."""
 
     def answered(self, now: float, latency_s: float, token: Any) -> None:
         if token * 2 >= self.limit:
@@ -45,7 +45,7 @@ class AIMD(_Window):
 
 
 class Gradient2(_Window):
-    """Follows the ratio of long-term to present latency (tolerance 1.5, smoothing 0.2, room for 4 in the queue)."""
+    """Follows the ratio of long-term to present latency (tolerance 1.5, smoothing 0.2, queue size 4)."""
 
     long_s = 0.0
     samples = 0
@@ -62,14 +62,14 @@ class Gradient2(_Window):
         self.clamp(self.limit * 0.8 + (self.limit * gradient + 4) * 0.2)
 
     def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
-        """Gradient2 makes no difference between an answer and a rejection but the latency."""
+        """Treat a rejection as an answer with low latency, as Gradient2 does."""
         self.answered(now, 0.02, token)
 
 
 class Vegas(_Window):
     """Keeps the estimated queue, limit * (1 - least latency / latency), between 3 and 6 times log10(limit).
 
-    The least latency is forgotten every 15 to 30 answers for each of the limit, so that it can grow.
+    The least latency is reset after 15 to 30 times the limit in answers, so that it can grow.
     """
 
     def __init__(self, rng: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Hidden limits, who is compared, and what is measured: ten virtual minutes each, warm-up included."""
+"""Scenarios of the limiter benchmark: hidden limits, controllers, and figures over ten virtual minutes."""
 
 from __future__ import annotations
 
@@ -31,55 +31,55 @@ __all__ = ["CONTROLLERS", "NO_BURST", "ORACLES", "SCENARIOS", "SEEDS", "Figures"
 
 SECONDS = 600.0
 SEEDS = range(1000, 1020)
-"""The same for all; constants were chosen while looking at other seeds only."""
+"""The same seeds for all controllers; the limiter was tuned on other seeds."""
 MAX_REJECTED = 200_000
-"""Who has been turned away so often has shown what he does: his figures are of the time until then, a virtual
-minute or more; only where the limit changes all of the ten are played."""
+"""A run ends after so many rejections, after a virtual minute or more; its figures are of that time. Only runs with a
+changing limit always last ten minutes."""
 DOWN_AT, UP_AT = 200.0, 400.0
 
 
-class Ours:
-    """The toolkit's own pace, asked as the engine asks it."""
+class LightmeterController:
+    """The toolkit's own limiter, used as the engine uses it."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.pace = AdaptiveLimiter(64, jitter=rng.random)
+        self.limiter = AdaptiveLimiter(64, jitter=rng.random)
 
     def wait_s(self, now: float, in_flight: int) -> float:
-        return self.pace.wait_s(now, in_flight)
+        return self.limiter.wait_s(now, in_flight)
 
     def sent(self, now: float) -> SendRecord:
-        self.pace.on_admitted(now)
-        return self.pace.on_sent(now)
+        self.limiter.on_admitted(now)
+        return self.limiter.on_sent(now)
 
     def answered(self, now: float, latency_s: float, token: Any) -> None:
-        self.pace.on_answer(now, latency_s, token)
+        self.limiter.on_answer(now, latency_s, token)
 
     def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
-        self.pace.on_throttled(now, retry_after_s, token)
+        self.limiter.on_throttled(now, retry_after_s, token)
 
 
 class Oracle:
-    """Knows the limit, and sends so much of it, evenly spaced: no client can do better without a burst."""
+    """A controller that knows the limit and sends evenly at a part of it: the best possible without bursts."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
-        self.spacing = RequestPacer()
-        self.spacing.on_rejected(0.0)
+        self.pacer = RequestPacer()
+        self.pacer.on_rejected(0.0)
 
     def wait_s(self, now: float, in_flight: int) -> float:
-        return self.spacing.wait_s(now, self.rate)
+        return self.pacer.wait_s(now, self.rate)
 
     def sent(self, now: float) -> None:
-        self.spacing.on_admitted(now, self.rate)
+        self.pacer.on_admitted(now, self.rate)
 
     def answered(self, now: float, latency_s: float, token: Any) -> None: ...
 
     def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
-        self.spacing.on_rejected(now)
+        self.pacer.on_rejected(now)
 
 
 CONTROLLERS: dict[str, Callable[[random.Random], Controller]] = {
-    "lightmeter": Ours,
+    "lightmeter": LightmeterController,
     "AIMD": lambda _: AIMD(),
     "Gradient2": lambda _: Gradient2(),
     "Vegas": Vegas,
@@ -92,7 +92,7 @@ ORACLES: dict[str, Callable[[random.Random], Controller]] = {
     "at 0.95": lambda _: Oracle(9.5),
     "at 0.97": lambda _: Oracle(9.7),
 }
-"""For `NO_BURST` alone."""
+"""Only compared in the scenario `NO_BURST`."""
 
 
 def _steps(high: float, low: float) -> Callable[[float], float]:
@@ -120,16 +120,16 @@ SCENARIOS: dict[str, Callable[[random.Random], Service]] = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one run, or of several: means, and the worst.
+    """Figures of one run, or means and worst cases of several.
 
     Attributes:
-        goodput: Requests taken, % of what the limit allows, at most 100.
-        rejected: Requests turned away, % of those sent.
+        goodput: Accepted requests, % of what the limit allows, at most 100.
+        rejected: Rejected requests, % of those sent.
         latency: Mean latency, as a multiple of that without a queue.
-        down_s: After a step down, until no five seconds have more than a rejection in two seconds; the worst.
-        up_s: After a step up, until ten seconds bring 90 % of the new limit; the mean.
-        worst_up_s: The same, the worst.
-        too_early: Requests sent before a Retry-After had ended, in all.
+        down_s: Seconds after a step down until rejections are below one in two seconds; the worst.
+        up_s: Seconds after a step up until 90 % of the new limit are used for ten seconds; the mean.
+        worst_up_s: The same, the worst case.
+        too_early: Requests sent before a Retry-After had ended, of all runs.
     """
 
     goodput: float

@@ -1,7 +1,7 @@
-"""A client with endless work before a service with a hidden limit, on a virtual clock: minutes in milliseconds.
+"""Simulates a client with endless requests against a service with a hidden limit, on a virtual clock.
 
-The client asks its controller when it may send; the network takes 2 to 8 ms each way; the service takes a
-request or turns it away as its limit says. Everything random comes from one seed.
+The controller decides when the client may send. The network takes 2 to 8 ms each way. The service accepts or rejects
+requests according to its limit. All randomness comes from one seed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, Protocol
 __all__ = ["Bucket", "Cap", "Controller", "Queue", "Reply", "Report", "Service", "Unlimited", "Window", "simulate"]
 
 MAX_IN_FLIGHT = 64
-"""What the client's own options allow, the same for every controller."""
+"""Requests in flight that the client allows, the same for every controller."""
 
 
 class Controller(Protocol):
-    """What is compared: the questions an engine asks."""
+    """The interface of a compared controller."""
 
     def wait_s(self, now: float, in_flight: int) -> float: ...
     def sent(self, now: float) -> Any: ...
@@ -31,7 +31,7 @@ class Controller(Protocol):
 
 
 class Reply(NamedTuple):
-    """What becomes of a request that arrives: taken or not, for how long, and what the service says about waiting."""
+    """The service's reply to a request: whether it is accepted, after how long, and with which Retry-After."""
 
     taken: bool
     after_s: float
@@ -39,14 +39,14 @@ class Reply(NamedTuple):
 
 
 class Service(Protocol):
-    """A hidden limit. `capacity` is how many requests it would take between two instants."""
+    """A service with a hidden limit; `capacity` is the requests it would accept between two times."""
 
     def arrive(self, now: float) -> Reply: ...
     def capacity(self, start: float, end: float) -> float: ...
 
 
 def _spread(rng: random.Random, mean_s: float, sigma: float = 0.25) -> float:
-    """A service time: lognormal with this mean."""
+    """Return a random service time: lognormal with this mean."""
     return rng.lognormvariate(math.log(mean_s) - sigma**2 / 2, sigma)
 
 
@@ -81,7 +81,7 @@ class Bucket:
 
 @dataclass
 class Window:
-    """So many requests in each fixed window, whose first one began somewhere before the client did."""
+    """A quota for each fixed window; the first window began at a random time before the client started."""
 
     rng: random.Random
     most: int
@@ -111,7 +111,7 @@ class Window:
 
 @dataclass
 class Cap:
-    """So many requests at once, and no more."""
+    """A limit on requests at the same time."""
 
     rng: random.Random
     most: int
@@ -133,7 +133,7 @@ class Cap:
 
 @dataclass
 class Queue:
-    """Workers behind a queue without end: nothing is rejected, everything gets slower."""
+    """Workers with an unlimited queue: nothing is rejected, but answers become slower."""
 
     rng: random.Random
     workers: int
@@ -152,7 +152,7 @@ class Queue:
 
 @dataclass
 class Unlimited:
-    """Takes everything, at once."""
+    """No limit at all."""
 
     rng: random.Random
     latency_s: float = 0.2
@@ -166,14 +166,14 @@ class Unlimited:
 
 @dataclass
 class Report:
-    """What came of it.
+    """The result of a simulation.
 
     Attributes:
-        taken: Instants at which requests were taken.
-        rejected: Instants at which requests were turned away.
-        latencies: Seconds from sending to answer, of what was taken.
+        taken: Times at which requests were accepted.
+        rejected: Times at which requests were rejected.
+        latencies: Seconds from sending to answer, of accepted requests.
         too_early: Requests sent before a Retry-After that the client knew of had ended.
-        seconds: How long it ran.
+        seconds: Duration in virtual seconds.
     """
 
     taken: list[float] = field(default_factory=list)
@@ -192,15 +192,21 @@ def simulate(
     late_s: float = 0.0,
     most_rejected: float = math.inf,
 ) -> Report:
-    """Run for so many virtual seconds, or until so many were rejected.
+    """Run a controller against a service and return the result.
 
-    On a busy machine timers come later still, by `late_s` on average.
+    Args:
+        controller: The controller.
+        service: The service.
+        rng: Source of all randomness.
+        seconds: Virtual seconds to run.
+        late_s: Mean lateness of timers, as on a busy machine.
+        most_rejected: Rejections after which the run ends early.
     """
     return _World(controller, service, rng, late_s).run(seconds, most_rejected)
 
 
 class _World:
-    """One run. What it does for each request it does millions of times: hence tuples, and few calls."""
+    """One run; written for speed, because it handles millions of requests."""
 
     def __init__(self, controller: Controller, service: Service, rng: random.Random, late_s: float) -> None:
         self.controller, self.service, self.random, self.late_s = controller, service, rng.random, late_s
@@ -213,7 +219,7 @@ class _World:
         self.events: list[tuple[float, int, float, Any, Reply | None]] = []
 
     def run(self, seconds: float, most_rejected: float) -> Report:
-        """Each event is (when, number, when its request was sent or -1, record, reply if it has one)."""
+        """Process events: (time, order, time the request was sent or -1 for a timer, token, reply if there is one)."""
         events, random, order, arrive = self.events, self.random, self.order, self.service.arrive
         heappush, heappop = heapq.heappush, heapq.heappop
         taken, rejected = self.report.taken.append, self.report.rejected.append
@@ -237,12 +243,12 @@ class _World:
                 heappush(events, (at, next(order), sent_at, token, reply))
                 continue
             elif now < self.wake_at:
-                continue  # an older alarm: a later one has been set since
+                continue  # an outdated timer: a later one has been set
             self.fill(now)
         return self.report
 
     def fill(self, now: float) -> None:
-        """Send all that may leave, then set the alarm; timers are up to a millisecond late, as real ones."""
+        """Send all that is allowed, then set a timer; timers are up to a millisecond late, like real ones."""
         controller, random = self.controller, self.random
         while self.in_flight < MAX_IN_FLIGHT:
             wait_s = controller.wait_s(now, self.in_flight)
@@ -270,7 +276,7 @@ class _World:
 
 
 def recent_rate(instants: list[float], window_s: float, seconds: float) -> list[tuple[float, float]]:
-    """(end of window, events per second in it) for windows that move by a second."""
+    """Return (end of window, events per second in it) for windows that move by one second."""
     kept: deque[float] = deque()
     found, at = [], 0
     for end in range(int(window_s), int(seconds) + 1):

@@ -1,8 +1,7 @@
-"""How near each controller comes to a hidden limit, and how often it is turned away; the goals are ours alone.
+"""Compares goodput and rejections of controllers under hidden limits; only the toolkit's own limiter has goals.
 
-Run with `make bench`; some minutes on two cores. The bucket without any burst is beyond every goal: network jitter
-alone overdraws it, so that not even one who knows the limit has 95 % of it with 1 % rejected; his figures stand beside
-ours.
+Run with `make bench`; some minutes on two cores. The bucket without any burst has no goal: network jitter alone
+overdraws it, so that not even a controller that knows the limit reaches 95 % with 1 % rejected (see its figures).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ GOALS = {
 }
 
 BEYOND = {NO_BURST: (95, 1)}
-"""Printed, not asserted: the jitter of the network alone overdraws a bucket that holds nothing."""
+"""Printed, not asserted: network jitter alone overdraws a bucket without burst."""
 
 
 def _lines(found):
@@ -49,7 +48,7 @@ def _lines(found):
 
 
 def _verdicts(found):
-    """Each goal, and whether it is met: also those that are known to be missed."""
+    """Yield each goal and whether it is met."""
     yield "goals of ours: goodput % / rejected %"
     for scenario, (goodput, rejected) in {**GOALS, **BEYOND}.items():
         ours = found[scenario]["lightmeter"]
@@ -80,7 +79,7 @@ def table():
 
 @pytest.mark.parametrize("scenario", GOALS)
 def test_goodput_and_rejections(table, scenario):
-    """Nearly all that the limit allows, with few rejections."""
+    """The limiter uses nearly all that the limit allows, with few rejections."""
     goodput, rejected = GOALS[scenario]
     ours = table[scenario]["lightmeter"]
     assert ours.goodput >= goodput
@@ -88,17 +87,17 @@ def test_goodput_and_rejections(table, scenario):
 
 
 def test_a_queue_is_not_filled(table):
-    """A service that only gets slower is used at no more than 1.3 times its own latency."""
+    """A service that queues instead of rejecting is used at no more than 1.3 times its own latency."""
     assert table["queue, 4 workers"]["lightmeter"].latency <= 1.3
 
 
 def test_steps_are_followed(table):
-    """Half a minute after a step down it is quiet again; two minutes after a step up 90 % of the new limit is used."""
+    """Rejections end 30 s after a step down; 90 % of the limit are used 120 s after a step up."""
     ours = table["step 20-5-20 rps"]["lightmeter"]
     assert ours.down_s <= 30
     assert ours.worst_up_s <= 120
 
 
 def test_a_retry_after_is_kept(table):
-    """Nothing leaves before a Retry-After has ended, in any run of any scenario."""
+    """No run sends a request before a Retry-After has ended."""
     assert sum(row["lightmeter"].too_early for row in table.values()) == 0

@@ -1,8 +1,8 @@
-"""How near the pace is to limits drawn at random, from 15 s on: on a virtual clock, and in real time.
+"""Measures how well the limiter uses random hidden limits from 15 s on, simulated and in real time.
 
 Run with `make bench BENCH=tests/bench/rate_limit`. In simulation, 200 limits of each kind, in seconds.
 In real time, six of each kind, before a server in a process of its own, by the toolkit's own client: some minutes.
-Nothing is asserted of what depends on this machine.
+What depends on the machine is printed, not asserted.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pytest
 
 from tests.bench.rate_limit.random_limits import KINDS, draw, judge, opening_of, service_of
 from tests.bench.rate_limit.real_time import measure_real_time
-from tests.bench.rate_limit.scenarios import Ours
+from tests.bench.rate_limit.scenarios import LightmeterController
 from tests.bench.rate_limit.simulation import simulate
 
 SIMULATED = range(5000, 5200)
 REAL = range(900, 906)
-"""None of these was tuned on."""
+"""The limiter was tuned on other seeds."""
 GOAL, MAX_REJECTED, FEW = 95.0, 1.0, 3
-"""Per cent of what the limit allows; per cent turned away, or so many in all where a per cent is less than one."""
+"""Goodput in %; rejections in %, or so many requests where one percent is less than one request."""
 
 
 def _met(result):
@@ -46,22 +46,22 @@ def _summary(kind, results):
 def _simulated(kind, seed):
     drawn, rng = draw(kind, seed), random.Random(seed)  # noqa: S311 (a simulation; no secret)
     service = service_of(drawn, seed)
-    return judge(drawn, simulate(Ours(rng), service, rng, drawn.seconds), opening_of(service))
+    return judge(drawn, simulate(LightmeterController(rng), service, rng, drawn.seconds), opening_of(service))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_settled_in_simulation(kind):
-    """From 15 s on nearly all that a hidden limit allows, on average over limits drawn at random."""
+    """From 15 s on the limiter uses nearly all of random limits, on average."""
     tight = [seed for seed in SIMULATED if kind == "bucket" and draw(kind, seed).size == 1]
     results = [_simulated(kind, seed) for seed in SIMULATED if seed not in tight]
     sys.stdout.write(f"\nfrom 15 s on: {_summary(kind, results)}\n")
-    if tight:  # the jitter of the network alone overdraws a bucket that holds one
+    if tight:  # network jitter alone overdraws a bucket of one token
         sys.stdout.write(f"{_summary('... that holds one', [_simulated(kind, seed) for seed in tight])}\n")
     assert statistics.fmean(min(100.0, one.goodput) for one in results) >= GOAL
 
 
 def test_settled_in_real_time():
-    """Every limit is found in real time, too: figures of this machine, printed one by one."""
+    """Every limit is found in real time, too; the figures are printed."""
     runs = measure_real_time([(kind, seed) for seed in REAL for kind in KINDS])
     lines = [
         f"{drawn!s:42} goodput {one.goodput:5.1f} %, rejected from 15 s on {one.rejected_later} of {one.sent_later}, "

@@ -1,4 +1,4 @@
-"""Requests and answers on the wire, over real sockets: what leaves, what is an answer, and when it is given up."""
+"""HTTP exchanges of the transport over real sockets: bytes sent, answers read, time limits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .conftest import http, read_request, saying
 KEY = "test-key-0"
 
 
-async def test_an_answer_that_drips_is_given_up(serving):
-    """Bytes that keep coming keep no request alive beyond its time as a whole; the connection is not used again."""
+async def test_the_total_time_limit_ends_a_slow_answer(serving):
+    """An answer that comes byte by byte ends at the total time limit; its connection is not reused."""
 
     async def script(reader, writer, heard):
         heard.requests.append(await read_request(reader))
@@ -34,8 +34,8 @@ async def test_an_answer_that_drips_is_given_up(serving):
     assert (heard.connections, len(heard.requests)) == (2, 2)
 
 
-async def test_an_answer_before_the_whole_request_was_read_is_taken(serving):
-    """A service may refuse a large body before it has read it: that is an answer, and the connection is not kept."""
+async def test_an_early_answer_is_accepted(serving):
+    """An answer that comes before the request is sent completely counts; its connection is not reused."""
 
     async def script(reader, writer, heard):
         heard.requests.append(await reader.readuntil(b"\r\n\r\n"))
@@ -50,15 +50,15 @@ async def test_an_answer_before_the_whole_request_was_read_is_taken(serving):
     assert heard.connections == 2
 
 
-async def test_what_comes_before_the_answer_is_passed_over(serving):
-    """An interim answer is none; the one that follows is."""
+async def test_interim_answers_are_skipped(serving):
+    """Interim (1xx) answers are skipped."""
     script = saying(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + http(200, {"n": 1}))
     async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
         assert (await transport.send("GET", "/api/credits")).body == b'{"n": 1}'
 
 
 async def test_answers_in_chunks_and_to_the_end(serving):
-    """An answer without a length is whole when its chunks are, or when the service hangs up, as the standard has it."""
+    """Answers without a length end with their last chunk or with the connection."""
 
     async def script(reader, writer, heard):
         heard.requests.append(await read_request(reader))
@@ -73,8 +73,8 @@ async def test_answers_in_chunks_and_to_the_end(serving):
 
 
 @pytest.mark.parametrize("evil", ["a\r\nX-Evil: 1", "a\nb", "ü"])
-async def test_nothing_breaks_out_of_its_line(serving, evil):
-    """What would write headers of its own is not sent, wherever it stands."""
+async def test_header_injection_is_refused(serving, evil):
+    """Line breaks and non-ASCII characters in the path or a header raise `UsageError`."""
     async with serving(saying()) as heard, Transport(heard.base_url, KEY) as transport:
         with pytest.raises(UsageError, match="character"):
             await transport.send("GET", "/api/response/" + evil)
@@ -84,7 +84,7 @@ async def test_nothing_breaks_out_of_its_line(serving, evil):
 
 
 async def test_a_proxy_gets_its_password_and_nobody_else(serving):
-    """Name and password in a proxy's address are told to the proxy with each request, as the standard has it."""
+    """The proxy's credentials are sent to the proxy once with each request."""
     async with serving(saying(http(200), http(200))) as proxy:
         address = proxy.base_url.replace("http://", "http://me:secret@")
         async with Transport("http://service.invalid", "key", proxy=address) as transport:
@@ -96,22 +96,22 @@ async def test_a_proxy_gets_its_password_and_nobody_else(serving):
 
 
 async def test_large_bodies_arrive_whole(serving):
-    """A body of many megabytes is sent in pieces, and arrives as it was."""
+    """A body of several megabytes is sent in pieces and arrives unchanged."""
     body = bytes(range(256)) * 12_000
     async with serving(saying(http(200))) as heard, Transport(heard.base_url, KEY) as transport:
         await transport.send("POST", "/api/fetch", body=body)
     assert heard.requests[0].partition(b"\r\n\r\n")[2] == body
 
 
-async def test_packed_answers_are_unpacked(serving):
-    """Content encoding belongs to the transport: the raw body is the JSON."""
+async def test_gzip_answers_are_decoded(serving):
+    """A gzip-encoded answer is decoded."""
     script = saying(http(200, gzip.compress(b'{"credits": 3}'), Content_Encoding="gzip"))
     async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
         assert (await transport.send("GET", "/api/credits")).body == b'{"credits": 3}'
 
 
-async def test_long_answers_are_cut_off(serving):
-    """An answer over the cap is not kept in memory, packed or not; it may have been charged."""
+async def test_answers_over_the_size_limit(serving):
+    """An answer over the limit, compressed or not, raises `OutcomeUnknown`."""
     packed = gzip.compress(b" " * 2_000_000)
     script = saying(http(200, packed, Content_Encoding="gzip"))
     async with serving(script) as heard, Transport(heard.base_url, KEY, max_answer_bytes=1_000_000) as transport:
