@@ -23,7 +23,7 @@ NAMES = ["B.JPG", "a.jpg", "a/deep/er.mp4", "a/x.png", "ab.webm", "é ü.gif"]
 
 @pytest.fixture
 def photos(tmp_path):
-    """Media in folders, and beside them all that is not to be read."""
+    """Return a folder with media and with files that must be skipped."""
     folder = tmp_path / "photos"
     other = [".hidden.jpg", ".cache/x.jpg", "notes.txt", "a/.DS_Store", "out/journal.sqlite", "out/tables/a.png"]
     for name in [*NAMES, *other]:
@@ -49,7 +49,7 @@ def test_a_folder_of_media_is_a_row_for_each_file(photos, written):
 
 
 def test_a_path_object_and_the_working_folder_are_folders_too(photos, monkeypatch):
-    """`Path("photos")` and `.` are the folder that they name."""
+    """`Path("photos")` and `.` are read as folders."""
     monkeypatch.chdir(photos)
     assert names(photos) == names(".") == names(Path()) == NAMES
 
@@ -83,14 +83,14 @@ def test_an_escaped_character_is_no_pattern(tmp_path):
 
 
 def test_a_file_whose_name_is_a_pattern_is_that_file(tmp_path):
-    """What exists under the very name is not expanded."""
+    """A file whose exact name contains pattern characters is not expanded."""
     for name in ("a[1].jpg", "a1.jpg"):
         (tmp_path / name).touch()
     assert names(tmp_path / "a[1].jpg") == ["a[1].jpg"]
 
 
 def test_one_media_file_is_a_manifest_of_one_row(photos):
-    """A picture's or a video's name in place of a manifest stands for itself."""
+    """A media file is a manifest of one row."""
     (item,) = ManifestReader(str(photos / "a/deep/er.mp4"))
     assert (item.url, item.path) == ("er.mp4", str(photos / "a/deep/er.mp4"))
 
@@ -137,14 +137,14 @@ def test_a_glob_without_a_file_to_read_is_an_error(tmp_path, pattern):
 
 
 def test_a_missing_media_file_is_an_error(tmp_path):
-    """A media file that is not there is no manifest, as any other file."""
+    """A missing media file is an error."""
     with pytest.raises(ManifestError, match="no such file"):
         list(ManifestReader(tmp_path / "a.jpg"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
 def test_a_folder_that_may_not_be_read_is_an_error(photos):
-    """A sub-folder without permission is said, not left out."""
+    """A subfolder without permission is an error."""
     (photos / "a").chmod(0)
     with pytest.raises(ManifestError, match="cannot be opened"):
         list(ManifestReader(photos))
@@ -152,7 +152,7 @@ def test_a_folder_that_may_not_be_read_is_an_error(photos):
 
 
 def test_the_digest_of_media_is_that_of_names_sizes_and_times(photos):
-    """It changes with a file's name, size or time, not with what lies beside; contents are not read."""
+    """The digest depends on names, sizes and times of the media files only."""
     reader = ManifestReader(photos)
     list(reader)
     before = reader.sha256
@@ -199,7 +199,7 @@ def test_a_folder_of_parquet_is_one_manifest_in_path_order(parts):
 
 
 def test_its_digest_is_that_of_names_and_bytes(parts):
-    """Touching a file changes nothing; another byte, or another folder for the same file, does."""
+    """The digest depends on contents and folders, not on modification times."""
     before = digest_of(parts)
     os.utime(parts / "year=2023/a.parquet", ns=(0, 0))
     assert digest_of(parts) == before
@@ -226,7 +226,7 @@ def test_many_files_come_in_order_and_batch_by_batch(tmp_path):
 
 
 def test_relative_paths_in_a_data_set_are_relative_to_the_folder_named(tmp_path):
-    """Not to the folder of the part that holds the row."""
+    """Paths in rows are relative to the named folder."""
     (tmp_path / "day=1").mkdir()
     pq.write_table(pa.table({"path": ["media/a.jpg"]}), tmp_path / "day=1" / "p.parquet")
     (item,) = ManifestReader(tmp_path)
@@ -256,7 +256,7 @@ def test_a_data_set_that_cannot_be_read_names_the_file(tmp_path, name):
 
 
 def test_a_folder_of_media_has_no_columns_to_name(photos):
-    """A named column cannot be there, and that is said."""
+    """A named column of a folder of media is an error."""
     with pytest.raises(ManifestError, match="no column is named `image`; it has no columns"):
         list(ManifestReader(photos, options=ReadOptions(url_column="image")))
 
@@ -298,20 +298,20 @@ def test_a_data_set_of_hugging_face_is_read_through_its_own_package(monkeypatch,
 
 
 def test_a_key_in_a_uri_is_not_told(tmp_path):
-    """Messages and lineage name the place, never the key that the URI may hold."""
+    """Messages and lineage do not contain credentials of a URI."""
     location = Location("s3://KEY:SECRET@bucket/m.csv?region=eu-central-1&endpoint_override=x")
     assert (location.name, location.suffixes) == ("s3://bucket/m.csv", [".csv"])
     assert ManifestReader(location.text).name == "s3://bucket/m.csv"
 
 
 def test_keys_above_the_folder_named_are_no_columns(parts):
-    """Only what the folders below say of a row is a column of it."""
+    """Only keys of folders below the named one are columns."""
     (item, *_) = ManifestReader(parts / "year=2023")
     assert item.extra == {"n": 1}
 
 
 def test_a_part_whose_name_is_not_utf8_is_an_error(parts):
-    """Arrow cannot open it, and that is said."""
+    """A location that Arrow cannot open is an error."""
     (parts / os.fsdecode(b"c\xff.parquet")).touch()
     with pytest.raises(ManifestError, match="cannot be opened"):
         list(ManifestReader(parts))

@@ -22,7 +22,7 @@ def url(number: int) -> str:
 
 
 def table(mark: str = ",", end: str = "\n", rows: int = 300, spoiled: int = 11) -> str:
-    """A table whose row `spoiled`, counted from 1, has a quote that nobody closes."""
+    """Return a table in which the row `spoiled`, from 1, has an unclosed quote."""
     lines = [mark.join(["url", "id", "caption"])]
     for number in range(1, rows + 1):
         caption = '"a cat' if number == spoiled else "a cat"
@@ -59,7 +59,7 @@ def test_an_open_quote_is_an_error_with_its_line(tmp_path, name):
 
 
 def test_an_open_quote_on_standard_input_is_the_same_error():
-    """What comes through a pipe is judged like a file."""
+    """Standard input is checked like a file."""
     with pytest.raises(ManifestError, match=r"-:12: a quote is opened here"):
         list(ManifestReader("-", stdin=io.BytesIO(table().encode())))
 
@@ -84,7 +84,7 @@ AT_THE_END = {
 
 @pytest.mark.parametrize("name", AT_THE_END)
 def test_a_quote_open_at_the_end_of_the_file_is_an_error(name):
-    """The last row's quote must be closed too."""
+    """An unclosed quote in the last row is an error."""
     text = AT_THE_END[name].format(url(1)).encode()
     with pytest.raises(ManifestError, match=r"-:2: a quote is opened here and not closed"):
         list(ManifestReader("-", stdin=io.BytesIO(text)))
@@ -94,7 +94,7 @@ def test_a_quote_open_at_the_end_of_the_file_is_an_error(name):
 
 
 def test_a_quote_that_a_later_row_closes_swallows_nothing():
-    """A field that is closed by chance is caught by the row inside it."""
+    """A quoted field that contains a row counts as unclosed."""
     text = f'url,size\n{url(1)},"12\n{url(2)},13\n{url(3)},14"\n'
     with pytest.raises(ManifestError, match=":2: a quote is opened here"):
         list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
@@ -173,7 +173,7 @@ class Endless(io.RawIOBase):
         self.given = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
@@ -186,7 +186,7 @@ class Endless(io.RawIOBase):
 
 @pytest.mark.parametrize("line", [b"x\n", b'","x\n', b"\n"])
 def test_an_open_field_without_end_is_an_error_not_a_full_memory(line):
-    """A field or a record of gigabytes is given up long before: after a mebibyte, and what was buffered."""
+    """An endless record is refused after about a mebibyte."""
     endless = Endless(line)
     with pytest.raises(ManifestError, match="a quote is opened here and not closed"):
         list(ManifestReader("-", stdin=endless))
@@ -211,7 +211,7 @@ def test_the_opening_line_is_found_whatever_stands_before(fields, open_field):
     lenient=st.booleans(),
 )
 def test_what_a_csv_writer_writes_comes_back(rows, lenient):
-    """Whatever texts a table holds, written by the book they come back cell for cell, leniently or not."""
+    """Any valid CSV is read back cell for cell."""
     written = io.StringIO()
     writer = csv.writer(written)
     writer.writerow(["url", "note"])

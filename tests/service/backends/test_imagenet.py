@@ -1,4 +1,4 @@
-"""The back end `imagenet`: right tags on real photos, embeddings where asked for, a model that is kept once."""
+"""The back end `imagenet`: tags of real photos, embeddings, and the cached model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_scenes_are_not_seen_where_they_are_not(shown, options, photo):
 
 
 def test_neighbours_change_no_tags(backend, options, photo):
-    """A picture gets the same tags alone and among others."""
+    """The tags of a picture do not depend on the other pictures of the call."""
     pictures = [photo(name) for name in ("castle.jpg", "camera.jpg", "coffee.jpg")]
     together = backend.analyze(pictures, TAGS, options)
     assert together == [entries for picture in pictures for entries in backend.analyze([picture], TAGS, options)]
@@ -116,7 +116,7 @@ def test_it_says_what_it_is():
 
 
 def test_model_is_converted_once_and_again_when_damaged(tmp_path, options, photo):
-    """The converted model is kept; a damaged file is replaced and changes no answer."""
+    """The converted model is cached, and a damaged cache file is replaced."""
     first = ImageNet(tmp_path)
     answer = first.analyze([photo("coffee.jpg")], TAGS, options)
     (file,) = (tmp_path / "models").iterdir()

@@ -236,7 +236,7 @@ def test_labels_come_from_files_or_the_model(tmp_path, graphs, onnx_backend, fou
         ({"model": "bad.json"}, "is not an ONNX file"),
         ({"size": [64, 64]}, r"size: \[64, 64\] does not fit input 'x' of shape \[1, 3, 32, 32\]"),
         ({"output": "logits"}, "output: there is no 'logits'"),
-        ({"layout": "nhwc"}, "has 32 colour channels"),
+        ({"layout": "nhwc"}, "has 32 color channels"),
         ({"kind": "onnx-detector"}, "are of no format that is known here"),
         ({"kind": "onnx-detector", "format": "ssd"}, "are not of ssd with 3 labels"),
         ({"kind": "onnx-oracle"}, "backends.own.kind"),
@@ -259,7 +259,7 @@ def test_what_is_wrong_is_told_at_load(tmp_path, graphs, onnx_backend, table, se
     ("shape", "sentence"),
     [
         ((1, 3), "is not for pictures"),
-        ((1, 1, 32, 32), "has 1 colour channels"),
+        ((1, 1, 32, 32), "has 1 color channels"),
         ((4, 3, 32, 32), "takes 4 pictures at a time"),
         ((1, 3, "h", "w"), "does not say its size"),
     ],

@@ -141,7 +141,7 @@ def test_every_picture_fits_every_input(width, height, wide, high, resize, layou
 @settings(deadline=None, max_examples=40)  # the machine may be busy
 @given(SIDES, SIDES, SIDES, SIDES)
 def test_a_view_is_fitted_as_the_picture_is(width, height, wide, high):
-    """What a back end says that it looks at is all it looks at."""
+    """A back end needs only the transform that it declares."""
     wanted = ModelInput("x", wide, high, np.float32, "nchw", "letterbox")
     picture = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
     whole, view = wanted.fit(picture), wanted.fit(transform_array(picture, FitWithin(max(wide, high))))

@@ -1,4 +1,4 @@
-"""Models are run in this process and nowhere else, and nobody is told of it."""
+"""onnxruntime's telemetry is switched off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ print(os.environ["ORT_DISABLE_TELEMETRY"])
 
 
 def test_nobody_is_told_which_models_are_run(tmp_path):
-    """The runtime of the models keeps no identity of this machine to report under: it is told so before it loads."""
+    """The service disables telemetry before onnxruntime is imported."""
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     environment |= {"TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
     said = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
@@ -25,7 +25,7 @@ def test_nobody_is_told_which_models_are_run(tmp_path):
 
 
 def test_who_wants_to_report_may(tmp_path):
-    """What is set already is left as it is."""
+    """An environment variable that is already set is not changed."""
     program = "import lightmeter.service.backends, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
     environment = {**os.environ, "ORT_DISABLE_TELEMETRY": "0"}
     said = subprocess.run(

@@ -1,4 +1,4 @@
-"""The back end `palette`: colours that a person would name, and the same ones each time."""
+"""The back end `palette`: dominant colors, deterministic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def flat(*colors_and_widths, height=40):
 
 @given(st.tuples(CHANNEL, CHANNEL, CHANNEL))
 def test_flat_color_is_found_exactly(color):
-    """A picture of one colour has that colour, whole."""
+    """A picture of one color has this color with a fraction of 1."""
     (found,) = dominant_colors(flat(color, 30))
     assert (found.red, found.green, found.blue) == color
     assert found.hex == "#{:02x}{:02x}{:02x}".format(*color)

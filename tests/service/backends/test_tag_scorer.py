@@ -1,4 +1,4 @@
-"""Sums over the hierarchy and scores of tags: general words never score less, and no score leaves 0 to 1."""
+"""Tag scores: order of general and specific tags, range, calibration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL = TagScorer(
 
 @st.composite
 def class_probabilities(draw):
-    """What the model may answer: a few classes with any share, the rest with what is left, evenly."""
+    """Strategy for class probabilities: a few classes with any share, the rest even."""
     shares = draw(st.lists(st.floats(0, 1), min_size=1, max_size=6))
     where = draw(st.lists(st.integers(0, 999), min_size=len(shares), max_size=len(shares)))
     raw = np.full(1000, draw(st.floats(1e-7, 1e-3)))
@@ -45,7 +45,7 @@ scene_scores = arrays(np.float64, len(SCENES), elements=st.floats(0, 1))
 
 @given(class_probabilities(), scene_scores)
 def test_a_general_word_scores_a_step_less_than_what_is_below_it_at_most(classes, scenes):
-    """Whoever filters for animals gets each dog, and who filters for architecture each building."""
+    """A general tag never scores lower than a specific one, apart from the margin."""
     scores = dict(zip(TABLE.names, TABLE.scores(classes, scenes), strict=True))
     assert scores["architecture"] >= scores["building"] - SPECIFICITY_MARGIN - 1e-12
     for name in ("beagle", "dog", "macaw", "sports car", "castle", "espresso", "orange"):
@@ -114,7 +114,7 @@ def test_more_classes_need_more_probability(probability):
 
 
 def test_the_score_of_a_class_is_near_its_probability():
-    """A single class is believed about as much as the model believes it."""
+    """The score of a single class is close to its probability."""
     at = np.array([0.1, 0.5, 0.9])
     assert CLASS_CURVE.scores(at, np.ones(3, int)) == pytest.approx(at, abs=0.03)
 

@@ -30,7 +30,7 @@ THROTTLED = {"error": {"message": "Rate limit reached for model-1 in organizatio
 
 
 def answers(*made):
-    """An answer for each request in turn; the last one for all that follow."""
+    """Return a script of answers; the last one is repeated."""
     rest = chain(made, repeat(made[-1]))
     return lambda _: next(rest)
 
@@ -272,7 +272,7 @@ def test_redirects_are_not_followed(adapting, stub, describe):
     ],
 )
 def test_answers_without_a_description_are_errors(adapting, stub, counted, describe, answer, kind, says):  # noqa: PLR0917
-    """Whatever stands in an answer with status 200, it is a sentence and one call, never another exception."""
+    """An invalid answer with status 200 is a BackendError after one call."""
     stub.answer = answers(answer)
     with pytest.raises(BackendError, match=says):
         describe(adapting())
@@ -289,7 +289,7 @@ def test_cut_and_unclean_texts_are_kept(adapting, stub, describe):
 
 
 def test_a_provider_that_hangs_is_left(adapting, stub, counted, describe):
-    """No answer within the timeout: another attempt, then a sentence."""
+    """A provider that does not answer in time is retried, then a BackendError is raised."""
     stub.answer = answers(StubAnswer(delay_s=30))
     with pytest.raises(BackendError, match="did not answer in time"):
         describe(adapting(timeout_s=0.1, max_attempts=2))

@@ -261,6 +261,6 @@ def test_the_connection_is_encrypted(adapter_of, analyze):
     ],
 )
 def test_wrong_settings_are_one_sentence(address, more, sentence, adapter_of):
-    """A key never travels in the clear to another machine; what is missing is said when the adapter is made."""
+    """An http address of another machine, or a missing setting, is refused when the adapter is created."""
     with pytest.raises(SettingsError, match=sentence):
         adapter_of("clarifai", address, **more)
