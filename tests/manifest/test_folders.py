@@ -76,7 +76,7 @@ def test_a_glob_is_expanded_by_us(photos, monkeypatch, pattern):
 
 
 def test_an_escaped_character_is_no_pattern(tmp_path):
-    """What is written as `[[]` or `[*]` stands for itself, also in the folder that a pattern begins in."""
+    """An escaped character such as `[[]` is literal, also in the folder part of a pattern."""
     (tmp_path / "my [x]").mkdir()
     (tmp_path / "my [x]" / "a.jpg").touch()
     assert names(f"{tmp_path}/my [[]x]/*.jpg") == ["a.jpg"]
@@ -117,7 +117,7 @@ NO_MANIFESTS = {
 
 @pytest.mark.parametrize("name", NO_MANIFESTS)
 def test_a_folder_that_is_no_manifest_says_what_it_holds(tmp_path, name):
-    """Media and Parquet together, neither of them, or a Delta table: one error that says what was found."""
+    """A folder with media and Parquet, with neither, or with a Delta table is an error that says what was found."""
     files, message = NO_MANIFESTS[name]
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ def test_a_glob_and_a_uri_of_parquet_are_the_same(parts):
 
 
 def test_many_files_come_in_order_and_batch_by_batch(tmp_path):
-    """Order is that of the paths however many files and row groups there are."""
+    """Rows come in the order of the paths, for any number of files and row groups."""
     for part in range(40):
         urls = [f"https://e.org/{part:02}-{n:02}.jpg" for n in range(50)]
         pq.write_table(pa.table({"url": urls}), tmp_path / f"{part:02}.parquet", row_group_size=7)
@@ -243,7 +243,7 @@ BAD_SETS = {
 
 @pytest.mark.parametrize("name", BAD_SETS)
 def test_a_data_set_that_cannot_be_read_names_the_file(tmp_path, name):
-    """A part that is broken, or unlike the others, is one error."""
+    """A damaged file, or one with other column types, is an error with its name."""
     files, message = BAD_SETS[name]
     for file, content in files.items():
         (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -269,7 +269,7 @@ def test_media_elsewhere_are_refused_with_a_way_out(photos):
 
 
 def test_schemes_name_file_systems(monkeypatch):
-    """gs:// and az:// are Arrow's file systems; no server is asked to know that."""
+    """gs:// and az:// are resolved to Arrow's file systems without a request."""
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
     for uri, kind in (("gs://anonymous@bucket/m.csv", "gcs"), ("az://bucket/m.csv", "abfs")):
@@ -287,7 +287,7 @@ def test_what_a_scheme_needs_is_said_in_one_sentence(monkeypatch, uri, message):
 
 
 def test_a_data_set_of_hugging_face_is_read_through_its_own_package(monkeypatch, tmp_path):
-    """hf:// is what the HfFileSystem of huggingface_hub gives for the path."""
+    """hf:// locations are read through huggingface_hub's HfFileSystem."""
     fsspec = pytest.importorskip("fsspec")
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "m.csv").write_text("url\nhttps://e.org/1.jpg\n")
@@ -311,7 +311,7 @@ def test_keys_above_the_folder_named_are_no_columns(parts):
 
 
 def test_a_part_whose_name_is_not_utf8_is_an_error(parts):
-    """A location that Arrow cannot open is an error."""
+    """A Parquet file whose name is not UTF-8 is an error."""
     (parts / os.fsdecode(b"c\xff.parquet")).touch()
     with pytest.raises(ManifestError, match="cannot be opened"):
         list(ManifestReader(parts))

@@ -48,7 +48,7 @@ def write(path, text):
 
 @pytest.mark.parametrize("name", FORMS)
 def test_an_open_quote_is_an_error_with_its_line(tmp_path, name):
-    """One quote that is not closed never takes rows away silently: the error names file and line of the quote."""
+    """An unclosed quote is an error with the file and the line of the quote."""
     path = write(tmp_path / name, FORMS[name])
     with pytest.raises(
         ManifestError, match="a quote is opened here and not closed: line 13 looks like a row"
@@ -66,7 +66,7 @@ def test_an_open_quote_on_standard_input_is_the_same_error():
 
 @pytest.mark.parametrize("name", FORMS)
 def test_read_leniently_every_other_row_survives(tmp_path, name):
-    """On request the record is one bad row, which still says its URL, and reading goes on with the next line."""
+    """In lenient mode, the record is one bad row with its URL, and reading continues with the next line."""
     items = list(ManifestReader(write(tmp_path / name, FORMS[name]), options=LENIENT))
     assert [item.url for item in items] == [url(number) for number in range(1, 301)]
     (bad,) = (item for item in items if item.problem)
@@ -104,7 +104,7 @@ def test_a_quote_that_a_later_row_closes_swallows_nothing():
 
 
 def test_the_line_is_that_of_the_quote_not_of_the_record():
-    """Where an earlier field of the record has line breaks of its own, the line named is further down."""
+    """The line of the error is that of the quote, not of the start of the record."""
     text = f'url,a,b\n{url(1)},"x\ny","open\n{url(2)},1,2\n'
     with pytest.raises(ManifestError, match=":3: a quote is opened here"):
         list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
@@ -141,21 +141,21 @@ def test_a_caption_with_line_breaks_stays_one_cell(name):
 
 
 def test_a_caption_may_end_in_the_line_of_its_url():
-    """What follows a closed quote is no row inside it, though the line by itself could be one."""
+    """Text after a closed quote is not checked as a row."""
     text = f'note,url\n"one\ntwo",{url(1)}\n"one\n{url(9)}",{url(2)}\n'
     items = list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
     assert [(item.url, item.extra["note"]) for item in items] == [(url(1), "one\ntwo"), (url(2), f"one\n{url(9)}")]
 
 
 def test_a_row_that_closes_the_quote_itself_is_not_swallowed():
-    """A stray quote in the very next row closes the field by the book; the row is found all the same."""
+    """A row that closes the quote of the row before it is detected."""
     for text in (f'url,size\n{url(1)},"12\n{url(2)},14"\n', f'url,size,n\n{url(1)},"12\n{url(2)},14",3\n'):
         with pytest.raises(ManifestError, match="line 3 looks like a row"):
             list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
 
 
 def test_a_header_may_have_line_breaks_and_must_close_its_quotes():
-    """A column's name may have two lines; a header that swallows a row is an error in any mode."""
+    """A column name may have two lines; a header with an unclosed quote is an error in any mode."""
     (item,) = ManifestReader("-", stdin=io.BytesIO(f'url,"two\nlines"\n{url(1)},x\n'.encode()))
     assert item.extra == {"two\nlines": "x"}
     for options in (ReadOptions(), LENIENT):

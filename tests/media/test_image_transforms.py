@@ -40,18 +40,18 @@ def test_views_have_their_size(width, height, view):
 
 
 @given(SIDES, SIDES, st.sampled_from(VIEWS))
-def test_what_was_cut_is_cut_no_further(width, height, view):
+def test_transform_is_idempotent(width, height, view):
     """Applying a transform twice changes nothing."""
     seen = transform_array(np.zeros((height, width, 3), np.uint8), view)
     assert transform_array(seen, view) is seen
 
 
-def test_small_pictures_are_seen_as_they_are():
+def test_small_pictures_keep_their_pixels():
     """A small picture has the exact pixels of `load_rgb`."""
     assert np.array_equal(load_views(tiny_png(3), [FitWithin(64)])[FitWithin(64)], load_rgb(tiny_png(3)))
 
 
-def test_a_square_is_the_middle():
+def test_center_crop_excludes_the_border():
     """A center crop excludes what is outside its share."""
     rgb = np.zeros((100, 300, 3), np.uint8)
     rgb[15:85, 115:185] = 200
@@ -73,7 +73,7 @@ def test_views_are_upright(orientation, view):
 @pytest.mark.parametrize(
     ("name", "mode"), [("JPEG", "RGB"), ("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "L"), ("WEBP", "RGB")]
 )
-def test_large_pictures_look_alike_at_a_fraction(name, mode):
+def test_reduced_decoding_changes_little(name, mode):
     """Decoding at a reduced size changes pixels by less than two levels."""
     fields = Image.fromarray(tiny_picture(6)).convert(mode).resize((3300, 2500), Image.Resampling.BICUBIC)
     content = encoded(fields, name)
@@ -84,7 +84,7 @@ def test_large_pictures_look_alike_at_a_fraction(name, mode):
         assert np.abs(seen.astype(int) - exact).mean() < 2
 
 
-def test_each_view_is_what_it_is_alone():
+def test_transforms_are_independent():
     """A result does not depend on the other transforms of the call."""
     content = tiny_jpeg(5, width=640, height=480)
     together = load_views(content, VIEWS)
@@ -93,7 +93,7 @@ def test_each_view_is_what_it_is_alone():
         assert np.array_equal(load_views(content, [view])[view], together[view])
 
 
-def test_nothing_seen_is_written_to():
+def test_results_are_read_only():
     """Results are read-only, and the source picture is not changed."""
     picture = Image.fromarray(tiny_picture(2))
     before = picture.tobytes()
@@ -101,7 +101,7 @@ def test_nothing_seen_is_written_to():
     assert picture.tobytes() == before
 
 
-def test_limits_and_damage_are_told():
+def test_limits_and_damage_raise():
     """Too many pixels and truncated files raise the errors of `load_rgb`."""
     with pytest.raises(MediaTooLarge):
         load_views(tiny_png(), VIEWS, max_pixels=100)

@@ -33,7 +33,7 @@ def said(checked, check):
     return [(finding.severity, finding.message) for finding in checked.findings if finding.check == check]
 
 
-async def test_a_good_picture_by_url_costs_a_light_look(checker, site):
+async def test_picture_by_url_takes_head_and_range_request(checker, site):
     """A picture takes a HEAD request and a GET of its first bytes; the only finding is that it exists."""
     checked = await checker.check(row(f"{site.base_url}/picture.jpg"))
     assert checked.fatal is None
@@ -59,7 +59,7 @@ async def test_a_picture_that_cannot_be_measured_is_still_there(checker, site, p
     assert (checked.kind, checked.fatal, checked.width, checked.height) == ("image", None, None, None)
 
 
-async def test_one_url_is_looked_at_once(checker, site):
+async def test_rows_with_one_url_share_a_check(checker, site):
     """Rows with the same URL share one check, also while it is still running."""
     urls = [f"{site.base_url}/{name}" for name in ("missing.jpg", "clip.avi")]
     together = await asyncio.gather(*(checker.check(row(url, seq=seq)) for seq in range(50) for url in urls))
@@ -71,7 +71,7 @@ async def test_one_url_is_looked_at_once(checker, site):
     assert len(site.seen) == seen
 
 
-async def test_only_so_many_urls_are_remembered(checker, site, monkeypatch):
+async def test_url_cache_is_bounded(checker, site, monkeypatch):
     """The cache of checks is bounded: the oldest result is evicted and checked again."""
     monkeypatch.setattr("lightmeter.prechecks.check.MAX_CACHED_URLS", 2)
     for name in ("a", "b", "c", "c", "a"):
@@ -81,7 +81,7 @@ async def test_only_so_many_urls_are_remembered(checker, site, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/missing.jpg", "/page.jpg", "/empty.jpg", "/missing.mp4", "/page.mp4", "/torn.mp4"])
-async def test_what_is_surely_useless_is_fatal(checker, site, path):
+async def test_unusable_urls_are_errors(checker, site, path):
     """A missing URL, a web page, an empty body and a broken video are errors, so the row is skipped."""
     checked = await checker.check(row(site.base_url + path))
     assert checked.fatal is not None
@@ -89,7 +89,7 @@ async def test_what_is_surely_useless_is_fatal(checker, site, path):
 
 
 @pytest.mark.parametrize("path", ["/denied.jpg", "/busy.jpg", "/circle.jpg", "/denied.mp4", "/breaks-off.mp4"])
-async def test_what_cannot_be_told_from_here_is_a_warning(checker, site, path):
+async def test_unreachable_urls_are_warnings(checker, site, path):
     """A URL that cannot be reached from here is a warning, because the service may reach it."""
     checked = await checker.check(row(site.base_url + path))
     assert checked.fatal is None
@@ -104,7 +104,7 @@ async def test_an_unknown_host_is_a_warning(checker):
 
 
 @pytest.mark.parametrize("path", ["/clip.avi", "/clip", "/clip.jpg"])
-async def test_a_video_by_url_is_looked_into(checker, site, path):
+async def test_video_by_url_is_downloaded_and_measured(checker, site, path):
     """A video is downloaded and measured, whatever its file name says, because its price depends on its length."""
     checked = await checker.check(row(site.base_url + path))
     assert checked.fatal is None
@@ -123,7 +123,7 @@ async def test_absurd_time_stamps_give_way_to_frames_over_rate(tmp_path):
     assert said(checked, "decode") == [("info", "Decodes; 3 frames would be captured.")]
 
 
-async def test_a_length_that_nothing_says_is_not_known(tmp_path):
+async def test_unknown_video_length_is_a_warning(tmp_path):
     """If rate and time stamps both claim years, there is a warning and no length."""
     path = tiny_video(tmp_path / "years.avi", frames=3, fps=Fraction(1, 10**8))
     async with Checker(capture_interval_s=1, max_frames=0) as checker:
@@ -133,7 +133,7 @@ async def test_a_length_that_nothing_says_is_not_known(tmp_path):
     assert (severity, "not known" in message) == ("warning", True)
 
 
-async def test_a_video_that_shows_nothing_is_fatal(checker, site):
+async def test_blank_video_is_an_error(checker, site):
     """A video with only blank frames is an error."""
     checked = await checker.check(row(f"{site.base_url}/dark.avi"))
     assert checked.fatal is not None
@@ -150,7 +150,7 @@ async def test_a_video_too_large_to_fetch_is_a_warning(site):
     assert checked.duration_s is None
 
 
-async def test_nothing_fetched_is_left_behind(site, tmp_path, monkeypatch):
+async def test_downloads_are_deleted(site, tmp_path, monkeypatch):
     """A downloaded video is deleted after its check, and the temporary folder with the checker."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     async with Checker(capture_interval_s=1, max_frames=3) as checker:
@@ -177,7 +177,7 @@ async def test_a_local_video_is_measured(checker, tmp_path):
     assert checked.content_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-async def test_a_half_dark_video_is_a_warning(checker, tmp_path):
+async def test_partly_blank_video_is_a_warning(checker, tmp_path):
     """A video with some blank frames is a warning."""
     frames = [blank_picture()] * 15 + [tiny_picture(seed) for seed in range(15)]
     checked = await checker.check(file_row(tiny_video(tmp_path / "a.avi", frames=frames)))
@@ -202,7 +202,7 @@ def huge_png():
         (tiny_png() + bytes(MAX_FILE_BYTES), "size"),
     ],
 )
-async def test_a_file_that_cannot_be_used_is_fatal(checker, tmp_path, content, check):
+async def test_unusable_file_is_an_error(checker, tmp_path, content, check):
     """An unusable local file is an error with the name of the check that failed."""
     path = tmp_path / "a.jpg"
     path.write_bytes(content)
@@ -230,7 +230,7 @@ async def test_a_blank_or_tiny_picture_is_a_warning(checker, tmp_path):
     assert [severity for severity, _ in said(checked, "frames") + said(checked, "pixels")] == ["warning"] * 2
 
 
-async def test_the_content_is_believed_over_the_manifest(checker, tmp_path):
+async def test_content_counts_before_the_manifest(checker, tmp_path):
     """If the row says video and the file is a picture, there is a warning and the file's kind counts."""
     path = tmp_path / "a.mp4"
     path.write_bytes(tiny_jpeg())
@@ -239,7 +239,7 @@ async def test_the_content_is_believed_over_the_manifest(checker, tmp_path):
     assert [severity for severity, _ in said(checked, "type")] == ["warning"]
 
 
-async def test_a_row_with_a_problem_is_not_looked_at(checker, site):
+async def test_row_with_a_problem_causes_no_request(checker, site):
     """A row that the manifest marks as invalid causes no request."""
     checked = await checker.check(row(f"{site.base_url}/picture.jpg", problem="Not a URL."))
     assert checked.fatal is not None

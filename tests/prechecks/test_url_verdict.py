@@ -23,13 +23,13 @@ def worst(verdict):
 
 
 @pytest.mark.parametrize("status", [404, 410])
-def test_what_is_gone_is_an_error(status):
+def test_gone_url_is_an_error(status):
     """A status that says the URL is gone is an error."""
     assert worst(judge_response(answer(status), "image")) == "error"
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 405, 416, 429, 451, 500, 502, 503])
-def test_what_may_be_a_matter_of_this_machine_is_a_warning(status):
+def test_other_error_statuses_are_warnings(status):
     """Other error statuses are warnings, because the service may be allowed."""
     verdict = judge_response(answer(status), "image")
     assert worst(verdict) == "warning"
@@ -74,7 +74,7 @@ def test_content_is_judged_by_its_bytes_then_by_its_type(response, expected, kin
         (answer(size_bytes=None), False),
     ],
 )
-def test_only_good_news_of_a_head_request_is_believed(response, conclusive):
+def test_which_head_responses_are_conclusive(response, conclusive):
     """Only a success with type and size, or a rate limit, makes a HEAD response conclusive."""
     assert is_conclusive(response) is conclusive
 
@@ -87,7 +87,7 @@ def test_only_good_news_of_a_head_request_is_believed(response, conclusive):
     st.booleans(),
     st.sampled_from([None, "image", "video"]),
 )
-def test_every_answer_has_a_judgement(status, content_type, size_bytes, head, inside, expected):
+def test_every_response_gives_a_finding(status, content_type, size_bytes, head, inside, expected):
     """Every response gives at least one finding of a known check."""
     response = ProbeResponse(status, content_type, size_bytes, "http://h.example/", head, content_requested=inside)
     verdict = judge_response(response, expected)

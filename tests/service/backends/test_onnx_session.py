@@ -15,7 +15,7 @@ print(os.environ["ORT_DISABLE_TELEMETRY"])
 """
 
 
-def test_nobody_is_told_which_models_are_run(tmp_path):
+def test_telemetry_is_disabled(tmp_path):
     """The service disables telemetry before onnxruntime is imported."""
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     environment |= {"TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
@@ -24,7 +24,7 @@ def test_nobody_is_told_which_models_are_run(tmp_path):
     assert [path for path in tmp_path.rglob("*") if path.name == ".ses"] == []
 
 
-def test_who_wants_to_report_may(tmp_path):
+def test_telemetry_setting_is_not_overridden(tmp_path):
     """An environment variable that is already set is not changed."""
     program = "import lightmeter.service.backends, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
     environment = {**os.environ, "ORT_DISABLE_TELEMETRY": "0"}

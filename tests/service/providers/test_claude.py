@@ -206,7 +206,7 @@ def test_answers_without_a_description_are_errors(adapting, stub, counted, descr
     assert (len(stub.requests), counted.errors) == (1, [("claude", kind)])
 
 
-def test_a_provider_that_hangs_is_left(adapting, stub, counted, describe):
+def test_missing_answer_is_a_timeout(adapting, stub, counted, describe):
     """A provider that does not answer in time is retried, then a BackendError is raised."""
     stub.answer = answers(StubAnswer(delay_s=30))
     with pytest.raises(BackendError, match="did not answer in time"):

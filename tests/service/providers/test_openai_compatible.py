@@ -288,7 +288,7 @@ def test_cut_and_unclean_texts_are_kept(adapting, stub, describe):
     assert describe(adapter) == "A cat.\n\tHm — ä 猫"
 
 
-def test_a_provider_that_hangs_is_left(adapting, stub, counted, describe):
+def test_missing_answer_is_a_timeout(adapting, stub, counted, describe):
     """A provider that does not answer in time is retried, then a BackendError is raised."""
     stub.answer = answers(StubAnswer(delay_s=30))
     with pytest.raises(BackendError, match="did not answer in time"):
@@ -296,7 +296,7 @@ def test_a_provider_that_hangs_is_left(adapting, stub, counted, describe):
     assert counted.errors == [("openai", "timeout")] * 2
 
 
-def test_a_provider_that_drips_is_left(adapting, stub, counted, describe):
+def test_slow_answer_is_a_timeout(adapting, stub, counted, describe):
     """A byte now and then keeps a connection alive, but not beyond the timeout for the whole answer."""
     stub.answer = answers(StubAnswer(chat_completion("A cat."), drip_s=0.05))
     with pytest.raises(BackendError, match="in time"):
@@ -319,7 +319,7 @@ def test_lost_connections_are_repeated(adapting, stub, counted, describe):
     assert counted.errors == [("openai", "broken")]
 
 
-def test_nobody_listening_is_a_sentence(adapting, counted, describe):
+def test_refused_connection_is_an_error(adapting, counted, describe):
     """Without a server there is no exception of the HTTP client, and no address in the sentence."""
     with pytest.raises(BackendError, match=r"could not be reached or failed: no connection \(ConnectError\)") as raised:
         describe(adapting(base_url="http://127.0.0.1:9/v1", max_attempts=1))

@@ -95,7 +95,7 @@ def test_attempts_are_bounded(name, adapter_of, http_provider, analyze, counted)
     assert len(http_provider.sent) == 2
 
 
-def test_silence_is_a_timeout(name, adapter_of, http_provider, analyze, counted):
+def test_missing_answer_is_a_timeout(name, adapter_of, http_provider, analyze, counted):
     """A provider that does not answer fails after the timeout."""
     http_provider.otherwise = http_provider.hang
     with pytest.raises(BackendError, match=r"did not answer in time: no answer within 0\.3 s"):
@@ -110,7 +110,7 @@ def test_a_reset_passes(name, good, adapter_of, http_provider, analyze, counted)
     assert counted.errors == [(name, "broken")]
 
 
-def test_nobody_there_is_an_error(name, adapter_of, http_provider, analyze, counted):
+def test_refused_connection_is_an_error(name, adapter_of, http_provider, analyze, counted):
     """A refused connection raises BackendError."""
     address = http_provider.url
     http_provider.close()
@@ -155,7 +155,7 @@ def test_redirects_are_refused(rest, adapter_of, http_provider, analyze):
 
 
 @pytest.mark.parametrize("rest", ["googlevision", "imagga"])
-def test_an_answer_in_drops_is_a_timeout(rest, adapter_of, http_provider, analyze, counted):
+def test_slow_answer_is_a_timeout(rest, adapter_of, http_provider, analyze, counted):
     """The timeout holds for the whole answer, not for each read."""
     http_provider.otherwise = http_provider.drip
     with pytest.raises(BackendError, match="did not answer in time"):
