@@ -1,4 +1,4 @@
-"""Manifests that are broken, in a row or as a whole."""
+"""Invalid rows and invalid manifests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BAD_CSV_ROWS = {
 
 @pytest.mark.parametrize(("row", "problem"), BAD_CSV_ROWS.items())
 def test_a_bad_row_is_an_item_with_a_problem(tmp_path, row, problem):
-    """A row that cannot be used says why, and the rows after it are read as if nothing had been."""
+    """An invalid row has a problem, and the rows after it are read normally."""
     path = tmp_path / "m.csv"
     path.write_text(f"url,kind\n{row}\nhttps://example.com/ok.jpg,image\n", encoding="utf-8")
     bad, good = ManifestReader(path)
@@ -68,7 +68,7 @@ def test_a_bad_json_line_is_an_item_with_a_problem(tmp_path, row, problem):
 
 
 def test_a_bad_element_of_a_json_array_is_an_item_with_a_problem(tmp_path):
-    """What is neither an object nor a text says its place, and the others are read."""
+    """An element of another type is a row with a problem."""
     path = tmp_path / "m.json"
     path.write_text(f'[5, ["x"], {{"link": 1}}, null, "{URLS[0]}"]')
     *bad, good = ManifestReader(path)
@@ -125,7 +125,7 @@ def test_an_unreadable_manifest_is_one_error_with_its_place(tmp_path, name):
 
 
 def test_a_plan_file_is_no_manifest_and_says_so(tmp_path):
-    """Who plans a plan is told how to run it."""
+    """A plan file as a manifest is an error with the right command."""
     (tmp_path / "plan.json").write_text('{"plan_version": 2}')
     with pytest.raises(ManifestError, match="no JSON array") as raised:
         list(ManifestReader(tmp_path / "plan.json"))

@@ -1,4 +1,4 @@
-"""The identity of URLs."""
+"""Canonical URLs and ids."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_canonical_form_is_a_fixed_point(scheme, separator, rest):
 
 @given(path=URL_CHARS)
 def test_canonical_form_is_a_fixed_point_for_any_path(path):
-    """Whatever stands behind the host, the canonical form is stable and keeps the host."""
+    """For any path, the canonical form is stable and keeps the host."""
     try:
         once = canonical_url("https://example.com/" + path)
     except ValueError:
@@ -157,7 +157,7 @@ PIECES = st.lists(st.sampled_from([*WORDS, " ", "\n", "x" * 254]), min_size=1, m
 @settings(max_examples=1000)
 @given(url=PIECES | PIECES.map("https://a.example/".__add__) | PIECES.map("http://".__add__))
 def test_what_is_canonical_already_is_left_as_it_is(url):
-    """The short way for URLs that need nothing gives what the long way gives, or does not take them."""
+    """The fast path accepts only URLs that are canonical."""
     try:
         respelled = _canonicalize(url)
     except ValueError as reason:

@@ -76,7 +76,7 @@ def test_a_named_column_that_is_missing_is_an_error_with_all_columns(tmp_path, n
 
 @pytest.mark.parametrize("text", ["https://example.com/a.jpg\n", "a\nb\n"])
 def test_text_has_no_columns_to_name(tmp_path, text):
-    """One address a line: there is nothing that a name could mean."""
+    """Plain text has no columns, so a named column is an error."""
     (tmp_path / "m.txt").write_text(text)
     with pytest.raises(ManifestError, match="no column is named `image`; it has no columns"):
         list(ManifestReader(tmp_path / "m.txt", options=NAMED))
@@ -104,6 +104,6 @@ def test_names_match_exactly_before_they_match_in_another_case():
 
 
 def test_one_column_may_be_the_address_and_the_id():
-    """The same column may be named twice."""
+    """One column may have two roles."""
     (item,) = ManifestReader([{"path": "a.jpg"}], options=ReadOptions(url_column="path", id_column="path"))
     assert (item.item_id, item.url, item.extra, item.problem) == ("a.jpg", "a.jpg", {}, None)

@@ -23,7 +23,7 @@ NAMES = ["B.JPG", "a.jpg", "a/deep/er.mp4", "a/x.png", "ab.webm", "é ü.gif"]
 
 @pytest.fixture
 def photos(tmp_path):
-    """Media in folders, and beside them all that is not to be read."""
+    """Return a folder with media and with files that must be skipped."""
     folder = tmp_path / "photos"
     other = [".hidden.jpg", ".cache/x.jpg", "notes.txt", "a/.DS_Store", "out/journal.sqlite", "out/tables/a.png"]
     for name in [*NAMES, *other]:
@@ -49,7 +49,7 @@ def test_a_folder_of_media_is_a_row_for_each_file(photos, written):
 
 
 def test_a_path_object_and_the_working_folder_are_folders_too(photos, monkeypatch):
-    """`Path("photos")` and `.` are the folder that they name."""
+    """`Path("photos")` and `.` are read as folders."""
     monkeypatch.chdir(photos)
     assert names(photos) == names(".") == names(Path()) == NAMES
 
@@ -76,21 +76,21 @@ def test_a_glob_is_expanded_by_us(photos, monkeypatch, pattern):
 
 
 def test_an_escaped_character_is_no_pattern(tmp_path):
-    """What is written as `[[]` or `[*]` stands for itself, also in the folder that a pattern begins in."""
+    """An escaped character such as `[[]` is literal, also in the folder part of a pattern."""
     (tmp_path / "my [x]").mkdir()
     (tmp_path / "my [x]" / "a.jpg").touch()
     assert names(f"{tmp_path}/my [[]x]/*.jpg") == ["a.jpg"]
 
 
 def test_a_file_whose_name_is_a_pattern_is_that_file(tmp_path):
-    """What exists under the very name is not expanded."""
+    """A file whose exact name contains pattern characters is not expanded."""
     for name in ("a[1].jpg", "a1.jpg"):
         (tmp_path / name).touch()
     assert names(tmp_path / "a[1].jpg") == ["a[1].jpg"]
 
 
 def test_one_media_file_is_a_manifest_of_one_row(photos):
-    """A picture's or a video's name in place of a manifest stands for itself."""
+    """A media file is a manifest of one row."""
     (item,) = ManifestReader(str(photos / "a/deep/er.mp4"))
     assert (item.url, item.path) == ("er.mp4", str(photos / "a/deep/er.mp4"))
 
@@ -117,7 +117,7 @@ NO_MANIFESTS = {
 
 @pytest.mark.parametrize("name", NO_MANIFESTS)
 def test_a_folder_that_is_no_manifest_says_what_it_holds(tmp_path, name):
-    """Media and Parquet together, neither of them, or a Delta table: one error that says what was found."""
+    """A folder with media and Parquet, with neither, or with a Delta table is an error that says what was found."""
     files, message = NO_MANIFESTS[name]
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -137,14 +137,14 @@ def test_a_glob_without_a_file_to_read_is_an_error(tmp_path, pattern):
 
 
 def test_a_missing_media_file_is_an_error(tmp_path):
-    """A media file that is not there is no manifest, as any other file."""
+    """A missing media file is an error."""
     with pytest.raises(ManifestError, match="no such file"):
         list(ManifestReader(tmp_path / "a.jpg"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
 def test_a_folder_that_may_not_be_read_is_an_error(photos):
-    """A sub-folder without permission is said, not left out."""
+    """A subfolder without permission is an error."""
     (photos / "a").chmod(0)
     with pytest.raises(ManifestError, match="cannot be opened"):
         list(ManifestReader(photos))
@@ -152,7 +152,7 @@ def test_a_folder_that_may_not_be_read_is_an_error(photos):
 
 
 def test_the_digest_of_media_is_that_of_names_sizes_and_times(photos):
-    """It changes with a file's name, size or time, not with what lies beside; contents are not read."""
+    """The digest depends on names, sizes and times of the media files only."""
     reader = ManifestReader(photos)
     list(reader)
     before = reader.sha256
@@ -199,7 +199,7 @@ def test_a_folder_of_parquet_is_one_manifest_in_path_order(parts):
 
 
 def test_its_digest_is_that_of_names_and_bytes(parts):
-    """Touching a file changes nothing; another byte, or another folder for the same file, does."""
+    """The digest depends on contents and folders, not on modification times."""
     before = digest_of(parts)
     os.utime(parts / "year=2023/a.parquet", ns=(0, 0))
     assert digest_of(parts) == before
@@ -217,7 +217,7 @@ def test_a_glob_and_a_uri_of_parquet_are_the_same(parts):
 
 
 def test_many_files_come_in_order_and_batch_by_batch(tmp_path):
-    """Order is that of the paths however many files and row groups there are."""
+    """Rows come in the order of the paths, for any number of files and row groups."""
     for part in range(40):
         urls = [f"https://e.org/{part:02}-{n:02}.jpg" for n in range(50)]
         pq.write_table(pa.table({"url": urls}), tmp_path / f"{part:02}.parquet", row_group_size=7)
@@ -226,7 +226,7 @@ def test_many_files_come_in_order_and_batch_by_batch(tmp_path):
 
 
 def test_relative_paths_in_a_data_set_are_relative_to_the_folder_named(tmp_path):
-    """Not to the folder of the part that holds the row."""
+    """Paths in rows are relative to the named folder."""
     (tmp_path / "day=1").mkdir()
     pq.write_table(pa.table({"path": ["media/a.jpg"]}), tmp_path / "day=1" / "p.parquet")
     (item,) = ManifestReader(tmp_path)
@@ -243,7 +243,7 @@ BAD_SETS = {
 
 @pytest.mark.parametrize("name", BAD_SETS)
 def test_a_data_set_that_cannot_be_read_names_the_file(tmp_path, name):
-    """A part that is broken, or unlike the others, is one error."""
+    """A damaged file, or one with other column types, is an error with its name."""
     files, message = BAD_SETS[name]
     for file, content in files.items():
         (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -256,7 +256,7 @@ def test_a_data_set_that_cannot_be_read_names_the_file(tmp_path, name):
 
 
 def test_a_folder_of_media_has_no_columns_to_name(photos):
-    """A named column cannot be there, and that is said."""
+    """A named column of a folder of media is an error."""
     with pytest.raises(ManifestError, match="no column is named `image`; it has no columns"):
         list(ManifestReader(photos, options=ReadOptions(url_column="image")))
 
@@ -269,7 +269,7 @@ def test_media_elsewhere_are_refused_with_a_way_out(photos):
 
 
 def test_schemes_name_file_systems(monkeypatch):
-    """gs:// and az:// are Arrow's file systems; no server is asked to know that."""
+    """gs:// and az:// are resolved to Arrow's file systems without a request."""
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
     for uri, kind in (("gs://anonymous@bucket/m.csv", "gcs"), ("az://bucket/m.csv", "abfs")):
@@ -287,7 +287,7 @@ def test_what_a_scheme_needs_is_said_in_one_sentence(monkeypatch, uri, message):
 
 
 def test_a_data_set_of_hugging_face_is_read_through_its_own_package(monkeypatch, tmp_path):
-    """hf:// is what the HfFileSystem of huggingface_hub gives for the path."""
+    """hf:// locations are read through huggingface_hub's HfFileSystem."""
     fsspec = pytest.importorskip("fsspec")
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "m.csv").write_text("url\nhttps://e.org/1.jpg\n")
@@ -298,20 +298,20 @@ def test_a_data_set_of_hugging_face_is_read_through_its_own_package(monkeypatch,
 
 
 def test_a_key_in_a_uri_is_not_told(tmp_path):
-    """Messages and lineage name the place, never the key that the URI may hold."""
+    """Messages and lineage do not contain credentials of a URI."""
     location = Location("s3://KEY:SECRET@bucket/m.csv?region=eu-central-1&endpoint_override=x")
     assert (location.name, location.suffixes) == ("s3://bucket/m.csv", [".csv"])
     assert ManifestReader(location.text).name == "s3://bucket/m.csv"
 
 
 def test_keys_above_the_folder_named_are_no_columns(parts):
-    """Only what the folders below say of a row is a column of it."""
+    """Only keys of folders below the named one are columns."""
     (item, *_) = ManifestReader(parts / "year=2023")
     assert item.extra == {"n": 1}
 
 
 def test_a_part_whose_name_is_not_utf8_is_an_error(parts):
-    """Arrow cannot open it, and that is said."""
+    """A Parquet file whose name is not UTF-8 is an error."""
     (parts / os.fsdecode(b"c\xff.parquet")).touch()
     with pytest.raises(ManifestError, match="cannot be opened"):
         list(ManifestReader(parts))

@@ -53,7 +53,7 @@ def test_files_and_folders_of_parquet_are_read(bucket, name):
     [("none.csv", "no such file"), ("pictures", "from this machine alone"), ("", "one or the other")],
 )
 def test_what_is_no_manifest_there_is_an_error_without_the_key(bucket, name, message):
-    """What is missing, or is media, is one error that names the place and shows no key."""
+    """A missing object and remote media are errors without credentials."""
     with pytest.raises(ManifestError, match=message) as raised:
         list(ManifestReader(bucket(name)))
     assert str(raised.value).startswith("s3://manifests/")

@@ -22,7 +22,7 @@ def url(number: int) -> str:
 
 
 def table(mark: str = ",", end: str = "\n", rows: int = 300, spoiled: int = 11) -> str:
-    """A table whose row `spoiled`, counted from 1, has a quote that nobody closes."""
+    """Return a table in which the row `spoiled`, from 1, has an unclosed quote."""
     lines = [mark.join(["url", "id", "caption"])]
     for number in range(1, rows + 1):
         caption = '"a cat' if number == spoiled else "a cat"
@@ -48,7 +48,7 @@ def write(path, text):
 
 @pytest.mark.parametrize("name", FORMS)
 def test_an_open_quote_is_an_error_with_its_line(tmp_path, name):
-    """One quote that is not closed never takes rows away silently: the error names file and line of the quote."""
+    """An unclosed quote is an error with the file and the line of the quote."""
     path = write(tmp_path / name, FORMS[name])
     with pytest.raises(
         ManifestError, match="a quote is opened here and not closed: line 13 looks like a row"
@@ -59,14 +59,14 @@ def test_an_open_quote_is_an_error_with_its_line(tmp_path, name):
 
 
 def test_an_open_quote_on_standard_input_is_the_same_error():
-    """What comes through a pipe is judged like a file."""
+    """Standard input is checked like a file."""
     with pytest.raises(ManifestError, match=r"-:12: a quote is opened here"):
         list(ManifestReader("-", stdin=io.BytesIO(table().encode())))
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_read_leniently_every_other_row_survives(tmp_path, name):
-    """On request the record is one bad row, which still says its URL, and reading goes on with the next line."""
+    """In lenient mode, the record is one bad row with its URL, and reading continues with the next line."""
     items = list(ManifestReader(write(tmp_path / name, FORMS[name]), options=LENIENT))
     assert [item.url for item in items] == [url(number) for number in range(1, 301)]
     (bad,) = (item for item in items if item.problem)
@@ -84,7 +84,7 @@ AT_THE_END = {
 
 @pytest.mark.parametrize("name", AT_THE_END)
 def test_a_quote_open_at_the_end_of_the_file_is_an_error(name):
-    """The last row's quote must be closed too."""
+    """An unclosed quote in the last row is an error."""
     text = AT_THE_END[name].format(url(1)).encode()
     with pytest.raises(ManifestError, match=r"-:2: a quote is opened here and not closed"):
         list(ManifestReader("-", stdin=io.BytesIO(text)))
@@ -94,7 +94,7 @@ def test_a_quote_open_at_the_end_of_the_file_is_an_error(name):
 
 
 def test_a_quote_that_a_later_row_closes_swallows_nothing():
-    """A field that is closed by chance is caught by the row inside it."""
+    """A quoted field that contains a row counts as unclosed."""
     text = f'url,size\n{url(1)},"12\n{url(2)},13\n{url(3)},14"\n'
     with pytest.raises(ManifestError, match=":2: a quote is opened here"):
         list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
@@ -104,7 +104,7 @@ def test_a_quote_that_a_later_row_closes_swallows_nothing():
 
 
 def test_the_line_is_that_of_the_quote_not_of_the_record():
-    """Where an earlier field of the record has line breaks of its own, the line named is further down."""
+    """The line of the error is that of the quote, not of the start of the record."""
     text = f'url,a,b\n{url(1)},"x\ny","open\n{url(2)},1,2\n'
     with pytest.raises(ManifestError, match=":3: a quote is opened here"):
         list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
@@ -141,21 +141,21 @@ def test_a_caption_with_line_breaks_stays_one_cell(name):
 
 
 def test_a_caption_may_end_in_the_line_of_its_url():
-    """What follows a closed quote is no row inside it, though the line by itself could be one."""
+    """Text after a closed quote is not checked as a row."""
     text = f'note,url\n"one\ntwo",{url(1)}\n"one\n{url(9)}",{url(2)}\n'
     items = list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
     assert [(item.url, item.extra["note"]) for item in items] == [(url(1), "one\ntwo"), (url(2), f"one\n{url(9)}")]
 
 
 def test_a_row_that_closes_the_quote_itself_is_not_swallowed():
-    """A stray quote in the very next row closes the field by the book; the row is found all the same."""
+    """A row that closes the quote of the row before it is detected."""
     for text in (f'url,size\n{url(1)},"12\n{url(2)},14"\n', f'url,size,n\n{url(1)},"12\n{url(2)},14",3\n'):
         with pytest.raises(ManifestError, match="line 3 looks like a row"):
             list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
 
 
 def test_a_header_may_have_line_breaks_and_must_close_its_quotes():
-    """A column's name may have two lines; a header that swallows a row is an error in any mode."""
+    """A column name may have two lines; a header with an unclosed quote is an error in any mode."""
     (item,) = ManifestReader("-", stdin=io.BytesIO(f'url,"two\nlines"\n{url(1)},x\n'.encode()))
     assert item.extra == {"two\nlines": "x"}
     for options in (ReadOptions(), LENIENT):
@@ -173,7 +173,7 @@ class Endless(io.RawIOBase):
         self.given = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
@@ -186,7 +186,7 @@ class Endless(io.RawIOBase):
 
 @pytest.mark.parametrize("line", [b"x\n", b'","x\n', b"\n"])
 def test_an_open_field_without_end_is_an_error_not_a_full_memory(line):
-    """A field or a record of gigabytes is given up long before: after a mebibyte, and what was buffered."""
+    """An endless record is refused after about a mebibyte."""
     endless = Endless(line)
     with pytest.raises(ManifestError, match="a quote is opened here and not closed"):
         list(ManifestReader("-", stdin=endless))
@@ -211,7 +211,7 @@ def test_the_opening_line_is_found_whatever_stands_before(fields, open_field):
     lenient=st.booleans(),
 )
 def test_what_a_csv_writer_writes_comes_back(rows, lenient):
-    """Whatever texts a table holds, written by the book they come back cell for cell, leniently or not."""
+    """Any valid CSV is read back cell for cell."""
     written = io.StringIO()
     writer = csv.writer(written)
     writer.writerow(["url", "note"])

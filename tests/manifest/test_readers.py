@@ -1,4 +1,4 @@
-"""Manifests of every format, good and bad, from every kind of place."""
+"""Readers of all formats and locations."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_ids_are_equal_for_equivalent_urls_and_otherwise_stable():
 
 
 def test_quoted_cells_may_hold_delimiters_and_lines(tmp_path):
-    """What is quoted is one cell, whatever it holds."""
+    """A quoted field is one cell."""
     (item,) = ManifestReader(write(tmp_path / "m.csv", f'note,url\n"a, ""b""\nc",{URLS[0]}\n'))
     assert item.extra == {"note": 'a, "b"\nc'}
 
@@ -188,7 +188,7 @@ def test_other_file_systems_are_read_through_arrow(tmp_path, name):
 
 
 def test_relative_paths_in_a_manifest_elsewhere_are_problems(tmp_path):
-    """Beside a manifest on another file system there are no local files."""
+    """Relative paths in a remote manifest are problems."""
     path = write(tmp_path / "m.csv", "path\na.jpg\n/abs/a.jpg\n")
     relative, absolute = ManifestReader(path.as_uri())
     assert "not on this machine" in relative.problem
@@ -228,7 +228,7 @@ def test_parquet_on_standard_input_is_refused_with_a_way_out():
 
 
 def test_paths_on_standard_input_are_relative_to_the_working_folder():
-    """Without a file the manifest's folder is where the command was given."""
+    """Paths from standard input are relative to the working folder."""
     (item,) = ManifestReader("-", stdin=io.BytesIO(b"path\na.jpg\n"))
     assert item.path == str(Path.cwd() / "a.jpg")
 
@@ -291,13 +291,13 @@ def test_what_is_missing_in_a_series_is_a_bad_row():
 
 
 def test_a_data_frame_without_the_column_is_an_error():
-    """Nothing in it can be analysed, and that is said once."""
+    """A table without URLs or paths is one error."""
     with pytest.raises(ManifestError, match="no column is named"):
         list(ManifestReader(pd.DataFrame({"link": URLS})))
 
 
 def test_the_digest_is_known_at_the_end_only(tmp_path):
-    """Half a manifest has no digest; each iteration reads anew and comes to the same one."""
+    """The digest exists after a full iteration and is the same each time."""
     reader = ManifestReader(write(tmp_path / "m.csv", CSV))
     next(iter(reader))
     with pytest.raises(RuntimeError):
@@ -307,18 +307,18 @@ def test_the_digest_is_known_at_the_end_only(tmp_path):
 
 
 class Endless(io.RawIOBase):
-    """A manifest without end that remembers how much of it was asked for."""
+    """Endless stream that records how many bytes were read."""
 
     def __init__(self, line: bytes) -> None:
         self.line = line
         self.given = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes of the same line over and over."""
+        """Return bytes of the same line, repeated."""
         start = self.given % len(self.line)
         self.given += size
         return (self.line * (size // len(self.line) + 2))[start : start + size]
@@ -358,7 +358,7 @@ def test_a_json_array_has_a_bound(tmp_path):
 
 @given(cells=st.lists(st.tuples(CELLS, CELLS), max_size=8))
 def test_other_columns_travel_unchanged_through_json_lines(cells):
-    """Whatever text stands in a column of JSON lines comes out as it was."""
+    """Any text in JSON lines is read unchanged."""
     text = "".join(json.dumps({"url": URLS[0], "a": a, "b": b}) + "\n" for a, b in cells)
     items = list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
     assert [(item.extra["a"], item.extra["b"]) for item in items] == cells

@@ -1,4 +1,4 @@
-"""Pictures nobody vouches for."""
+"""Decoding of untrusted pictures."""
 
 import zlib
 from contextlib import suppress
@@ -25,7 +25,7 @@ def encoded(picture, name, **options):
 
 @pytest.mark.parametrize("name", IMAGE_FORMATS)
 def test_every_format_is_measured_and_read(name):
-    """The facts and the pixels of each format that is promised."""
+    """Each supported format gives the right measures and pixels."""
     content = encoded(Image.fromarray(tiny_picture()), name)
     facts = read_image_info(content)
     assert (facts.format, facts.width, facts.height, facts.frames) == (name, 64, 48, 1)
@@ -38,19 +38,19 @@ def test_every_format_is_measured_and_read(name):
 
 @pytest.mark.parametrize("name", ["jpeg", "png", "gif", "webp", "bmp", "avif"])
 def test_a_picture_that_ends_too_early_is_broken(name):
-    """Half a file is no picture, and no exception of Pillow's comes out."""
+    """A truncated file raises BrokenMedia, not an exception of Pillow."""
     content = encoded(Image.fromarray(tiny_picture()), name)
     with pytest.raises(BrokenMedia):
         load_rgb(content[: len(content) * 2 // 3])
 
 
 def test_a_png_of_ours_is_exact():
-    """PNG loses nothing on the way."""
+    """A PNG decodes to its exact pixels."""
     assert np.array_equal(load_rgb(tiny_png(3)), tiny_picture(3))
 
 
 def test_sixteen_bit_greys_are_scaled():
-    """65535 becomes 255 and the middle stays the middle; nothing is clipped to white."""
+    """16-bit greys are scaled to 8 bits, not clipped."""
     deep = np.array([[0, 257, 32896, 65535]], dtype=np.uint16)
     rgb = load_rgb(encoded(Image.fromarray(deep), "png"))
     assert rgb[0].tolist() == [[level] * 3 for level in (0, 1, 128, 255)]
@@ -58,7 +58,7 @@ def test_sixteen_bit_greys_are_scaled():
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
 def test_what_is_transparent_becomes_white(mode):
-    """A clear pixel shows the page behind it, whatever colour hides in it."""
+    """A transparent pixel becomes white, whatever its color."""
     picture = Image.new("RGBA", (8, 8), (0, 0, 0, 0)).convert(mode.replace("PA", "RGBA"))
     if mode == "PA":
         picture = picture.quantize(4)
@@ -66,13 +66,13 @@ def test_what_is_transparent_becomes_white(mode):
 
 
 def test_a_palette_keeps_its_colours():
-    """Palette pictures are read as the colours they show."""
+    """Palette pictures decode to their visible colors."""
     content = encoded(Image.new("RGB", (8, 8), (200, 10, 30)).quantize(4), "gif")
     assert load_rgb(content)[0, 0].tolist() == [200, 10, 30]
 
 
 def test_cmyk_is_read_as_colours():
-    """Print pictures come out in the colours they show, not inverted."""
+    """CMYK pictures decode to their visible colors, not inverted."""
     content = encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "jpeg", quality=95)
     red, green, blue = load_rgb(content)[8, 8].tolist()
     assert red > 240
@@ -81,7 +81,7 @@ def test_cmyk_is_read_as_colours():
 
 
 def test_a_broken_colour_profile_does_not_matter():
-    """A CMYK picture with a profile nobody can parse is still a picture."""
+    """A CMYK picture with an invalid profile still decodes."""
     content = encoded(Image.new("CMYK", (16, 16), (0, 0, 0, 255)), "jpeg", icc_profile=b"no profile")
     assert load_rgb(content)[8, 8].max() < 15
 
@@ -95,7 +95,7 @@ def test_a_profile_for_other_colours_does_not_matter():
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_pictures_come_upright(orientation):
-    """All eight EXIF orientations give the same upright picture, and facts that fit it."""
+    """All eight EXIF orientations give the same upright picture and the same measures."""
     upright = Image.fromarray(tiny_picture(2))
     undo = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # orientation → the transpose that stores it so
     stored = upright if orientation == 1 else upright.transpose(Image.Transpose(undo[orientation]))
@@ -116,7 +116,7 @@ def test_broken_exif_does_not_matter():
 
 @pytest.mark.parametrize("name", ["gif", "webp", "png"])
 def test_an_animation_gives_its_first_frame(name):
-    """The frames are counted, the first is the picture."""
+    """Frames of an animation are counted, and the first is decoded."""
     first, *rest = [Image.fromarray(tiny_picture(seed)) for seed in (4, 5, 6)]
     content = encoded(first, name, save_all=True, append_images=rest, **({"lossless": True} if name == "webp" else {}))
     assert read_image_info(content).frames == 3
@@ -124,7 +124,7 @@ def test_an_animation_gives_its_first_frame(name):
 
 
 def test_frames_of_a_hostile_gif_are_not_counted_for_ever():
-    """Counting stops at its limit, whatever the file holds."""
+    """Counting frames stops at the limit."""
     header = b"GIF89a\x01\x00\x01\x00\x00\x00\x00"
     frame = b",\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00"
     assert count_gif_frames(header + frame * 12_000) == MAX_COUNTED_FRAMES
@@ -133,12 +133,12 @@ def test_frames_of_a_hostile_gif_are_not_counted_for_ever():
 
 @given(st.binary(max_size=300))
 def test_counting_frames_ends(tail):
-    """Any bytes after the magic end in a count of at least one."""
+    """Any bytes after a GIF header give a count of at least one."""
     assert count_gif_frames(b"GIF89a" + tail) >= 1
 
 
 def test_too_many_pixels_are_refused_before_decoding():
-    """The header tells the size; the limit is checked there, and facts are still to be had."""
+    """The pixel limit is checked in the header, and the measures are still returned."""
     content = encoded(Image.new("1", (10_000, 6_000)), "png")
     assert read_image_info(content).width == 10_000
     with pytest.raises(MediaTooLarge, match="10000 x 6000"):
@@ -162,7 +162,7 @@ def test_a_picture_can_be_shrunk_on_the_way_in():
 
 
 def test_formats_that_are_not_read_are_named(tmp_path):
-    """A refusal says what was met: another picture format, a video, or nothing known."""
+    """An error names the content: another picture format, a video, or unknown."""
     with pytest.raises(UnsupportedMedia, match="tiff"):
         load_rgb(encoded(Image.fromarray(tiny_picture()), "tiff"))
     with pytest.raises(UnsupportedMedia, match="video"):
@@ -175,7 +175,7 @@ def test_formats_that_are_not_read_are_named(tmp_path):
 
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=40))
 def test_damage_never_leaks_a_foreign_exception(position, noise):
-    """Whatever is wrong with a picture, what comes out is a picture or one of our errors."""
+    """Any damaged picture decodes or raises MediaError."""
     for content in (tiny_png(), tiny_jpeg()):
         damaged = content[:position] + noise + content[position + len(noise) :]
         with suppress(MediaError):
@@ -183,7 +183,7 @@ def test_damage_never_leaks_a_foreign_exception(position, noise):
 
 
 def test_thumbnails_are_small_jpegs():
-    """Neither side is longer than asked, and a small picture stays as it is."""
+    """A thumbnail has at most the requested side, and a small picture is not enlarged."""
     assert load_rgb(thumbnail(tiny_picture(width=640, height=480))).shape == (120, 160, 3)
     assert load_rgb(thumbnail(tiny_picture(), side=160)).shape == (48, 64, 3)
 

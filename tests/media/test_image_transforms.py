@@ -1,4 +1,4 @@
-"""What models look at: cut from what was decoded, the same for the same picture, and small."""
+"""Transforms of pictures for models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def encoded(picture: Image.Image, name: str, **options) -> bytes:
 
 @given(SIDES, SIDES, st.sampled_from(VIEWS))
 def test_views_have_their_size(width, height, view):
-    """Squares as large as said, whole pictures no larger than said and of their shape, whatever the picture."""
+    """Results have the size of the transform; whole pictures keep their proportions."""
     seen = transform_array(np.zeros((height, width, 3), np.uint8), view)
     if isinstance(view, FitWithin):
         longer = max(width, height)
@@ -40,19 +40,19 @@ def test_views_have_their_size(width, height, view):
 
 
 @given(SIDES, SIDES, st.sampled_from(VIEWS))
-def test_what_was_cut_is_cut_no_further(width, height, view):
-    """A view of a view is the view itself."""
+def test_transform_is_idempotent(width, height, view):
+    """Applying a transform twice changes nothing."""
     seen = transform_array(np.zeros((height, width, 3), np.uint8), view)
     assert transform_array(seen, view) is seen
 
 
-def test_small_pictures_are_seen_as_they_are():
-    """To the pixel, as `load_rgb` gives them."""
+def test_small_pictures_keep_their_pixels():
+    """A small picture has the exact pixels of `load_rgb`."""
     assert np.array_equal(load_views(tiny_png(3), [FitWithin(64)])[FitWithin(64)], load_rgb(tiny_png(3)))
 
 
-def test_a_square_is_the_middle():
-    """What lies outside of its share is not in it."""
+def test_center_crop_excludes_the_border():
+    """A center crop excludes what is outside its share."""
     rgb = np.zeros((100, 300, 3), np.uint8)
     rgb[15:85, 115:185] = 200
     assert (transform_array(rgb, CenterCrop(10, 0.5)) == 200).all()
@@ -61,7 +61,7 @@ def test_a_square_is_the_middle():
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("view", [FitWithin(64), FitWithin(20), CenterCrop(33, 0.8), StretchToSquare(24)])
 def test_views_are_upright(orientation, view):
-    """A picture that a camera says was held sideways looks as it looks to a person."""
+    """EXIF orientation is applied to transformed pictures."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     content = encoded(Image.fromarray(tiny_picture(4)), "PNG", exif=exif)
@@ -73,8 +73,8 @@ def test_views_are_upright(orientation, view):
 @pytest.mark.parametrize(
     ("name", "mode"), [("JPEG", "RGB"), ("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "L"), ("WEBP", "RGB")]
 )
-def test_large_pictures_look_alike_at_a_fraction(name, mode):
-    """Decoding at a fraction of the size changes what is seen by less than a level or two."""
+def test_reduced_decoding_changes_little(name, mode):
+    """Decoding at a reduced size changes pixels by less than two levels."""
     fields = Image.fromarray(tiny_picture(6)).convert(mode).resize((3300, 2500), Image.Resampling.BICUBIC)
     content = encoded(fields, name)
     for view in (FitWithin(256), CenterCrop(224, 0.875), StretchToSquare(256)):
@@ -84,8 +84,8 @@ def test_large_pictures_look_alike_at_a_fraction(name, mode):
         assert np.abs(seen.astype(int) - exact).mean() < 2
 
 
-def test_each_view_is_what_it_is_alone():
-    """However many are cut from one picture."""
+def test_transforms_are_independent():
+    """A result does not depend on the other transforms of the call."""
     content = tiny_jpeg(5, width=640, height=480)
     together = load_views(content, VIEWS)
     assert set(together) == set(VIEWS)
@@ -93,16 +93,16 @@ def test_each_view_is_what_it_is_alone():
         assert np.array_equal(load_views(content, [view])[view], together[view])
 
 
-def test_nothing_seen_is_written_to():
-    """What several look at is for reading only; the picture it was cut from stays as it was."""
+def test_results_are_read_only():
+    """Results are read-only, and the source picture is not changed."""
     picture = Image.fromarray(tiny_picture(2))
     before = picture.tobytes()
     assert not any(apply_transform(picture, view).flags.writeable for view in VIEWS)
     assert picture.tobytes() == before
 
 
-def test_limits_and_damage_are_told():
-    """As by `load_rgb`: too many pixels, and half a file."""
+def test_limits_and_damage_raise():
+    """Too many pixels and truncated files raise the errors of `load_rgb`."""
     with pytest.raises(MediaTooLarge):
         load_views(tiny_png(), VIEWS, max_pixels=100)
     with pytest.raises(BrokenMedia):

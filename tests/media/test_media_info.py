@@ -1,4 +1,4 @@
-"""Kinds by name and by first bytes."""
+"""Kind of media by name and by first bytes."""
 
 from io import BytesIO
 
@@ -25,13 +25,13 @@ from lightmeter.testing import tiny_picture, tiny_video
     ],
 )
 def test_a_name_tells_its_kind_by_the_suffix_of_its_path(name, kind):
-    """Query string and fragment never decide what a URL is."""
+    """Query string and fragment do not change the kind of a URL."""
     assert kind_from_name(name) == kind
 
 
 @pytest.mark.parametrize("name", ["jpeg", "png", "gif", "webp", "bmp", "avif", "tiff"])
 def test_pictures_are_recognised_by_their_first_bytes(name):
-    """What Pillow writes, sniffing names."""
+    """`sniff` recognizes files that Pillow writes."""
     stream = BytesIO()
     Image.fromarray(tiny_picture()).save(stream, name.upper())
     assert sniff(stream.getvalue()[:SNIFF_BYTES]) == ("image", name)
@@ -59,12 +59,12 @@ def test_an_avi_is_recognised_by_its_first_bytes(tmp_path):
     ],
 )
 def test_containers_are_recognised_by_what_they_hold(head, found):
-    """A container's brand or form decides; a page, a sound or a text is nothing of ours."""
+    """The container's brand decides; web pages, sounds and texts give None."""
     assert sniff(head) == found
 
 
 @given(st.binary(max_size=SNIFF_BYTES), st.text(max_size=40))
 def test_no_input_breaks_the_guess(head, name):
-    """Whatever the bytes or the name, there is an answer."""
+    """Any bytes and any name give a result, not an exception."""
     assert sniff(head) is None or sniff(head)[0] in {"image", "video"}
     assert kind_from_name(name) in {None, "image", "video"}

@@ -1,4 +1,4 @@
-"""Which frames are captured, and so paid for."""
+"""Sampling: which frames are captured and charged."""
 
 from fractions import Fraction
 from math import ceil
@@ -115,19 +115,19 @@ def test_both_ways_to_find_a_frame_agree_at_a_constant_rate(fps, frames):
 
 
 def test_a_varying_rate_is_followed():
-    """The frame on screen counts, not time times average rate; times count from the first frame."""
+    """The frame shown at a time is chosen by start times, counted from the first frame."""
     assert indices_at([0.0, 1.0, 2.0, 9.0], [7.0, 7.1, 7.2, 8.0, 9.5]) == [0, 3, 3, 4]
 
 
 @pytest.mark.parametrize(("duration_s", "interval_s", "max_frames"), [(1, 0, 3), (1, 1, -1), (float("nan"), 1, 3)])
 def test_nonsense_is_refused(duration_s, interval_s, max_frames):
-    """No plan can be made of an interval below a second, a negative limit or a length that is no number."""
+    """An interval below 1, a negative limit or a length that is not finite raises ValueError."""
     with pytest.raises(ValueError, match="no sampling"):
         frame_count(duration_s, interval_s, max_frames)
 
 
 def test_a_video_without_frames_has_none_to_pick():
-    """Picking from nothing is the caller's mistake."""
+    """Choosing from no frames raises ValueError."""
     with pytest.raises(ValueError, match="no frames"):
         frame_indices([0.0], 25, 0)
     with pytest.raises(ValueError, match="no frames"):

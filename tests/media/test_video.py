@@ -1,4 +1,4 @@
-"""Videos in a process that can be ended."""
+"""Videos decoded in a child process that can be killed."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ def open_files():
 
 
 def children():
-    """Decoders of ours: other tests of the session may have children of their own."""
+    """Return the process ids of our decoders; other tests may have other children."""
     found = []
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # threads and processes end while they are looked at
@@ -55,13 +55,13 @@ def long_video(tmp_path_factory):
 
 
 async def test_a_video_is_measured(video):
-    """Size, length, rate and frames, as written."""
+    """Size, length, rate and frame count are those of the encoder."""
     facts = await probe_video(video)
     assert facts == VideoInfo(64, 48, 2.3, 10.0, 23, video.stat().st_size)
 
 
 async def test_frames_come_from_the_times_asked(video):
-    """One frame at 0 s and one at each interval, each the picture that is on screen then."""
+    """A frame is captured at 0 s and at each interval, as it is shown at that time."""
     facts, frames = await sample_video(video, interval_s=1, max_frames=0)
     assert facts.frame_count == 23
     assert [(frame.index, frame.time_s) for frame in frames] == [(0, 0.0), (10, 1.0), (20, 2.0)]
@@ -70,26 +70,26 @@ async def test_frames_come_from_the_times_asked(video):
 
 
 async def test_no_more_frames_than_asked(video):
-    """`max_frames` is a limit on what is decoded, and so on what is paid."""
+    """At most `max_frames` frames are decoded."""
     _, frames = await sample_video(video, interval_s=1, max_frames=2)
     assert [frame.index for frame in frames] == [0, 10]
 
 
 async def test_a_wrong_interval_is_not_blamed_on_the_video(video):
-    """Asking for a frame every 0 seconds is the caller's mistake."""
+    """An interval of 0 seconds raises ValueError."""
     with pytest.raises(ValueError, match="no sampling"):
         await sample_video(video, interval_s=0, max_frames=3)
 
 
 async def test_frames_can_be_shrunk(video):
-    """`max_side` bounds the longer side and keeps the shape; facts stay those of the video."""
+    """`max_side` bounds the longer side of frames and keeps their proportions; the measures are those of the video."""
     facts, frames = await sample_video(video, interval_s=1, max_frames=1, max_side=32)
     assert frames[0].rgb.shape == (24, 32, 3)
     assert (facts.width, facts.height) == (64, 48)
 
 
 async def test_a_name_that_reads_like_a_protocol_is_a_file(tmp_path, monkeypatch):
-    """The decoder is handed a whole path: `concat:` and the like have no meaning in it."""
+    """The decoder gets an absolute path, so a name such as `concat:` is not a protocol."""
     monkeypatch.chdir(tmp_path)
     tiny_video(Path("concat:a|b.avi"), frames=3)
     assert (await probe_video(Path("concat:a|b.avi"))).frame_count == 3
@@ -107,7 +107,7 @@ async def test_a_name_that_reads_like_a_protocol_is_a_file(tmp_path, monkeypatch
     ],
 )
 async def test_what_is_no_video_is_refused_with_the_reason(tmp_path, content, error, words):
-    """Empty files, playlists that name other files, pictures and torn containers each say what is wrong."""
+    """Empty files, playlists, pictures and damaged containers raise their own error."""
     path = tmp_path / "clip.mp4"
     path.write_bytes(content)
     with pytest.raises(error, match=words) as caught:
@@ -116,20 +116,20 @@ async def test_what_is_no_video_is_refused_with_the_reason(tmp_path, content, er
 
 
 async def test_a_missing_file_is_broken(tmp_path):
-    """No file is a bad item, not a crash."""
+    """A missing file raises BrokenMedia."""
     with pytest.raises(BrokenMedia, match="No such file"):
         await probe_video(tmp_path / "none.mp4")
 
 
 async def test_a_cut_off_video_gives_what_is_there(video):
-    """Half an AVI is a shorter AVI."""
+    """A truncated AVI is a shorter video."""
     video.write_bytes(video.read_bytes()[:9000])
     facts = await probe_video(video)
     assert 5 < facts.frame_count < 20
 
 
 async def test_frames_that_do_not_decode_are_broken(video):
-    """A container that opens with damaged frames inside is no usable video."""
+    """A video with damaged frames raises BrokenMedia."""
     content = bytearray(video.read_bytes())
     for position in range(1500, len(content) - 800, 37):
         content[position] ^= 0x5A
@@ -139,7 +139,7 @@ async def test_frames_that_do_not_decode_are_broken(video):
 
 
 async def test_a_video_without_frames_is_broken(video):
-    """A header with nothing behind it holds no frames."""
+    """A container without frames raises BrokenMedia."""
     content = video.read_bytes()
     header = content[: content.index(b"movi") + 4]
     size = struct.pack("<I", len(header) - 8)
@@ -158,20 +158,20 @@ async def test_a_video_without_frames_is_broken(video):
     ],
 )
 async def test_each_limit_holds(video, limits, error):
-    """Time, memory, pixels and the frames held: each ends the decoding with its own error."""
+    """Each limit (time, memory, pixels, result size) raises its own error."""
     with pytest.raises(error):
         await sample_video(video, interval_s=1, max_frames=0, limits=limits)
 
 
 async def test_a_decoder_that_computes_for_ever_is_ended(long_video):
-    """Processor time is bounded by the kernel, whatever the decoder does."""
+    """The kernel bounds the CPU time of the decoder."""
     with pytest.raises(MediaTimeout, match="processor time"):
         await sample_video(long_video, interval_s=1, max_frames=0, limits=DecoderLimits(cpu_s=1))
 
 
 @on_linux
 async def test_cancelling_leaves_no_process_and_no_open_file(long_video):
-    """A cancelled run ends its decoder at once, reaps it and closes its pipes."""
+    """Cancellation kills the decoder, reaps it and closes its pipes."""
     await probe_video(long_video)  # what the first subprocess of a loop opens once, is open now
     before = open_files()
     task = asyncio.create_task(sample_video(long_video, interval_s=1, max_frames=0))
@@ -186,7 +186,7 @@ async def test_cancelling_leaves_no_process_and_no_open_file(long_video):
 
 @on_linux
 async def test_a_stopped_decoder_is_ended_at_the_deadline(long_video):
-    """A child that hangs without using time is killed, and the caller is told."""
+    """A decoder that hangs without CPU time is killed, and MediaTimeout is raised."""
     task = asyncio.create_task(sample_video(long_video, interval_s=1, max_frames=0, limits=DecoderLimits(wall_s=1.0)))
     os.kill(await started_child(), signal.SIGSTOP)  # SIGSTOP: no handler and no thread of the child runs any more
     with pytest.raises(MediaTimeout, match="did not finish"):
@@ -195,14 +195,14 @@ async def test_a_stopped_decoder_is_ended_at_the_deadline(long_video):
 
 
 async def test_many_at_once_do_not_disturb_each_other(tmp_path):
-    """Each video has its own process; answers do not mix."""
+    """Concurrent decoders return the frames of their own video."""
     videos = [tiny_video(tmp_path / f"{count}.avi", frames=count) for count in range(1, 7)]
     facts = await asyncio.gather(*(probe_video(path) for path in videos))
     assert [fact.frame_count for fact in facts] == list(range(1, 7))
 
 
 async def test_slices_are_the_whole_video(video):
-    """Slice by slice comes what comes at once: the same frames, facts and times, none twice and none left out."""
+    """Slices together are the frames, measures and times of one call."""
     facts, frames = await sample_video(video, interval_s=1, max_frames=0)
     for slice_frames in (1, 2, 3, 50):
         slices = [found async for found in iter_video(video, interval_s=1, max_frames=0, slice_frames=slice_frames)]
@@ -215,7 +215,7 @@ async def test_slices_are_the_whole_video(video):
 
 @on_linux
 async def test_nothing_runs_between_two_slices(long_video):
-    """Whoever takes long over a slice holds no process and no open file; nor does one who never comes back."""
+    """No process or file stays open between slices or after the last one."""
     await probe_video(long_video)
     before = open_files()
     slices = iter_video(long_video, interval_s=1, max_frames=0, max_side=32, slice_frames=4)
@@ -228,7 +228,7 @@ async def test_nothing_runs_between_two_slices(long_video):
 
 
 async def test_limits_hold_for_each_slice(video):
-    """A video that is too much at once is not too much in slices."""
+    """A video that exceeds the result limit as a whole can be read in slices."""
     limits = DecoderLimits(result_bytes=64 * 48 * 3)
     with pytest.raises(MediaTooLarge):
         await sample_video(video, interval_s=1, max_frames=0, limits=limits)
@@ -238,7 +238,7 @@ async def test_limits_hold_for_each_slice(video):
 
 @pytest.mark.parametrize("max_frames", [0, 10**6])
 async def test_a_video_of_days_is_refused_without_a_limit(tmp_path, max_frames):
-    """Captures are counted before they are listed, and more than a day's is too many."""
+    """More captures than `MAX_CAPTURES` raise an error before they are listed."""
     days = tiny_video(tmp_path / "days.avi", frames=3, fps=Fraction(1, 86_400))
     with pytest.raises(MediaTooLarge, match="more than 86400"):
         await sample_video(days, interval_s=1, max_frames=max_frames)
@@ -272,13 +272,13 @@ async def test_absurd_time_stamps_give_way_to_frames_over_rate(tmp_path, times_m
 
 
 def number_of(rgb):
-    """Which tiny picture it shows, as well as a lossy codec lets it."""
+    """Return the index of the picture that a frame shows."""
     return int(np.argmin([np.abs(tiny_picture(seed).astype(int) - rgb).mean() for seed in range(40)]))
 
 
 @pytest.mark.parametrize("slice_frames", [1, 2, 9])
 async def test_frames_without_time_stamps_are_those_of_their_time(slice_frames):
-    """A seek by time stamp lands anywhere in such a file; what is captured is the picture on screen all the same."""
+    """Without usable time stamps, the captured frames are still the right ones."""
     path = Path(__file__).with_name("without_time_stamps.avi")
     slices = iter_video(path, interval_s=1, max_frames=0, slice_frames=slice_frames)
     shown = [(frame.time_s, number_of(frame.rgb)) async for _, frames in slices for frame in frames]
@@ -294,7 +294,7 @@ async def test_the_end_is_not_captured(tmp_path):
 
 
 async def test_time_stamps_are_followed_where_they_make_sense(tmp_path):
-    """A pause between two frames counts as long as it lasts."""
+    """A long pause between two frames gives captures of the earlier frame."""
     path = stamped_video(tmp_path / "paused.mkv", [0, 100, 200, 5000, 5100])
     facts, frames = await sample_video(path, interval_s=2, max_frames=0)
     assert facts.duration_s == 5.2

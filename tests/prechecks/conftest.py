@@ -1,4 +1,4 @@
-"""A web server with good and bad media, on loopback."""
+"""Web server on loopback with valid and invalid media."""
 
 import asyncio
 from io import BytesIO
@@ -11,14 +11,14 @@ from lightmeter.testing import blank_picture, tiny_jpeg, tiny_png, tiny_video
 
 
 def picture_bytes(form, size):
-    """A picture of one colour and so many pixels across and down."""
+    """Return a JPEG of one color with a width and height in pixels."""
     out = BytesIO()
     Image.new("RGB", size, (200, 30, 30)).save(out, form)
     return out.getvalue()
 
 
 class Site:
-    """A running server: its address, and the requests it saw as (method, path)."""
+    """Yield the server's address and its list of requests as (method, path)."""
 
     def __init__(self, folder):
         self.base_url = ""
@@ -31,7 +31,7 @@ class Site:
         self.blank_video = tiny_video(folder / "blank.avi", frames=blank).read_bytes()
 
     async def answer(self, request):
-        """The page named by the path; suffixes are for the caller's eyes only."""
+        """Serve the page that the path names; its suffix is ignored."""
         self.seen.append((request.method, request.path))
         self.headers.append(dict(request.headers))
         name = request.path.strip("/").partition(".")[0].replace("-", "_")
@@ -41,7 +41,7 @@ class Site:
         return web.Response(body=self.jpeg, content_type="image/jpeg")
 
     async def _huge(self, request):
-        """A picture of 4000 x 1000 pixels with 8 MB behind its header, from a server that knows no ranges."""
+        """Serve a picture of 4000 x 1000 pixels, with 8 MB after its header, and ignore ranges."""
         content = picture_bytes("PNG", (4000, 1000)) + b"\0" * 2**23
         response = web.StreamResponse(headers={"Content-Type": "image/png", "Content-Length": str(len(content))})
         await response.prepare(request)

@@ -1,4 +1,4 @@
-"""All checks of one row, on real files and a real server."""
+"""Checks of one row, with real files and a real HTTP server."""
 
 import asyncio
 import hashlib
@@ -33,8 +33,8 @@ def said(checked, check):
     return [(finding.severity, finding.message) for finding in checked.findings if finding.check == check]
 
 
-async def test_a_good_picture_by_url_costs_a_light_look(checker, site):
-    """One HEAD request, and one for the first bytes, which tell its size; no finding but that it is there."""
+async def test_picture_by_url_takes_head_and_range_request(checker, site):
+    """A picture takes a HEAD request and a GET of its first bytes; the only finding is that it exists."""
     checked = await checker.check(row(f"{site.base_url}/picture.jpg"))
     assert checked.fatal is None
     assert checked.kind == "image"
@@ -46,7 +46,7 @@ async def test_a_good_picture_by_url_costs_a_light_look(checker, site):
 
 
 async def test_a_large_picture_by_url_is_measured_from_its_beginning(checker, site):
-    """However large a picture is, and whether its server knows ranges or not, its first 64 KiB are all that is read."""
+    """Only the first 64 KiB of a picture are read, whether its server supports ranges or not."""
     checked = await checker.check(row(f"{site.base_url}/huge.png"))
     assert (checked.width, checked.height) == (4000, 1000)
     assert site.sent < 2**20
@@ -54,13 +54,13 @@ async def test_a_large_picture_by_url_is_measured_from_its_beginning(checker, si
 
 @pytest.mark.parametrize("path", ["only-head.jpg", "no-picture.jpg", "breaks-off-picture.jpg"])
 async def test_a_picture_that_cannot_be_measured_is_still_there(checker, site, path):
-    """What the first bytes do not tell stays unknown, and is no finding."""
+    """If the first bytes do not hold the size, it stays unknown, without a finding."""
     checked = await checker.check(row(f"{site.base_url}/{path}"))
     assert (checked.kind, checked.fatal, checked.width, checked.height) == ("image", None, None, None)
 
 
-async def test_one_url_is_looked_at_once(checker, site):
-    """Rows with the same URL share what it answered, also while the first of them is being looked at."""
+async def test_rows_with_one_url_share_a_check(checker, site):
+    """Rows with the same URL share one check, also while it is still running."""
     urls = [f"{site.base_url}/{name}" for name in ("missing.jpg", "clip.avi")]
     together = await asyncio.gather(*(checker.check(row(url, seq=seq)) for seq in range(50) for url in urls))
     seen = len(site.seen)
@@ -71,8 +71,8 @@ async def test_one_url_is_looked_at_once(checker, site):
     assert len(site.seen) == seen
 
 
-async def test_only_so_many_urls_are_remembered(checker, site, monkeypatch):
-    """Memory does not grow with the manifest: what was looked at longest ago is looked at again."""
+async def test_url_cache_is_bounded(checker, site, monkeypatch):
+    """The cache of checks is bounded: the oldest result is evicted and checked again."""
     monkeypatch.setattr("lightmeter.prechecks.check.MAX_CACHED_URLS", 2)
     for name in ("a", "b", "c", "c", "a"):
         await checker.check(row(f"{site.base_url}/picture.{name}.jpg"))
@@ -81,31 +81,31 @@ async def test_only_so_many_urls_are_remembered(checker, site, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/missing.jpg", "/page.jpg", "/empty.jpg", "/missing.mp4", "/page.mp4", "/torn.mp4"])
-async def test_what_is_surely_useless_is_fatal(checker, site, path):
-    """Gone, a web page, nothing at all, a video that does not open: no money is spent on it."""
+async def test_unusable_urls_are_errors(checker, site, path):
+    """A missing URL, a web page, an empty body and a broken video are errors, so the row is skipped."""
     checked = await checker.check(row(site.base_url + path))
     assert checked.fatal is not None
     assert checked.fatal.check in CHECKS
 
 
 @pytest.mark.parametrize("path", ["/denied.jpg", "/busy.jpg", "/circle.jpg", "/denied.mp4", "/breaks-off.mp4"])
-async def test_what_cannot_be_told_from_here_is_a_warning(checker, site, path):
-    """The service stands elsewhere and may succeed."""
+async def test_unreachable_urls_are_warnings(checker, site, path):
+    """A URL that cannot be reached from here is a warning, because the service may reach it."""
     checked = await checker.check(row(site.base_url + path))
     assert checked.fatal is None
     assert any(severity == "warning" and "may still" in message for severity, message in said(checked, "reach"))
 
 
 async def test_an_unknown_host_is_a_warning(checker):
-    """A name that is not known here may be known there."""
+    """An unknown host name is a warning, because the service may resolve it."""
     checked = await checker.check(row("http://no-such-host.invalid/a.jpg"))
     assert checked.fatal is None
     assert checked.kind == "image"
 
 
 @pytest.mark.parametrize("path", ["/clip.avi", "/clip", "/clip.jpg"])
-async def test_a_video_by_url_is_looked_into(checker, site, path):
-    """Its length is what its price depends on; a name that says nothing, or the wrong thing, does not hide it."""
+async def test_video_by_url_is_downloaded_and_measured(checker, site, path):
+    """A video is downloaded and measured, whatever its file name says, because its price depends on its length."""
     checked = await checker.check(row(site.base_url + path))
     assert checked.fatal is None
     assert (checked.kind, checked.width, checked.height, checked.duration_s) == ("video", 64, 48, 2.5)
@@ -123,8 +123,8 @@ async def test_absurd_time_stamps_give_way_to_frames_over_rate(tmp_path):
     assert said(checked, "decode") == [("info", "Decodes; 3 frames would be captured.")]
 
 
-async def test_a_length_that_nothing_says_is_not_known(tmp_path):
-    """Where rate and time stamps both claim years, there is a warning and no length to price."""
+async def test_unknown_video_length_is_a_warning(tmp_path):
+    """If rate and time stamps both claim years, there is a warning and no length."""
     path = tiny_video(tmp_path / "years.avi", frames=3, fps=Fraction(1, 10**8))
     async with Checker(capture_interval_s=1, max_frames=0) as checker:
         checked = await checker.check(file_row(path))
@@ -133,8 +133,8 @@ async def test_a_length_that_nothing_says_is_not_known(tmp_path):
     assert (severity, "not known" in message) == ("warning", True)
 
 
-async def test_a_video_that_shows_nothing_is_fatal(checker, site):
-    """Every frame that would be paid for is blank."""
+async def test_blank_video_is_an_error(checker, site):
+    """A video with only blank frames is an error."""
     checked = await checker.check(row(f"{site.base_url}/dark.avi"))
     assert checked.fatal is not None
     assert checked.fatal.message == "Every sampled frame is blank."
@@ -142,7 +142,7 @@ async def test_a_video_that_shows_nothing_is_fatal(checker, site):
 
 
 async def test_a_video_too_large_to_fetch_is_a_warning(site):
-    """It may be fine; what it costs is not known, and says so."""
+    """A video that is too large to download is a warning that its price is unknown."""
     async with Checker(capture_interval_s=1, max_frames=3, max_download_bytes=1000) as checker:
         checked = await checker.check(row(f"{site.base_url}/clip.avi"))
     assert checked.fatal is None
@@ -150,8 +150,8 @@ async def test_a_video_too_large_to_fetch_is_a_warning(site):
     assert checked.duration_s is None
 
 
-async def test_nothing_fetched_is_left_behind(site, tmp_path, monkeypatch):
-    """Videos are removed as soon as they are checked, and their folder with the checker."""
+async def test_downloads_are_deleted(site, tmp_path, monkeypatch):
+    """A downloaded video is deleted after its check, and the temporary folder with the checker."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     async with Checker(capture_interval_s=1, max_frames=3) as checker:
         await checker.check(row(f"{site.base_url}/clip.avi"))
@@ -161,7 +161,7 @@ async def test_nothing_fetched_is_left_behind(site, tmp_path, monkeypatch):
 
 
 async def test_a_local_picture_is_measured(checker, tmp_path):
-    """Size and fingerprint of a file that is going to be uploaded."""
+    """A local picture gets its size and SHA-256."""
     path = tmp_path / "a.png"
     path.write_bytes(tiny_png())
     checked = await checker.check(file_row(path))
@@ -170,15 +170,15 @@ async def test_a_local_picture_is_measured(checker, tmp_path):
 
 
 async def test_a_local_video_is_measured(checker, tmp_path):
-    """Length, size and fingerprint of a video that is going to be uploaded."""
+    """A local video gets its length, size and SHA-256."""
     path = tiny_video(tmp_path / "a.avi", frames=12)
     checked = await checker.check(file_row(path))
     assert (checked.kind, checked.duration_s, checked.fatal) == ("video", 1.2, None)
     assert checked.content_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-async def test_a_half_dark_video_is_a_warning(checker, tmp_path):
-    """Some of the frames that would be paid for are blank; the rest may be worth it."""
+async def test_partly_blank_video_is_a_warning(checker, tmp_path):
+    """A video with some blank frames is a warning."""
     frames = [blank_picture()] * 15 + [tiny_picture(seed) for seed in range(15)]
     checked = await checker.check(file_row(tiny_video(tmp_path / "a.avi", frames=frames)))
     assert checked.fatal is None
@@ -202,8 +202,8 @@ def huge_png():
         (tiny_png() + bytes(MAX_FILE_BYTES), "size"),
     ],
 )
-async def test_a_file_that_cannot_be_used_is_fatal(checker, tmp_path, content, check):
-    """Empty, unknown, cut off, too many pixels, too many bytes: the check that found it is named."""
+async def test_unusable_file_is_an_error(checker, tmp_path, content, check):
+    """An unusable local file is an error with the name of the check that failed."""
     path = tmp_path / "a.jpg"
     path.write_bytes(content)
     checked = await checker.check(file_row(path))
@@ -212,7 +212,7 @@ async def test_a_file_that_cannot_be_used_is_fatal(checker, tmp_path, content, c
 
 
 async def test_a_path_without_a_file_is_fatal(checker, tmp_path):
-    """Missing, a folder, a pipe: nothing that could be uploaded, and nothing to wait for."""
+    """A missing path, a folder and a pipe are errors; opening a pipe does not block."""
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "folder.jpg").mkdir()
     for name in ("none.jpg", "folder.jpg", "pipe.jpg"):
@@ -222,7 +222,7 @@ async def test_a_path_without_a_file_is_fatal(checker, tmp_path):
 
 
 async def test_a_blank_or_tiny_picture_is_a_warning(checker, tmp_path):
-    """Somebody may want it; the user is told."""
+    """A blank or tiny picture is a warning."""
     path = tmp_path / "dot.png"
     path.write_bytes(tiny_png(width=1, height=1))
     checked = await checker.check(file_row(path))
@@ -230,8 +230,8 @@ async def test_a_blank_or_tiny_picture_is_a_warning(checker, tmp_path):
     assert [severity for severity, _ in said(checked, "frames") + said(checked, "pixels")] == ["warning"] * 2
 
 
-async def test_the_content_is_believed_over_the_manifest(checker, tmp_path):
-    """A row that calls a picture a video is told so, and is what it is."""
+async def test_content_counts_before_the_manifest(checker, tmp_path):
+    """If the row says video and the file is a picture, there is a warning and the file's kind counts."""
     path = tmp_path / "a.mp4"
     path.write_bytes(tiny_jpeg())
     checked = await checker.check(file_row(path, kind="video"))
@@ -239,8 +239,8 @@ async def test_the_content_is_believed_over_the_manifest(checker, tmp_path):
     assert [severity for severity, _ in said(checked, "type")] == ["warning"]
 
 
-async def test_a_row_with_a_problem_is_not_looked_at(checker, site):
-    """What the manifest already knows to be wrong costs no request."""
+async def test_row_with_a_problem_causes_no_request(checker, site):
+    """A row that the manifest marks as invalid causes no request."""
     checked = await checker.check(row(f"{site.base_url}/picture.jpg", problem="Not a URL."))
     assert checked.fatal is not None
     assert checked.fatal.check == "manifest"
@@ -248,7 +248,7 @@ async def test_a_row_with_a_problem_is_not_looked_at(checker, site):
 
 
 async def test_rows_are_checked_side_by_side(checker, site):
-    """Many rows at once give each its own answer, in order."""
+    """Concurrent checks return the result of their own row."""
     paths = ["/picture.jpg", "/missing.jpg", "/clip.avi", "/denied.jpg"] * 5
     rows = [row(site.base_url + path, seq=seq) for seq, path in enumerate(paths)]
     checked = await asyncio.gather(*(checker.check(item) for item in rows))

@@ -1,4 +1,4 @@
-"""Looking at URLs over real sockets."""
+"""Probing URLs over real sockets."""
 
 import hashlib
 import socket
@@ -15,36 +15,36 @@ async def reach():
         yield reach
 
 
-async def test_one_head_request_settles_a_good_answer(reach, site):
-    """A picture announced as one is not asked for a second time."""
+async def test_conclusive_head_response_needs_no_get(reach, site):
+    """If HEAD announces a picture, no GET follows."""
     reached = await reach.head(f"{site.base_url}/picture.jpg")
     assert (reached.status, reached.content_type, reached.size_bytes) == (200, "image/jpeg", len(site.jpeg))
     assert site.seen == [("HEAD", "/picture.jpg")]
 
 
 @pytest.mark.parametrize("path", ["/no-head", "/untyped", "/hangs-up-on-head", "/page", "/missing"])
-async def test_what_head_does_not_settle_is_looked_into(reach, site, path):
-    """A refused, vague or bad answer to HEAD is checked with a GET before anything is concluded."""
+async def test_inconclusive_head_response_leads_to_get(reach, site, path):
+    """If the response to HEAD is refused, vague or wrong, a GET follows."""
     reached = await reach.head(site.base_url + path)
     assert [method for method, _ in (site.seen[0], site.seen[-1])] == ["HEAD", "GET"]
     assert reached.content_requested
 
 
-async def test_only_the_first_bytes_are_asked_for(reach, site):
-    """The look inside is a range; the size of the whole comes from the answer's range."""
+async def test_get_requests_a_range(reach, site):
+    """The GET requests a range, and the total size comes from the response's Content-Range."""
     reached = await reach.head(f"{site.base_url}/ranged")
     assert reached.head == site.jpeg[:64]
     assert reached.size_bytes == 123456
 
 
-async def test_a_server_that_is_busy_is_not_asked_again(reach, site):
-    """429 to the HEAD request ends the look."""
+async def test_rate_limited_server_gets_no_get(reach, site):
+    """After status 429 to HEAD, no GET follows."""
     assert (await reach.head(f"{site.base_url}/busy")).status == 429
     assert len(site.seen) == 1
 
 
 async def test_redirects_are_followed_but_not_for_ever(reach, site):
-    """The last address is told; a circle ends after a few turns; other schemes are not followed."""
+    """Redirects are followed to the final URL; loops end; other schemes are refused."""
     assert (await reach.head(f"{site.base_url}/moved")).final_url == f"{site.base_url}/picture.jpg"
     with pytest.raises(FetchError, match=f"more than {MAX_REDIRECTS} redirects"):
         await reach.head(f"{site.base_url}/circle")
@@ -52,8 +52,8 @@ async def test_redirects_are_followed_but_not_for_ever(reach, site):
         await reach.head(f"{site.base_url}/to-a-file")
 
 
-async def test_no_connection_is_told_without_the_url(reach):
-    """The reason goes into tables and reports; a URL may carry a token."""
+async def test_connection_error_does_not_show_the_url(reach):
+    """Error messages do not hold the URL, which may carry a token."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -63,14 +63,14 @@ async def test_no_connection_is_told_without_the_url(reach):
 
 
 @pytest.mark.parametrize("url", ["http://", "http://[::1", "mailto:a@b", "http://h.example:99999/"])
-async def test_what_is_no_url_is_told(reach, url):
-    """Nonsense is an error of ours, whatever the library calls it."""
+async def test_invalid_url_raises_fetch_error(reach, url):
+    """An invalid URL raises FetchError."""
     with pytest.raises(FetchError):
         await reach.head(url)
 
 
-async def test_a_download_is_whole_and_fingerprinted(reach, site, tmp_path):
-    """The file holds what was served, and its SHA-256 is known."""
+async def test_download_returns_sha256(reach, site, tmp_path):
+    """A download writes the served bytes and returns their SHA-256."""
     reached = await reach.download(f"{site.base_url}/clip.avi", tmp_path / "clip", 10**6)
     assert (tmp_path / "clip").read_bytes() == site.video
     assert reached.sha256 == hashlib.sha256(site.video).hexdigest()
@@ -78,7 +78,7 @@ async def test_a_download_is_whole_and_fingerprinted(reach, site, tmp_path):
 
 
 async def test_a_download_stops_at_its_cap(reach, site, tmp_path):
-    """Neither a stated nor a hidden size makes it fetch more than the cap."""
+    """A download stops at the cap, whether the server states the size or not."""
     stated = await reach.download(f"{site.base_url}/clip.avi", tmp_path / "a", 100)
     assert stated.sha256 is None
     assert not (tmp_path / "a").exists()
@@ -87,14 +87,14 @@ async def test_a_download_stops_at_its_cap(reach, site, tmp_path):
     assert (tmp_path / "b").stat().st_size <= 1_000_000
 
 
-async def test_a_transfer_that_breaks_off_is_told(reach, site, tmp_path):
-    """Half a content is no content."""
+async def test_truncated_download_raises_fetch_error(reach, site, tmp_path):
+    """A truncated download raises FetchError."""
     with pytest.raises(FetchError, match="broke off"):
         await reach.download(f"{site.base_url}/breaks-off", tmp_path / "a", 10**6)
 
 
 async def test_private_addresses_can_be_refused(site):
-    """Digits, names and mapped addresses of this machine are not dialled; the server sees nothing."""
+    """With private addresses forbidden, no connection to this machine is made, in any notation of its address."""
     port = site.base_url.rpartition(":")[2]
     async with UrlProber(allow_private=False) as careful:
         for host in ("127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "10.0.0.1", "169.254.169.254"):
@@ -103,7 +103,7 @@ async def test_private_addresses_can_be_refused(site):
     assert site.seen == []
 
 
-async def test_nothing_of_the_user_is_sent(reach, site):
-    """No key, no cookie, no authorization: only what the look needs."""
+async def test_requests_carry_no_credentials(reach, site):
+    """Requests carry no key, cookie or authorization header."""
     await reach.head(f"{site.base_url}/picture.jpg")
     assert set(site.headers[0]) == {"Host", "User-Agent", "Accept", "Accept-Encoding"}

@@ -1,4 +1,4 @@
-"""What an answer means for a row."""
+"""Verdicts on HTTP responses."""
 
 import pytest
 from hypothesis import given
@@ -23,14 +23,14 @@ def worst(verdict):
 
 
 @pytest.mark.parametrize("status", [404, 410])
-def test_what_is_gone_is_an_error(status):
-    """No service finds what is not there."""
+def test_gone_url_is_an_error(status):
+    """A status that says the URL is gone is an error."""
     assert worst(judge_response(answer(status), "image")) == "error"
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 405, 416, 429, 451, 500, 502, 503])
-def test_what_may_be_a_matter_of_this_machine_is_a_warning(status):
-    """A refusal here need not be a refusal to the service, so the row stays in."""
+def test_other_error_statuses_are_warnings(status):
+    """Other error statuses are warnings, because the service may be allowed."""
     verdict = judge_response(answer(status), "image")
     assert worst(verdict) == "warning"
     assert verdict.kind == "image"
@@ -55,7 +55,7 @@ def test_what_may_be_a_matter_of_this_machine_is_a_warning(status):
     ],
 )
 def test_content_is_judged_by_its_bytes_then_by_its_type(response, expected, kind, severity):
-    """First bytes win over the media type, that wins over the name; only what was seen to be neither is an error."""
+    """First bytes count before the media type, and this before the name; only content of another kind is an error."""
     verdict = judge_response(response, expected)
     assert verdict.kind == kind
     assert worst(verdict) == severity
@@ -74,8 +74,8 @@ def test_content_is_judged_by_its_bytes_then_by_its_type(response, expected, kin
         (answer(size_bytes=None), False),
     ],
 )
-def test_only_good_news_of_a_head_request_is_believed(response, conclusive):
-    """Anything else is asked again with GET, unless the server asks for less."""
+def test_which_head_responses_are_conclusive(response, conclusive):
+    """Only a success with type and size, or a rate limit, makes a HEAD response conclusive."""
     assert is_conclusive(response) is conclusive
 
 
@@ -87,8 +87,8 @@ def test_only_good_news_of_a_head_request_is_believed(response, conclusive):
     st.booleans(),
     st.sampled_from([None, "image", "video"]),
 )
-def test_every_answer_has_a_judgement(status, content_type, size_bytes, head, inside, expected):
-    """Whatever a server says, there is at least one finding, by a check that is known."""
+def test_every_response_gives_a_finding(status, content_type, size_bytes, head, inside, expected):
+    """Every response gives at least one finding of a known check."""
     response = ProbeResponse(status, content_type, size_bytes, "http://h.example/", head, content_requested=inside)
     verdict = judge_response(response, expected)
     assert verdict.findings

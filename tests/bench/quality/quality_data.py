@@ -1,4 +1,4 @@
-"""Pictures with known contents, for measuring what the back ends see: where they lie, and what is known of them.
+"""Labeled pictures for the quality benchmarks: their location and their labels.
 
 The pictures come out of packages (`labels/packages.csv`) and are never kept in this repository; the labels are. One
 CSV file for each feature and use: `package`, `file` (path inside the unpacked package) and what is true of the picture.
@@ -32,7 +32,7 @@ def folder() -> Path:
 
 
 def package_folder(package: str) -> Path:
-    """Where the pictures of a package lie."""
+    """Return the folder of a package's pictures."""
     return folder() / package.replace("/", "__")
 
 

@@ -1,4 +1,4 @@
-"""What the tags of a picture are held against, for the benchmark of tags and for the fit of their scores.
+"""True tags of labeled pictures, for the tag benchmark and for fitting tag scores.
 
 Labels name what is in a picture (`squirrel;fox squirrel`). A tag is right if it is one of these words, or a more
 general tag of one (`mammal`, `animal`). Words are strict for species and kinds: a near miss is wrong.

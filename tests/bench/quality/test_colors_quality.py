@@ -1,4 +1,4 @@
-"""Whether the colours of `palette` are there, and how near the pixels are to them, beside two usual algorithms.
+"""Quality of the back end `palette`, compared with two common algorithms.
 
 CIEDE2000 (Sharma, Wu and Dalal, 2005) says how different two colours look: 1 is hardly seen, 5 is plain. The peers are
 k-means in CIELAB (k-means++, 20 rounds, eight clusters) and Pillow's median cut (eight colours).
@@ -91,7 +91,7 @@ def ours(picture):
 
 
 def judged(pixels, colors, shares):
-    """Mean CIEDE2000 to the nearest colour; of the large colours: how many, how many hardly there, and not there."""
+    """Return the mean CIEDE2000 to the nearest color, and the number of large, rare and absent answered colors."""
     apart = de2000(to_lab(pixels), to_lab(colors))
     large = shares >= LARGE
     covers = [(apart < limit).mean(axis=0)[large] for limit in (ALIKE, PLAIN)]
@@ -111,7 +111,7 @@ def test_the_measure_is_the_published_one():
 
 
 def test_colors():
-    """Named colours are there more often than those of either peer, and the pixels are about as near to them."""
+    """Answered colors occur more often than those of either peer, and pixels are about as near to them."""
     pictures = [np.asarray(Image.open(path).convert("RGB")) for path in sorted(MEDIA.glob("*.jpg"))]
     pictures += [one.open() for one in labelled()[::EVERY]]
     rows, seconds = {"palette": [], "k-means": [], "median cut": []}, 0.0

@@ -1,4 +1,4 @@
-"""How many faces are found, and how many are found where there are none (figures in `centerface`'s docstring).
+"""Recall and false alarms of the back end `centerface` (figures in `centerface`'s docstring).
 
 Nothing was trained on these pictures; but the second look was designed, and the curve of the tag's score fitted, while
 they were seen. A face counts as found when the picture has as many: the places were looked at by eye once.

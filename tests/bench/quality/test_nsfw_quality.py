@@ -1,4 +1,4 @@
-"""False alarms of both sources of moderation on pictures that are harmless: all those of `labels/faces.csv`.
+"""False alarms of both moderation back ends on harmless pictures: all those of `labels/faces.csv`.
 
 How much of what is unsafe they find cannot be measured with pictures that a package may carry.
 """

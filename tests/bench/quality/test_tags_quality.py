@@ -1,4 +1,4 @@
-"""What the tags of the back end `imagenet` are worth, on pictures that nothing was fitted on.
+"""Quality of the tags of the back end `imagenet`, on pictures that were not used for fitting.
 
 Run as `make bench BENCH=tests/bench/quality`, after `python -m tests.bench.quality.fetch`. Prints, for 126 photographs
 of nine packages (`labels/tags_test.csv`, judged by eye) and for the 565 that the scores were fitted on:

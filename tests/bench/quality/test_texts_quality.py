@@ -1,4 +1,4 @@
-"""How well the back end `rapidocr` reads: words, false texts, brands and seconds; and what `logos` finds.
+"""Quality and speed of the back end `rapidocr`, and quality of `logos`.
 
     make bench BENCH=tests/bench/quality
 

@@ -1,4 +1,4 @@
-"""Pictures and places for the tests of the back ends."""
+"""Pictures and fixtures for the tests of the back ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEDIA = Path(__file__).parents[3] / "data" / "media"
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
-    """Converted models go to a folder of this run: the user's cache is neither read nor written."""
+    """Use a cache folder of this test run, not the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -27,7 +27,7 @@ def _own_cache(tmp_path_factory):
 
 @pytest.fixture
 def options():
-    """Options as a request that names none has them."""
+    """Return the default options of a request."""
     return AnalysisOptions()
 
 
@@ -44,7 +44,7 @@ def photo():
 
 @pytest.fixture(scope="session")
 def odd_pictures():
-    """Pictures that break careless code: tiny, long, flat, grey, noisy, cut out of a larger one."""
+    """Return unusual pictures: tiny, long, flat, grey, noisy, a view into a larger array."""
     rng = np.random.default_rng(7)
     grey = np.repeat(rng.integers(0, 256, (60, 80, 1), dtype=np.uint8), 3, axis=2)
     noise = rng.integers(0, 256, (300, 400, 3), dtype=np.uint8)
@@ -80,7 +80,7 @@ def onnx_backend(tmp_path):
 
 @pytest.fixture
 def found(options):
-    """The entries of one picture, as JSON without what is empty."""
+    """Return the entries of one picture as JSON, without empty ones."""
 
     def analyze(backend, picture):
         (entries,) = backend.analyze([picture], backend.features, options)

@@ -33,7 +33,7 @@ def catalog(monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(BUILTIN_BACKENDS))
 def test_the_table_says_what_the_class_says(name):
-    """What is listed without an import is what the class says of itself."""
+    """The registry agrees with the attributes of each class."""
     builtin = BUILTIN_BACKENDS[name]
     cls = import_target(name, builtin.target)
     assert (cls.name, cls.features, cls.model, cls.licence) == (
@@ -54,7 +54,7 @@ def test_every_local_back_end_has_a_price_for_each_feature(catalog, name):
 
 
 def test_providers_are_never_a_default(catalog):
-    """A key in the environment makes a provider available, and never sends it a picture that nobody asked it about."""
+    """A key in the environment makes a provider available, but not a default."""
     variables = {row.key_variable: "k" for row in ALL_PROVIDERS.values() if row.key_variable}
     known = catalog(**variables)
     assert set(known.available) > set(known.defaults)
@@ -100,7 +100,7 @@ def test_an_own_endpoint_is_a_back_end(catalog):
 
 
 def test_a_name_may_stand_for_another_back_end(catalog):
-    """`gemini = "template"` lists gemini as available, with the features and prices of who answers."""
+    """An alias such as `gemini = "template"` has the features and prices of its target."""
     known = catalog({"gemini": "template"})
     assert known.aliases == {"gemini": "template"}
     assert known.entries["gemini"].prices == known.entries["template"].prices
@@ -133,7 +133,7 @@ def test_a_price_can_be_set_for_a_local_back_end(catalog):
     ids=str,
 )
 def test_a_wrong_table_is_named(catalog, tables, words):
-    """A mistake in the settings is one sentence that names the table and what is wrong in it."""
+    """An invalid settings table is one error that names the table and the problem."""
     with pytest.raises(SettingsError, match=words) as refused:
         catalog(tables)
     assert next(iter(tables)) in str(refused.value)

@@ -1,4 +1,4 @@
-"""The back end `centerface`: faces where there are some, with parts that the toolkit reads, and the tag `person`."""
+"""The back end `centerface`: faces, their fields, and the tag `person`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def maps(cells, height=8, width=8):
 
 
 def test_the_astronaut_has_one_face(backend, astronaut):
-    """Her face is found where it is, with eyes above nose above mouth, and the tag follows."""
+    """The astronaut's face is found at its position, with landmarks in order, and the tag is set."""
     answer = seen(backend, astronaut)
     (face,) = answer["faces"]
     box = face["bounding_box"]
@@ -66,7 +66,7 @@ def test_the_astronaut_has_one_face(backend, astronaut):
 
 
 def test_columns_of_the_table_are_filled(backend, astronaut):
-    """Box, age, gender and its score stand where the toolkit looks for them; emotions and race are not answered."""
+    """Box, age, gender and score have the fields that the toolkit reads; emotions and race are absent."""
     (face,) = seen(backend, astronaut, FACES)["faces"]
     columns = {name: values[0] for name, values in read_faces([face]).items()}
     assert columns["width"] > 0
@@ -82,14 +82,14 @@ def test_columns_of_the_table_are_filled(backend, astronaut):
 
 @pytest.mark.parametrize("name", ["chelsea.jpg", "coffee.jpg", "rocket.jpg"])
 def test_no_face_no_person(backend, photo, name):
-    """A photo without a face has an empty list, and no tag."""
+    """A photo without a face has an empty list and no tag."""
     answer = seen(backend, photo(name))
     assert answer["faces"] == []
     assert answer["tags"] == {}
 
 
 def test_tag_alone_and_with_faces(backend, astronaut):
-    """The tag is found with and without the faces, and only what was asked for is filled in."""
+    """The tag is found with and without the feature faces; only requested features are filled in."""
     alone, faces = seen(backend, astronaut, TAGS), seen(backend, astronaut, FACES)
     assert list(alone["tags"]) == ["person"]
     assert alone["faces"] is None
@@ -130,7 +130,7 @@ def test_a_crowd_is_found_face_by_face(backend, astronaut):
 
 
 def test_nearby_cells_are_one_face():
-    """Of cells whose boxes overlap, the surest is the face; one further off is another."""
+    """Of overlapping boxes, the one with the highest score stays; a distant box is another face."""
     found = decode_faces(maps([(2, 2, 0.7), (2, 3, 0.9), (20, 20, 0.8)], 24, 24), 96, 96)
     assert found.scores.tolist() == pytest.approx([0.9, 0.8])
     assert found.boxes[0].tolist() == pytest.approx([0, 0, 30, 26])
@@ -142,7 +142,7 @@ cells = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.floats(0, 1)
 @settings(max_examples=50, deadline=None)
 @given(cells, st.integers(1, 32), st.integers(1, 32))
 def test_boxes_stay_inside(cells, width, height):
-    """Whatever the maps say, boxes are inside the picture, not empty, by falling score, and hardly overlap."""
+    """Any output maps give boxes inside the picture, not empty, by falling score, with little overlap."""
     found = decode_faces(maps(cells), width, height)
     low, high = found.boxes[:, :2], found.boxes[:, 2:]
     assert (low >= 0).all()

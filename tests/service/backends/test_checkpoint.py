@@ -1,4 +1,4 @@
-"""Reading a checkpoint runs nothing that it asks for, and never reads past its numbers."""
+"""Reading a checkpoint executes no code and reads no memory beyond its storages."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_tensors_come_out_as_they_went_in():
 
 
 class Hostile:
-    """Pickles as a call, as an attacker would have it."""
+    """Object that pickles as a call, as in an attack."""
 
     def __init__(self, function, *arguments):
         self.call = (function, arguments)
@@ -98,7 +98,7 @@ class Hostile:
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
 def test_commands_are_refused_and_not_run(tmp_path, place):
-    """A pickle that asks for os.system is refused wherever it stands, and nothing is run."""
+    """A pickle that names os.system is refused at any position, and nothing is executed."""
     trace = tmp_path / "trace"
     hostile = Hostile(os.system, f"touch {trace}")
     parts = [MAGIC, PROTOCOL, MACHINE, OrderedDict(weight=Tensor("7", 6, 0, (6,), (1,)))]
@@ -120,7 +120,7 @@ def test_commands_are_refused_and_not_run(tmp_path, place):
     ],
 )
 def test_only_five_names_are_resolved(module, name):
-    """Harmless-looking names are refused too: only what weights need is resolved."""
+    """Names that weights do not need are refused."""
     with pytest.raises(BackendError, match="which no weights need"):
         read_checkpoint(checkpoint(OrderedDict(weight=Named(module, name)), SIX))
 
@@ -140,7 +140,7 @@ def test_only_five_names_are_resolved(module, name):
     ],
 )
 def test_no_tensor_reaches_outside(tensor):
-    """A tensor that its storage does not hold is refused, not read from other memory."""
+    """A tensor that reaches beyond its storage is refused."""
     with pytest.raises(BackendError):
         read_checkpoint(checkpoint(OrderedDict(weight=tensor), SIX))
 
@@ -148,7 +148,7 @@ def test_no_tensor_reaches_outside(tensor):
 @settings(max_examples=200)
 @given(st.data())
 def test_damage_is_one_kind_of_error(data):
-    """Whatever bytes are changed or missing: weights or a BackendError, nothing else."""
+    """Any damaged file gives weights or a BackendError."""
     content = bytearray(checkpoint(OrderedDict(weight=Tensor("7", 6, 0, (2, 3), (3, 1))), SIX))
     for position in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
         content[position] = data.draw(st.integers(0, 255))

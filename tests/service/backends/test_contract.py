@@ -1,4 +1,4 @@
-"""What every back end promises, held against each one that can be named."""
+"""The contract of back ends, tested with each available one."""
 
 from __future__ import annotations
 
@@ -66,27 +66,27 @@ def test_answers_are_plain_json(backend, odd_pictures, options):
 
 
 def test_nothing_in_nothing_out(backend, options):
-    """No pictures, no answers."""
+    """Without pictures, the result is empty."""
     assert backend.analyze([], backend.features, options) == []
 
 
 @pytest.mark.parametrize("feature", [*FEATURES, *EXTRA_FEATURES])
 def test_only_what_was_asked_for(backend, feature, odd_pictures, options):
-    """A feature is filled in only when it is asked for, and others stay empty."""
+    """Only the requested features are filled in."""
     (entries,) = backend.analyze([odd_pictures["grey"]], frozenset({feature}), options)
     filled = {name for name in (*FEATURES, *EXTRA_FEATURES) if getattr(entries, name)}
     assert filled <= {feature} & backend.features
 
 
 def test_same_picture_same_answer(backend, odd_pictures, options):
-    """Asking twice answers twice the same."""
+    """The same picture gives the same entries twice."""
     pictures = [odd_pictures["noise"], odd_pictures["grey"]]
     once, again = (backend.analyze(pictures, backend.features, options) for _ in range(2))
     assert dumped(once) == dumped(again)
 
 
 def test_neighbours_change_nothing(backend, odd_pictures, options):
-    """A picture is answered alone as it is among others."""
+    """The entries of a picture do not depend on the other pictures of the call."""
     together = backend.analyze(list(odd_pictures.values()), backend.features, options)
     alone = [backend.analyze([picture], backend.features, options)[0] for picture in odd_pictures.values()]
     assert dumped(together) == dumped(alone)

@@ -1,4 +1,4 @@
-"""What is kept is made once, checked at each reading, and never in the way."""
+"""The cache file: created once, verified on each read, optional."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lightmeter.service.backends.disk_cache import load_or_create
 
 
 def test_made_once(tmp_path):
-    """The second reading makes nothing."""
+    """A cached content is not created again."""
     made = iter([b"first", b"second"])
     path = tmp_path / "deep" / "thing"
     assert load_or_create(path, lambda: next(made)) == b"first"
@@ -17,7 +17,7 @@ def test_made_once(tmp_path):
 
 @pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-1], lambda whole: whole[:-1] + b"\0"])
 def test_damage_is_mended(tmp_path, damage):
-    """An empty, cut or changed file is made anew."""
+    """An empty, truncated or changed file is created again."""
     path = tmp_path / "thing"
     load_or_create(path, lambda: b"whole")
     path.write_bytes(damage(path.read_bytes()))
@@ -26,6 +26,6 @@ def test_damage_is_mended(tmp_path, damage):
 
 
 def test_a_place_that_cannot_be_written_is_no_error(tmp_path):
-    """Where nothing can be kept, the thing is made each time."""
+    """If the folder is not writable, the content is created each time."""
     (tmp_path / "file").write_bytes(b"")
     assert load_or_create(tmp_path / "file" / "thing", lambda: b"made") == b"made"

@@ -1,4 +1,4 @@
-"""The graph of EfficientNet-Lite is built from weights that fit, and from no others."""
+"""Building the graph of EfficientNet-Lite from weights."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_strides_are_those_of_the_architecture(variant, strides):
 
 
 def test_same_weights_same_bytes(weights):
-    """Building is deterministic, so that a digest tells whether a kept graph is whole."""
+    """Building is deterministic."""
     assert build_graph(weights, LITE2) == build_graph(weights, LITE2)
 
 
 def test_missing_and_misshapen_weights_are_refused(weights):
-    """A weight that is missing or of another shape is an error at building, not a wrong tag later."""
+    """A missing weight or one of another shape raises an error when the graph is built."""
     name = "_blocks.3._project_conv.weight"
     with pytest.raises(BackendError, match="not those of EfficientNet-Lite2"):
         build_graph({key: value for key, value in weights.items() if key != name}, LITE2)
@@ -77,6 +77,6 @@ def test_missing_and_misshapen_weights_are_refused(weights):
 
 
 def test_no_model_is_an_error_with_a_reason():
-    """Bytes that are no model do not pass as one."""
+    """Invalid model bytes raise BackendError."""
     with pytest.raises(BackendError, match="cannot be loaded"):
         open_session(b"no model")

@@ -1,4 +1,4 @@
-"""Chips of faces: the eyes come to lie where the networks expect them."""
+"""Face chips: crops with the eyes at fixed positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightmeter.service.backends.local.face_attributes import FaceAttributes, fa
 @settings(max_examples=50, deadline=None)
 @given(st.floats(20, 180), st.floats(20, 180), st.floats(12, 150), st.floats(-math.pi, math.pi))
 def test_eyes_lie_where_they_belong(x, y, apart, angle):
-    """However large and turned the face: red is at the left eye's place of the chip, green at the right one's."""
+    """For any size and rotation of a face, its eyes are at the fixed positions of the chip."""
     eyes = np.array([[x, y], [x + apart * math.cos(angle), y + apart * math.sin(angle)]])
     rows, columns = np.mgrid[0:400, 0:400] - 100
     picture = np.zeros((400, 400, 3), np.uint8)
@@ -32,13 +32,13 @@ def test_eyes_lie_where_they_belong(x, y, apart, angle):
 
 
 def test_far_outside_is_black():
-    """Points that lie nowhere near the picture make a black chip, not an error."""
+    """Landmarks outside the picture give a black chip."""
     picture = Image.new("RGB", (20, 20), "white")
     assert not face_chip(picture, np.array([[900.0, 900.0], [910.0, 900.0]]), 32).any()
 
 
 def test_small_and_turned_faces_are_left_open():
-    """Nothing is said of a face whose eyes are near to each other, in pixels or beside its width."""
+    """A face whose eyes are too close gets no attributes."""
     picture = np.zeros((100, 100, 3), np.uint8)
     points = np.zeros((3, 5, 2), np.float32)
     points[:, 1, 0] = [7, 10, 30]

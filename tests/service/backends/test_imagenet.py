@@ -1,4 +1,4 @@
-"""The back end `imagenet`: right tags on real photos, embeddings where asked for, a model that is kept once."""
+"""The back end `imagenet`: tags of real photos, embeddings, and the cached model."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ def test_photos_are_tagged_right(shown, options, photo, name, expected):
 
 
 def test_scenes_are_not_seen_where_they_are_not(shown, options, photo):
-    """Neither a cup on a table nor a cat's face is a landscape, a person or out of doors."""
+    """Indoor photos get no scene tags such as landscape or outdoor."""
     for name in ("coffee.jpg", "chelsea.jpg"):
         assert not shown(photo(name), options) & {"landscape", "outdoor", "nature", "person", "black and white"}
 
 
 def test_neighbours_change_no_tags(backend, options, photo):
-    """A picture gets the same tags alone and among others."""
+    """The tags of a picture do not depend on the other pictures of the call."""
     pictures = [photo(name) for name in ("castle.jpg", "camera.jpg", "coffee.jpg")]
     together = backend.analyze(pictures, TAGS, options)
     assert together == [entries for picture in pictures for entries in backend.analyze([picture], TAGS, options)]
 
 
 def test_people_get_no_garments(shown, options, photo):
-    """A person is answered with no single garment, and with no sure tag but those of person and clothing."""
+    """A photo of a person gets no tag for a single garment."""
     assert shown(photo("astronaut.jpg"), options) <= {"person", "clothing"}
 
 
 def test_tags_are_few_and_ordered(backend, options, photo):
-    """At most `MAX_TAGS`, the surest first by hundredths, each under its own name and above the floor."""
+    """There are at most `MAX_TAGS` tags, by falling score in hundredths, none below `MIN_SCORE`."""
     (entries,) = backend.analyze([photo("squirrel.jpg")], TAGS, options)
     scores = [round(entry.score, 2) for (entry,) in entries.tags.values()]
     assert 0 < len(scores) <= MAX_TAGS
@@ -78,15 +78,15 @@ def test_tags_are_few_and_ordered(backend, options, photo):
     assert entries.embeddings is None
 
 
-def test_what_is_called_a_group_is_a_tag(backend, options, photo):
-    """A general word is answered under its own name, beside the class it came from."""
+def test_general_tag_is_answered(backend, options, photo):
+    """A general tag is answered beside the tag of its class."""
     (entries,) = backend.analyze([photo("macaw.jpg")], TAGS, options)
     assert {"bird", "parrot", "macaw"} <= set(entries.tags)
     assert {"bird", "parrot"} <= set(GROUPS)
 
 
 def test_embeddings_come_only_when_named(backend, options, photo):
-    """Named alone, embeddings come without tags: a unit vector, alike for like pictures, with its model's name."""
+    """Embeddings alone come without tags: a unit vector with the model's name, similar for similar pictures."""
     first, again, other = (
         entries
         for name in ("coffee.jpg", "coffee.jpg", "macaw.jpg")
@@ -102,7 +102,7 @@ def test_embeddings_come_only_when_named(backend, options, photo):
 
 
 def test_asking_for_both_changes_neither(backend, options, photo):
-    """Tags and embeddings of one call are those of two."""
+    """Requesting tags and embeddings together changes neither."""
     picture = photo("castle.jpg")
     (both,) = backend.analyze([picture], TAGS | EMBEDDINGS, options)
     (tags,), (embeddings,) = (backend.analyze([picture], features, options) for features in (TAGS, EMBEDDINGS))
@@ -116,7 +116,7 @@ def test_it_says_what_it_is():
 
 
 def test_model_is_converted_once_and_again_when_damaged(tmp_path, options, photo):
-    """The converted model is kept; a damaged file is replaced and changes no answer."""
+    """The converted model is cached, and a damaged cache file is replaced."""
     first = ImageNet(tmp_path)
     answer = first.analyze([photo("coffee.jpg")], TAGS, options)
     (file,) = (tmp_path / "models").iterdir()

@@ -1,4 +1,4 @@
-"""What a back end says that it looks at is all it looks at."""
+"""A back end needs only the transform that it declares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.set
 
 @pytest.mark.parametrize("name", LOCAL)
 def test_its_view_is_enough(options, photo, name):
-    """A picture and its view are answered alike, to the last digit."""
+    """A picture and its transformed version give the same entries."""
     backend = read_catalog().create_backend(name)
     whole = photo("coffee.jpg")
     first, second = backend.analyze([whole, transform_array(whole, traits_of(backend).view)], backend.features, options)
@@ -23,7 +23,7 @@ def test_its_view_is_enough(options, photo, name):
 
 @pytest.mark.parametrize(("name", "feature"), [("imagenet", "tags"), ("opennsfw", "nsfw")])
 def test_large_copies_are_rated_alike(options, photo, name, feature):
-    """A photo enlarged sixfold is answered as the photo is: what is averaged away is what enlarging brought."""
+    """An enlarged photo gives the same entries as the photo."""
     picture = photo("coffee.jpg")
     large = picture.repeat(6, axis=0).repeat(6, axis=1)
     small, big = read_catalog().create_backend(name).analyze([picture, large], frozenset({feature}), options)

@@ -1,4 +1,4 @@
-"""The back end `logos`: it finds what it was shown, where it is, and nothing else."""
+"""The back end `logos`: finds the given logos at their positions, and no others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def crest():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A crest, a brand with two pictures of which one is a real logo, and two files that are no use."""
+    """Return a folder with a crest, a brand with two pictures, and two unusable files."""
     path = tmp_path_factory.mktemp("logos")
     crest().save(path / "Halden & Söhne.png")
     (path / "Matplotlib").mkdir()
@@ -60,7 +60,7 @@ def backend(folder):
 
 
 def real_logo():
-    """That of matplotlib, with its name, on white."""
+    """Return the logo of matplotlib on white."""
     logo = Image.open(MATPLOTLIB / "sample_data" / "logo2.png").convert("RGBA")
     card = Image.new("RGBA", logo.size, "white")
     card.alpha_composite(logo)
@@ -85,7 +85,7 @@ def found_in(backend, options, picture):
 @pytest.mark.parametrize("name", ["coffee.jpg", "china.jpg", "rocket.jpg"])
 @pytest.mark.parametrize("pasting", [(300, 0, 90), (150, 20, 75), (110, -75, 60), (200, 180, 30)], ids=str)
 def test_a_pasted_logo_is_found_where_it_is(backend, options, photo, name, pasting):
-    """Shrunk, turned and compressed, it is found once, under its file's name, inside the place it was pasted to."""
+    """A shrunk, rotated and compressed logo is found once, at its position."""
     width, angle, quality = pasting
     (brand,) = found_in(backend, options, pasted(photo(name), crest(), width=width, angle=angle, quality=quality))
     assert (brand.name, brand.source) == ("Halden & Söhne", "logos")
@@ -106,7 +106,7 @@ def test_a_folder_holds_several_pictures_of_a_brand(backend, options, photo):
 
 
 def test_two_brands_are_two_entries(backend, options, photo):
-    """Each logo of a picture is found, the clearest first."""
+    """All logos of a picture are found, by falling score."""
     picture = pasted(
         pasted(photo("coffee.jpg"), real_logo(), width=330, angle=0, at=(10, 10)), crest(), width=170, angle=9
     )
@@ -143,7 +143,7 @@ def test_only_a_flat_logo_from_its_front_is_plausible(outline, plausible):
 
 
 def test_large_pictures_are_answered_in_their_own_pixels(backend, options, photo):
-    """A picture larger than what is looked at is answered in its own pixels."""
+    """Coordinates of a large picture are in its own pixels."""
     scene = np.asarray(Image.fromarray(photo("coffee.jpg")).resize((2400, 1600)))
     (brand,) = found_in(backend, options, pasted(scene, crest(), width=600, angle=0, at=(1500, 800)))
     across = [corner["x"] for corner in brand.bounding_poly["vertices"]]
@@ -151,7 +151,7 @@ def test_large_pictures_are_answered_in_their_own_pixels(backend, options, photo
 
 
 def test_the_same_picture_gets_the_same_answer(backend, options, photo, folder):
-    """Again, from another instance, and beside other callers: nothing depends on chance."""
+    """Results are the same in every run, instance and thread."""
     picture = pasted(photo("china.jpg"), crest(), width=150, angle=33)
     first = found_in(backend, options, picture)
     other = Logos(folder)
@@ -161,7 +161,7 @@ def test_the_same_picture_gets_the_same_answer(backend, options, photo, folder):
 
 
 def test_odd_pictures_are_answered(backend, options, odd_pictures):
-    """Tiny, long, flat or noisy: an empty list each, as the protocol wants it."""
+    """Unusual pictures give an empty list."""
     answers = backend.analyze(list(odd_pictures.values()), BRANDS, options)
     assert [entries.brands for entries in answers] == [[]] * len(odd_pictures)
     assert backend.analyze([odd_pictures["grey"]], frozenset({"tags"}), options)[0].brands is None
@@ -169,7 +169,7 @@ def test_odd_pictures_are_answered(backend, options, odd_pictures):
 
 
 def test_logos_that_cannot_be_found_are_named_at_load(folder, caplog, monkeypatch):
-    """A simple mark and a file that is no picture are a warning each; the others are used."""
+    """A simple mark and an invalid file each log a warning; the other logos are used."""
     # Prefect, which other tests import, disables all loggers that are there before it.
     monkeypatch.setattr(logging.getLogger("lightmeter.service"), "disabled", False)
     with caplog.at_level(logging.WARNING, logger="lightmeter.service"):
@@ -183,7 +183,7 @@ def test_logos_that_cannot_be_found_are_named_at_load(folder, caplog, monkeypatc
 
 @pytest.mark.parametrize("missing", [True, False], ids=["no folder", "an empty folder"])
 def test_a_folder_without_logos_is_refused(tmp_path, missing):
-    """The message says which folder, and what to do."""
+    """The error names the folder and says what to do."""
     with pytest.raises(BackendError) as refused:
         Logos(tmp_path / "none" if missing else tmp_path).warm()
     assert str(tmp_path) in str(refused.value)
@@ -191,7 +191,7 @@ def test_a_folder_without_logos_is_refused(tmp_path, missing):
 
 
 def test_the_folder_is_a_setting(monkeypatch, tmp_path):
-    """LIGHTMETER_LOGOS_DIR names the folder; without it there is none."""
+    """The back end is available if LIGHTMETER_LOGOS_DIR is set."""
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     monkeypatch.delenv("LIGHTMETER_LOGOS_DIR", raising=False)
     assert read_settings().logos_dir is None

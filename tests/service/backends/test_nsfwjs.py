@@ -1,4 +1,4 @@
-"""The back end `nsfwjs`: harmless photos are harmless, in words."""
+"""The back end `nsfwjs`: likelihoods for harmless photos."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_harmless_photos_are_safe(backend, options, photo, name):
 
 @pytest.mark.parametrize("name", ORIGINAL)
 def test_probabilities_are_the_originals(backend, photo, name):
-    """The converted model answers what the published one does."""
+    """The converted model gives the published model's probabilities."""
     pixels = Image.fromarray(photo(name)).resize((224, 224), Image.Resampling.BILINEAR)
     found = backend.probabilities(np.asarray(pixels))
     assert tuple(found) == CLASS_NAMES
@@ -48,13 +48,13 @@ def test_probabilities_are_the_originals(backend, photo, name):
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_more_probable_is_never_less_likely(first, second):
-    """Words follow the probability, and all are the contract's."""
+    """Likelihood words rise with the probability and are those of the wire contract."""
     low, high = (LIKELIHOOD_SEVERITY[likelihood(value)] for value in sorted((first, second)))
     assert low <= high
 
 
 def test_the_middle_asks_for_somebody_to_look():
-    """From one half up to nine tenths nothing is decided."""
+    """Probabilities from .5 to .9 are POSSIBLE."""
     assert [likelihood(value) for value in (0, 0.1, 0.5, 0.89, 0.9, 0.99, 1)] == [
         "VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "POSSIBLE", "LIKELY", "VERY_LIKELY", "VERY_LIKELY",
     ]  # fmt: skip

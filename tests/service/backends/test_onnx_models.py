@@ -148,7 +148,7 @@ def test_shapes_that_fit_two_formats_are_refused(tmp_path, graphs, onnx_backend)
 
 @pytest.mark.parametrize("case", [("letterbox", 64, 64), ("letterbox", 96, 64), ("stretch", 64, 64)], ids=str)
 def test_boxes_are_shares_of_the_picture(tmp_path, graphs, onnx_backend, found, case):
-    """Whatever was laid around the picture or done to its proportions is taken back."""
+    """Boxes are converted back from any resizing and padding."""
     picture = np.full((100, 200, 3), 114, np.uint8)
     picture[:, :100] = (255, 0, 0)
     resize, width, height = case
@@ -161,7 +161,7 @@ def test_boxes_are_shares_of_the_picture(tmp_path, graphs, onnx_backend, found, 
 
 
 def test_one_thing_is_one_box(tmp_path, graphs, onnx_backend, found, one_red_cell):
-    """Of boxes of a class that cover each other the best is kept; other classes keep theirs."""
+    """Overlapping boxes of one class are reduced to the best; other classes are not affected."""
     rows = np.array([[[40, 24, 16, 16, 0.9, 0.3], [41, 24, 16, 16, 0.8, 0.6], [8, 24, 16, 16, 0.5, 0]]], np.float32)
     model = graphs.write_model(
         tmp_path / "m.onnx",
@@ -199,7 +199,7 @@ def test_an_embedding_is_a_unit_vector(tmp_path, graphs, onnx_backend, found, on
 
 
 def test_a_vector_without_length_is_an_error(tmp_path, graphs, onnx_backend, options):
-    """A black picture has no direction here: the caller is told instead of getting numbers that mean nothing."""
+    """A zero vector raises an error."""
     backend = onnx_backend(graphs.pooled_pixels(tmp_path / "m.onnx"), kind="onnx-embedding", output="vector")
     with pytest.raises(BackendError, match="cannot be compared"):
         backend.analyze([np.zeros((8, 8, 3), np.uint8)], backend.features, options)
@@ -236,7 +236,7 @@ def test_labels_come_from_files_or_the_model(tmp_path, graphs, onnx_backend, fou
         ({"model": "bad.json"}, "is not an ONNX file"),
         ({"size": [64, 64]}, r"size: \[64, 64\] does not fit input 'x' of shape \[1, 3, 32, 32\]"),
         ({"output": "logits"}, "output: there is no 'logits'"),
-        ({"layout": "nhwc"}, "has 32 colour channels"),
+        ({"layout": "nhwc"}, "has 32 color channels"),
         ({"kind": "onnx-detector"}, "are of no format that is known here"),
         ({"kind": "onnx-detector", "format": "ssd"}, "are not of ssd with 3 labels"),
         ({"kind": "onnx-oracle"}, "backends.own.kind"),
@@ -248,7 +248,7 @@ def test_labels_come_from_files_or_the_model(tmp_path, graphs, onnx_backend, fou
     ids=str,
 )
 def test_what_is_wrong_is_told_at_load(tmp_path, graphs, onnx_backend, table, sentence):
-    """A sentence that names the back end and the setting, before anything is analysed."""
+    """An invalid setting raises an error that names the back end and the setting."""
     model = graphs.mean_colours(tmp_path / "m.onnx")
     (tmp_path / "bad.json").write_text("Hello")
     with pytest.raises(SettingsError, match=sentence):
@@ -259,7 +259,7 @@ def test_what_is_wrong_is_told_at_load(tmp_path, graphs, onnx_backend, table, se
     ("shape", "sentence"),
     [
         ((1, 3), "is not for pictures"),
-        ((1, 1, 32, 32), "has 1 colour channels"),
+        ((1, 1, 32, 32), "has 1 color channels"),
         ((4, 3, 32, 32), "takes 4 pictures at a time"),
         ((1, 3, "h", "w"), "does not say its size"),
     ],

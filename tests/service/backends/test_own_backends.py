@@ -120,7 +120,7 @@ def test_the_example_answers_and_is_charged(send, photo_file):
 
 
 def test_own_back_ends_are_offered_with_their_prices(send):
-    """GET /api/backends lists them as available, with the credits that they say."""
+    """GET /api/backends lists them as available, with their prices."""
     offers = {offer["name"]: offer for offer in send("/api/backends")["backends"] if offer["available"]}
     assert {name: offer["features"] for name, offer in offers.items()} == {
         "brightness": {"tags": 1.5},
@@ -132,7 +132,7 @@ def test_own_back_ends_are_offered_with_their_prices(send):
 
 
 def test_a_model_that_is_missing_is_listed_with_the_reason(send):
-    """A table whose file is not there hides nothing and stops nothing: it says which file."""
+    """A model with a missing file is listed as unavailable, with the file's name."""
     (gone,) = (offer for offer in send("/api/backends")["backends"] if offer["name"] == "gone")
     assert not gone["available"]
     assert "gone.onnx" in gone["reason"]

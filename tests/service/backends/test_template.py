@@ -1,4 +1,4 @@
-"""One sentence out of what the others found: it names what was found, and invents nothing."""
+"""The back end `template`: one sentence composed of other results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tagged(**scores):
 
 
 def test_it_names_tags_people_colours_and_text():
-    """All that was found stands in one sentence, people first."""
+    """All results are in one sentence, people first."""
     found = [
         tagged(cat=0.97, sofa=0.8, comet=0.1),
         Entries(faces=[Face(), Face()]),
@@ -29,7 +29,7 @@ def test_it_names_tags_people_colours_and_text():
 
 
 def test_a_whole_text_is_not_repeated_line_by_line():
-    """Where the first entry is the whole text, its lines are not said again."""
+    """If the first text is the whole text, its lines are not repeated."""
     whole = Text.model_validate({"text": "Open\ndaily", "is_full_text": True})
     said = compose_sentence([Entries(texts=[whole, Text(text="Open"), Text(text="daily")])])
     assert said == "A picture with the text “Open daily”."
@@ -41,7 +41,7 @@ def test_nothing_found_is_said():
 
 
 def test_no_answer_is_an_error():
-    """Where no other back end answered, there is no sentence."""
+    """If no other back end answered, an error is raised."""
     with pytest.raises(BackendError, match="nothing to describe"):
         Template().compose({}, AnalysisOptions())
 
@@ -60,5 +60,5 @@ def test_only_likely_tags_are_named(scores):
     ("code", "word"), [("#000000", "black"), ("#ffffff", "white"), ("#ff0000", "red"), ("#87cefa", "light blue")]
 )
 def test_colours_have_everyday_words(code, word):
-    """A colour is called what people call it."""
+    """Colors get everyday names."""
     assert color_word(code) == word

@@ -21,7 +21,7 @@ DESCRIPTIONS = frozenset({"descriptions"})
 
 
 class Counted:
-    """Remembers what an adapter counts."""
+    """Metrics that record all calls."""
 
     def __init__(self):
         self.usages = []
@@ -38,7 +38,7 @@ class Counted:
 
 @pytest.fixture
 def counted():
-    """Nothing counted yet."""
+    """Return empty metrics."""
     return Counted()
 
 
@@ -58,7 +58,7 @@ def stub(_stub):
 
 @pytest.fixture
 def impatient(stub, counted):
-    """Settings for the stub with hardly any pauses."""
+    """Factory of settings for the stub, with very short pauses."""
 
     def make(name="openai", **more):
         address = stub.origin if name == "claude" else stub.base_url
@@ -70,7 +70,7 @@ def impatient(stub, counted):
 
 @pytest.fixture
 def adapting(impatient):
-    """Makes adapters for the stub, and closes them."""
+    """Factory of adapters for the stub; they are closed after the test."""
     made = []
 
     def make(adapter=OpenAICompatible, **more):
@@ -85,7 +85,7 @@ def adapting(impatient):
 
 @pytest.fixture
 def describe():
-    """The description of one picture."""
+    """Function that returns the description of a picture."""
 
     def ask(adapter, picture=None, **options):
         (entries,) = adapter.analyze(
@@ -100,7 +100,7 @@ def describe():
 
 @pytest.fixture
 def assert_shows():
-    """Whether base64 text is a JPEG that shows a picture, but for what compression loses."""
+    """Function that asserts that a base64 text is a JPEG of a picture."""
 
     def check(encoded, picture):
         content = base64.b64decode(encoded, validate=True)

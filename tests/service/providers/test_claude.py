@@ -1,4 +1,4 @@
-"""Descriptions by Claude, from a server that answers as Anthropic's documentation of API version 2026-10-21 says.
+"""Claude adapter, tested with a server that follows Anthropic's documentation of API version 2026-10-21.
 
 "Create a Message", "Vision", "Errors", "Handling stop reasons". No test reaches Anthropic.
 """
@@ -27,7 +27,7 @@ USAGE = {
 
 
 def message(*content, stop="end_turn", **more):
-    """The body of an answer."""
+    """Return an answer."""
     blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
     return StubAnswer(
         {
@@ -45,13 +45,13 @@ def message(*content, stop="end_turn", **more):
 
 
 def error(status, kind, text, **headers):
-    """The body of an error."""
+    """Return an error answer."""
     body = {"type": "error", "error": {"type": kind, "message": text}, "request_id": "req_01"}
     return StubAnswer(body, status, headers)
 
 
 def answers(*made):
-    """An answer for each request in turn; the last one for all that follow."""
+    """Return a script of answers; the last one is repeated."""
     rest = chain(made, repeat(made[-1]))
     return lambda _: next(rest)
 
@@ -78,7 +78,7 @@ def test_the_request_is_what_the_documentation_shows(adapting, stub, describe, a
 
 
 def test_our_answers_are_messages_to_anthropics_own_types():
-    """What these tests answer passes the SDK's validation, so that they do not test against a protocol of our own."""
+    """The answers of these tests are valid by the SDK's own types."""
     parsed = Message.model_validate(message("A cat.").body, strict=True)
     assert (parsed.content[0].text, parsed.usage.output_tokens) == ("A cat.", 35)
     Message.model_validate(message("I", stop="refusal", stop_details=REFUSED).body, strict=True)
@@ -102,7 +102,7 @@ def test_options_are_fields_of_the_body(adapting, stub, describe):
 
 
 def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch, tmp_path):
-    """Neither tokens, headers, addresses and proxies of variables, nor a profile on the disk."""
+    """Environment variables and profiles on disk change neither headers nor the address."""
     for name, value in {
         "ANTHROPIC_AUTH_TOKEN": "other",
         "ANTHROPIC_API_KEY": "other",
@@ -122,20 +122,20 @@ def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch, tmp
 
 
 def test_only_texts_are_the_description(adapting, stub, describe):
-    """Thinking and blocks of kinds to come are left out; several texts are one."""
+    """Thinking and unknown blocks are ignored, and text blocks are joined."""
     thinking = {"type": "thinking", "thinking": "Let me see.", "signature": "x"}
     stub.answer = answers(message(thinking, "A cat", {"type": "novelty", "text": " hidden"}, " on a mat.\n"))
     assert describe(adapting(Claude)) == "A cat on a mat."
 
 
 def test_cut_texts_are_kept(adapting, stub, describe):
-    """What came before the limit of tokens is an answer."""
+    """A text that was cut at the token limit is a valid description."""
     stub.answer = answers(message("A cat on a", stop="max_tokens"))
     assert describe(adapting(Claude)) == "A cat on a"
 
 
 def test_tokens_are_counted(adapting, stub, counted, describe):
-    """Input is the sum of what was read anew, written to the cache and read from it."""
+    """Input tokens are the sum of uncached, cache-written and cache-read tokens."""
     stub.answer = answers(message("A cat."))
     describe(adapting(Claude))
     ((backend, used),) = counted.usages
@@ -154,7 +154,7 @@ def test_tokens_are_counted(adapting, stub, counted, describe):
     ],
 )
 def test_passing_failures_are_repeated(adapting, stub, counted, describe, failure, kind):
-    """Throttling, overload, server errors and lost connections cost an attempt, not the description."""
+    """Throttling, overload, server errors and lost connections are retried."""
     stub.answer = answers(failure, message("A cat."))
     assert describe(adapting(Claude)) == "A cat."
     assert (len(stub.requests), counted.errors) == (2, [("claude", kind)])
@@ -172,7 +172,7 @@ def test_passing_failures_are_repeated(adapting, stub, counted, describe, failur
     ],
 )
 def test_refusals_are_final(adapting, stub, counted, describe, failure, says):
-    """What will be refused again is not repeated; the sentence is the provider's, without the key."""
+    """Refusals are not retried; the message is the provider's, without the key."""
     stub.answer = answers(failure)
     with pytest.raises(BackendError, match=says) as raised:
         describe(adapting(Claude))
@@ -199,15 +199,15 @@ def test_refusals_are_final(adapting, stub, counted, describe, failure, says):
     ],
 )
 def test_answers_without_a_description_are_errors(adapting, stub, counted, describe, answer, kind, says):  # noqa: PLR0917
-    """Whatever stands in an answer with status 200, it is a sentence and one call, never another exception."""
+    """An invalid answer with status 200 is a BackendError after one call."""
     stub.answer = answers(answer)
     with pytest.raises(BackendError, match=says):
         describe(adapting(Claude))
     assert (len(stub.requests), counted.errors) == (1, [("claude", kind)])
 
 
-def test_a_provider_that_hangs_is_left(adapting, stub, counted, describe):
-    """No answer within the timeout: another attempt, then a sentence."""
+def test_missing_answer_is_a_timeout(adapting, stub, counted, describe):
+    """A provider that does not answer in time is retried, then a BackendError is raised."""
     stub.answer = answers(StubAnswer(delay_s=30))
     with pytest.raises(BackendError, match="did not answer in time"):
         describe(adapting(Claude, timeout_s=0.1, max_attempts=2))
@@ -215,7 +215,7 @@ def test_a_provider_that_hangs_is_left(adapting, stub, counted, describe):
 
 
 def test_settings_that_cannot_work(impatient):
-    """An address that is none and a missing model are refused when the adapter is made."""
+    """An invalid address and a missing model are refused when the adapter is created."""
     with pytest.raises(SettingsError, match="base URL of claude"):
         Claude(impatient("claude", base_url="anthropic"))
     with pytest.raises(SettingsError, match="claude needs the name of a model"):

@@ -30,7 +30,7 @@ THROTTLED = {"error": {"message": "Rate limit reached for model-1 in organizatio
 
 
 def answers(*made):
-    """An answer for each request in turn; the last one for all that follow."""
+    """Return a script of answers; the last one is repeated."""
     rest = chain(made, repeat(made[-1]))
     return lambda _: next(rest)
 
@@ -240,11 +240,7 @@ def test_redirects_are_not_followed(adapting, stub, describe):
 @pytest.mark.parametrize(
     ("answer", "kind", "says"),
     [
-        (
-            StubAnswer("<!doctype html><title>Log in</title>", headers={"Content-Type": "text/html"}),
-            "malformed",
-            "JSON",
-        ),
+        (StubAnswer("<!doctype html>", headers={"Content-Type": "text/html"}), "malformed", "JSON"),
         (StubAnswer('{"choices": [{"mess'), "malformed", "JSON"),
         (StubAnswer(b""), "malformed", "JSON"),
         (StubAnswer("[]"), "malformed", "JSON"),
@@ -272,7 +268,7 @@ def test_redirects_are_not_followed(adapting, stub, describe):
     ],
 )
 def test_answers_without_a_description_are_errors(adapting, stub, counted, describe, answer, kind, says):  # noqa: PLR0917
-    """Whatever stands in an answer with status 200, it is a sentence and one call, never another exception."""
+    """An invalid answer with status 200 is a BackendError after one call."""
     stub.answer = answers(answer)
     with pytest.raises(BackendError, match=says):
         describe(adapting())
@@ -288,15 +284,15 @@ def test_cut_and_unclean_texts_are_kept(adapting, stub, describe):
     assert describe(adapter) == "A cat.\n\tHm — ä 猫"
 
 
-def test_a_provider_that_hangs_is_left(adapting, stub, counted, describe):
-    """No answer within the timeout: another attempt, then a sentence."""
+def test_missing_answer_is_a_timeout(adapting, stub, counted, describe):
+    """A provider that does not answer in time is retried, then a BackendError is raised."""
     stub.answer = answers(StubAnswer(delay_s=30))
     with pytest.raises(BackendError, match="did not answer in time"):
         describe(adapting(timeout_s=0.1, max_attempts=2))
     assert counted.errors == [("openai", "timeout")] * 2
 
 
-def test_a_provider_that_drips_is_left(adapting, stub, counted, describe):
+def test_slow_answer_is_a_timeout(adapting, stub, counted, describe):
     """A byte now and then keeps a connection alive, but not beyond the timeout for the whole answer."""
     stub.answer = answers(StubAnswer(chat_completion("A cat."), drip_s=0.05))
     with pytest.raises(BackendError, match="in time"):
@@ -319,7 +315,7 @@ def test_lost_connections_are_repeated(adapting, stub, counted, describe):
     assert counted.errors == [("openai", "broken")]
 
 
-def test_nobody_listening_is_a_sentence(adapting, counted, describe):
+def test_refused_connection_is_an_error(adapting, counted, describe):
     """Without a server there is no exception of the HTTP client, and no address in the sentence."""
     with pytest.raises(BackendError, match=r"could not be reached or failed: no connection \(ConnectError\)") as raised:
         describe(adapting(base_url="http://127.0.0.1:9/v1", max_attempts=1))

@@ -18,7 +18,7 @@ from lightmeter.service.backends.providers.description.prompts import (
 
 
 def test_every_role_has_a_prompt_of_its_own():
-    """All roles of the contract and no others, each asking for something else."""
+    """There is a distinct prompt for each role of the contract."""
     assert set(ROLE_PROMPTS) == set(ROLES)
     assert len(set(ROLE_PROMPTS.values())) == len(ROLES) == 12
 
@@ -36,7 +36,7 @@ def test_every_role_has_a_prompt_of_its_own():
     ],
 )
 def test_a_role_asks_for_its_form(role, words):
-    """What the form demands stands in the prompt."""
+    """Prompts contain the limits of their form, such as a length."""
     prompt = prompt_for(AnalysisOptions(role=role))
     assert all(word in prompt for word in words)
 
@@ -49,20 +49,20 @@ def test_roles_share_their_rules(role):
 
 
 def test_an_unknown_role_is_the_general_one():
-    """As a request without a role."""
+    """An unknown role gets the prompt of `general`."""
     assert prompt_for(AnalysisOptions(role="pirate")) == prompt_for(AnalysisOptions())
 
 
 @given(st.text(min_size=1).filter(str.strip), st.sampled_from(ROLES), st.sampled_from(language_names()))
 def test_an_own_prompt_takes_the_roles_place(prompt, role, language):
-    """It is passed on as it is, followed by the language alone."""
+    """A custom prompt is sent unchanged, followed by the language."""
     asked = prompt_for(AnalysisOptions(role=role, language=language, prompt=prompt))
     assert asked == f"{prompt.strip()}\n\nAnswer in {language}."
 
 
 @pytest.mark.parametrize("prompt", [None, "", "  \n"])
 def test_an_empty_prompt_means_none(prompt):
-    """Public clients send an empty one."""
+    """An empty custom prompt counts as none."""
     assert prompt_for(AnalysisOptions(role="critic", prompt=prompt)) == prompt_for(AnalysisOptions(role="critic"))
 
 
@@ -77,13 +77,13 @@ def test_the_list_of_languages():
 
 @given(st.sampled_from(language_names()), st.sampled_from([str.upper, str.lower, str.title, str.swapcase]))
 def test_languages_are_matched_whatever_their_case(name, spelt):
-    """Spaces around the name do not matter either."""
+    """Case and outer spaces of a language name are ignored."""
     assert language_of(f" {spelt(name)} ") == name
 
 
 @given(st.text())
 def test_an_unknown_language_is_english(requested):
-    """No text of a request reaches the prompt as a language."""
+    """An unknown language becomes English, so the field cannot inject text."""
     known = {name.casefold() for name in language_names()}
     if requested.strip().casefold() not in known:
         assert language_of(requested) == "English"

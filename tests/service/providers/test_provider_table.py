@@ -1,4 +1,4 @@
-"""The table of providers, what it costs to import, and what a call costs by the price list."""
+"""Table of the description providers: contents, import cost, and prices."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_keys_come_from_the_providers_own_variables():
 
 @pytest.mark.parametrize("name", DESCRIPTION_PROVIDERS)
 def test_every_row_makes_a_back_end(name):
-    """With the row's own address and model, without a call; every option is a field of the request."""
+    """Each row creates a working back end without a call."""
     row = DESCRIPTION_PROVIDERS[name]
     settings = ProviderSettings(
         row.name,
@@ -128,13 +128,13 @@ def test_default_models_have_a_price(name):
     ],
 )
 def test_no_price_is_made_up(base_url, model, tokens):
-    """Nothing is said where the address or the model is unknown, or the counts are missing or contradict each other."""
+    """The cost is None if address or model is unknown, or the counts are missing or inconsistent."""
     assert cost_usd(base_url, model, tokens) is None
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**5))
 def test_more_tokens_never_cost_less(read, written):
-    """A price grows with the tokens, and what comes from the provider's cache costs no more than what is new."""
+    """The cost grows with the tokens, and cached tokens cost no more than uncached ones."""
 
     def cost(tokens):
         return cost_usd("https://api.openai.com/v1", "gpt-6-luna", tokens)

@@ -1,4 +1,4 @@
-"""Whatever a provider answers becomes entries or one failure of the kind `malformed`, never another exception."""
+"""Any answer of a provider gives entries or a failure of the kind `malformed`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_any_answer_of_amazon_is_read(answer):
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e308])
 @pytest.mark.parametrize("side", ["Left", "Top", "Width", "Height"])
 def test_a_face_stands_at_finite_numbers(side, number):
-    """Python's JSON knows NaN and infinity; no face is placed there."""
+    """Coordinates that are not finite are malformed."""
     box = {"Left": 0.0, "Top": 0.0, "Width": 0.5, "Height": 0.5, side: number}
     with pytest.raises(CallFailed, match="finite"):
         read_faces({"FaceDetails": [{"BoundingBox": box}]}, PICTURE, "rekognition")

@@ -190,7 +190,7 @@ def test_one_call_that_fails_fails_the_picture(backend, provider, analyze):
         analyze(backend)
 
 
-def test_silence_is_a_timeout(adapter_of, provider, analyze, counted):
+def test_missing_answer_is_a_timeout(adapter_of, provider, analyze, counted):
     """A provider that takes a call and says nothing is given up after the timeout."""
     provider.script.append(lambda context: provider.released.wait(20) and answer([]))
     with pytest.raises(BackendError, match=r"no answer within 0\.3 s"):
@@ -261,6 +261,6 @@ def test_the_connection_is_encrypted(adapter_of, analyze):
     ],
 )
 def test_wrong_settings_are_one_sentence(address, more, sentence, adapter_of):
-    """A key never travels in the clear to another machine; what is missing is said when the adapter is made."""
+    """An http address of another machine, or a missing setting, is refused when the adapter is created."""
     with pytest.raises(SettingsError, match=sentence):
         adapter_of("clarifai", address, **more)

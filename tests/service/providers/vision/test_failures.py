@@ -1,4 +1,4 @@
-"""How the providers that speak HTTP fail, the same for each: throttling, refusals, errors, silence, cut connections."""
+"""Failures of the vision providers with HTTP: throttling, refusals, errors, timeouts, lost connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOOD = {
 
 
 def error_body(name: str, status: int, message: str) -> dict:
-    """An error as the provider writes it."""
+    """Return an error body in the provider's form."""
     return {
         "googlevision": {"error": {"code": status, "message": message, "status": "ANY"}},
         "imagga": {"status": {"type": "error", "text": message}},
@@ -45,7 +45,7 @@ def good(name, http_provider):
 
 
 def test_throttled_then_answered(name, good, adapter_of, http_provider, analyze, counted):
-    """After throttling the call is made again, and both calls are counted."""
+    """A throttled call is repeated, and both calls are counted."""
     body = error_body(name, 429, "Too many requests.")
     http_provider.script.extend([http_provider.reply(429, body, Retry_After="0"), good])
     assert analyze(adapter_of(name, http_provider.url), "tags").tags["Dog"][0].score == 0.9
@@ -55,7 +55,7 @@ def test_throttled_then_answered(name, good, adapter_of, http_provider, analyze,
 
 @pytest.mark.parametrize("in_seconds", [True, False])
 def test_a_wait_beyond_the_deadline_is_not_waited_for(in_seconds, name, adapter_of, http_provider, analyze):
-    """Where the provider asks for an hour, the picture fails at once, whichever form the header has."""
+    """If the provider asks to wait for an hour, the picture fails at once."""
     moment = datetime.now(UTC) + timedelta(hours=1)
     header = "3600" if in_seconds else format_datetime(moment, usegmt=True)
     body = error_body(name, 429, "Quota used up.")
@@ -80,14 +80,14 @@ def test_a_refusal_is_not_retried_and_shows_no_key(name, adapter_of, http_provid
 
 
 def test_a_server_error_passes(name, good, adapter_of, http_provider, analyze, counted):
-    """An error on the provider's side is tried again, also where a proxy in between wrote it."""
+    """A server error is retried, also if a proxy sent it."""
     http_provider.script.extend([http_provider.reply(502, b"<html>Bad Gateway</html>", Content_Type="text/html"), good])
     assert analyze(adapter_of(name, http_provider.url), "tags").tags
     assert counted.errors == [(name, "broken")]
 
 
 def test_attempts_are_bounded(name, adapter_of, http_provider, analyze, counted):
-    """After as many calls as are allowed the picture fails."""
+    """The picture fails after the allowed number of calls."""
     http_provider.otherwise = http_provider.reply(500, error_body(name, 500, "Internal error."))
     with pytest.raises(BackendError, match=r"failed \(2 calls\): .*Internal error\."):
         analyze(adapter_of(name, http_provider.url), "tags")
@@ -95,8 +95,8 @@ def test_attempts_are_bounded(name, adapter_of, http_provider, analyze, counted)
     assert len(http_provider.sent) == 2
 
 
-def test_silence_is_a_timeout(name, adapter_of, http_provider, analyze, counted):
-    """A provider that takes a request and says nothing is given up after the timeout."""
+def test_missing_answer_is_a_timeout(name, adapter_of, http_provider, analyze, counted):
+    """A provider that does not answer fails after the timeout."""
     http_provider.otherwise = http_provider.hang
     with pytest.raises(BackendError, match=r"did not answer in time: no answer within 0\.3 s"):
         analyze(adapter_of(name, http_provider.url, timeout_s=0.3, max_attempts=1), "tags")
@@ -104,14 +104,14 @@ def test_silence_is_a_timeout(name, adapter_of, http_provider, analyze, counted)
 
 
 def test_a_reset_passes(name, good, adapter_of, http_provider, analyze, counted):
-    """A connection that is cut is opened again for the next attempt."""
+    """After a connection reset, the call is repeated."""
     http_provider.script.extend([http_provider.reset, good])
     assert analyze(adapter_of(name, http_provider.url), "tags").tags
     assert counted.errors == [(name, "broken")]
 
 
-def test_a_refused_connection_is_an_error(name, adapter_of, http_provider, analyze, counted):
-    """An address where nobody listens is a sentence, not an exception of a library."""
+def test_refused_connection_is_an_error(name, adapter_of, http_provider, analyze, counted):
+    """A refused connection raises BackendError."""
     address = http_provider.url
     http_provider.close()
     with pytest.raises(BackendError, match="could not be reached"):
@@ -147,7 +147,7 @@ def test_many_threads_share_an_adapter(name, good, adapter_of, http_provider, an
 
 @pytest.mark.parametrize("rest", ["googlevision", "imagga"])
 def test_redirects_are_refused(rest, adapter_of, http_provider, analyze):
-    """Another address does not get the picture or the key."""
+    """Redirects are not followed."""
     http_provider.otherwise = http_provider.reply(302, b"", Location=http_provider.url + "/elsewhere")
     with pytest.raises(BackendError, match="HTTP status 302"):
         analyze(adapter_of(rest, http_provider.url), "tags")
@@ -155,8 +155,8 @@ def test_redirects_are_refused(rest, adapter_of, http_provider, analyze):
 
 
 @pytest.mark.parametrize("rest", ["googlevision", "imagga"])
-def test_an_answer_in_drops_is_a_timeout(rest, adapter_of, http_provider, analyze, counted):
-    """The timeout holds for the whole answer, also where each byte comes in time."""
+def test_slow_answer_is_a_timeout(rest, adapter_of, http_provider, analyze, counted):
+    """The timeout holds for the whole answer, not for each read."""
     http_provider.otherwise = http_provider.drip
     with pytest.raises(BackendError, match="did not answer in time"):
         analyze(adapter_of(rest, http_provider.url, timeout_s=0.3, max_attempts=1), "tags")
@@ -164,7 +164,7 @@ def test_an_answer_in_drops_is_a_timeout(rest, adapter_of, http_provider, analyz
 
 
 def test_an_answer_that_is_too_long_is_given_up(adapter_of, http_provider, analyze, monkeypatch):
-    """Memory is bounded whatever a provider answers."""
+    """An answer that is too long is refused."""
     monkeypatch.setattr("lightmeter.service.backends.providers.http_client.MAX_ANSWER_BYTES", 1000)
     http_provider.otherwise = http_provider.reply(200, b" " * 2000)
     with pytest.raises(BackendError, match="longer than 1000 bytes"):

@@ -243,7 +243,7 @@ def test_a_wait_in_the_details_is_kept(adapter_of, http_provider, analyze):
     ],
 )
 def test_what_is_no_answer_is_an_error(body, backend, analyze, http_provider, counted):
-    """An answer of another shape is a sentence, counted as malformed, and is not retried."""
+    """An answer of another structure is counted as malformed and not retried."""
     http_provider.script.append(http_provider.reply(200, body))
     with pytest.raises(BackendError, match="cannot be read"):
         analyze(backend, "tags")
@@ -252,13 +252,13 @@ def test_what_is_no_answer_is_an_error(body, backend, analyze, http_provider, co
 
 
 def test_moderation_without_a_verdict_is_an_error(backend, analyze, http_provider):
-    """Where moderation was requested and not answered, nobody takes the picture for harmless."""
+    """A missing moderation result is an error, not a safe picture."""
     http_provider.script.append(http_provider.reply(200, {"responses": [{}]}))
     with pytest.raises(BackendError, match="safeSearchAnnotation"):
         analyze(backend, "nsfw")
 
 
 def test_without_a_key_it_is_not_made(adapter_of):
-    """The sentence names both variables."""
+    """The error names both environment variables."""
     with pytest.raises(SettingsError, match=r"GOOGLE_API_KEY.*GOOGLE_APPLICATION_CREDENTIALS"):
         adapter_of("googlevision", "http://127.0.0.1:9", api_key=None)

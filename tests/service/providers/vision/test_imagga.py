@@ -118,7 +118,7 @@ def test_an_error_in_an_answer_with_status_200_is_an_error(adapter_of, http_prov
     ],
 )
 def test_what_is_no_answer_is_an_error(feature, body, adapter_of, http_provider, analyze, counted):
-    """An answer of another shape is a sentence, counted as malformed, and is not retried."""
+    """An answer of another structure is counted as malformed and not retried."""
     http_provider.script.append(http_provider.reply(200, body))
     with pytest.raises(BackendError, match="cannot be read"):
         analyze(adapter_of("imagga", http_provider.url), feature)
@@ -126,6 +126,6 @@ def test_what_is_no_answer_is_an_error(feature, body, adapter_of, http_provider,
 
 
 def test_without_both_halves_of_the_key_it_is_not_made(adapter_of):
-    """The sentence names both variables."""
+    """The error names both environment variables."""
     with pytest.raises(SettingsError, match="IMAGGA_API_KEY and IMAGGA_API_SECRET"):
         adapter_of("imagga", "http://127.0.0.1:9", api_secret=None)

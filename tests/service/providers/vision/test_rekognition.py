@@ -184,7 +184,7 @@ def test_one_call_that_fails_fails_the_picture(backend, analyze, http_provider):
     ],
 )
 def test_what_is_no_answer_is_an_error(answer, backend, analyze, http_provider, counted):
-    """An answer of another shape is a sentence, counted as malformed, and is not retried."""
+    """An answer of another structure is counted as malformed and not retried."""
     http_provider.script.append(http_provider.reply(200, answer))
     with pytest.raises(BackendError, match="cannot be read"):
         analyze(backend, "tags")
