@@ -1,4 +1,4 @@
-"""Small pieces of HTML that the report and the widgets share. Every text that comes from data passes through `esc`."""
+"""HTML and number formatting shared by the report and the widgets. Pass every text from data through `esc`."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ __all__ = [
 
 _HEX: Final = re.compile(r"#[0-9a-fA-F]{6}")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
-"""What HTML cannot hold, and what turns the direction of all text after it."""
+"""Characters that HTML cannot hold, and those that change the direction of the text after them."""
 
 
-def replace_control_chars(value: Any, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
-    """A value as text without what HTML cannot hold."""
-    return _CONTROL.sub(instead, str(value))
+def replace_control_chars(value: Any, replacement: str = "\N{REPLACEMENT CHARACTER}") -> str:
+    """Return a value as text with control and direction characters replaced."""
+    return _CONTROL.sub(replacement, str(value))
 
 
 def esc(value: Any) -> str:
-    """A value as text that is nothing but text, also inside a quoted attribute."""
+    """Return a value as escaped text, safe in HTML and in quoted attributes."""
     return escape(replace_control_chars(value), quote=True)
 
 
 def is_hex_color(text: str) -> bool:
-    """Whether a text is a colour as `#rrggbb`, and nothing else."""
+    """Whether a text is a color in the form `#rrggbb`."""
     return _HEX.fullmatch(text) is not None
 
 
 def valid_colors(colors: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Of colours and their shares those that are written as `#rrggbb`; no share is below 0."""
+    """Return the (color, share) pairs whose color is in the form `#rrggbb`, with negative shares set to 0."""
     return [(color, max(0.0, part)) for color, part in colors if is_hex_color(color)]
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number, and neither true nor false."""
+    """Whether a value is an int or float, but no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def format_number(value: float) -> str:
-    """A number in as many digits as one reads: 0.0312, 2.67, 1,234."""
+    """Format a number with three significant digits: 0.0312, 2.67, 1,234."""
     if isinstance(value, int):
         return f"{value:,}"
     if value == int(value) and abs(value) >= 1:
         return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"  # noqa: PLR2004 (then no fraction counts)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"  # noqa: PLR2004 (a fraction does not matter then)
 
 
 def format_percent(part: float, whole: float) -> str:
-    """A part in per cent; what is not nothing is never 0 %, what is not all never 100 %."""
+    """Format a part of a whole in per cent: 0 % only if it is nothing, 100 % only if it is all."""
     if not whole or not part:
         return "0 %"
     percent = 100 * part / whole
@@ -71,7 +71,7 @@ def format_percent(part: float, whole: float) -> str:
 
 
 def format_duration(value: float) -> str:
-    """A length of time as a person says it: `30 ms`, `4.2 s`, `42 s`, `3 min`, `2.5 h`."""
+    """Format seconds: `30 ms`, `4.2 s`, `42 s`, `3 min`, `2.5 h`."""
     for limit, text in (
         (1, f"{1000 * value:.0f} ms"),
         (10, f"{value:.1f} s"),
@@ -84,7 +84,7 @@ def format_duration(value: float) -> str:
 
 
 def data_uri(jpeg: bytes) -> str:
-    """A JPEG inside the page, so that a picture needs no server."""
+    """Return a JPEG as a `data:` URI, so that the page needs no server for it."""
     return f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
 
 
@@ -97,24 +97,24 @@ def table(
     css: str = "",
     number: Callable[[Any], bool] = is_number,
 ) -> str:
-    """A table; columns of numbers stand right.
+    """Return an HTML table with columns of numbers aligned to the right.
 
     Args:
-        head: Names of the columns.
-        rows: Their values.
-        cell: Makes a cell of a value, its column's name, and the attributes that it must have.
-        caption: Above it.
-        css: Begins the names of its classes.
-        number: What stands right.
+        head: Column names.
+        rows: Values, a sequence for each row.
+        cell: Makes the HTML of a cell from its value, its column name, and its HTML attributes.
+        caption: Caption of the table.
+        css: Prefix of its CSS class names.
+        number: Whether a value counts as a number.
     """
     rows = list(rows)
-    mark = f' class="{css}number"'
-    marks = [mark if any(number(row[at]) for row in rows) else "" for at in range(len(head))]
-    titles = "".join(f'<th scope="col"{of}>{esc(name)}</th>' for name, of in zip(head, marks, strict=True))
+    right = f' class="{css}number"'
+    attributes = [right if any(number(row[at]) for row in rows) else "" for at in range(len(head))]
+    titles = "".join(f'<th scope="col"{attr}>{esc(name)}</th>' for name, attr in zip(head, attributes, strict=True))
     body = "".join(
-        f"<tr>{''.join(cell(value, name, of) for value, name, of in zip(row, head, marks, strict=True))}</tr>"
+        f"<tr>{''.join(cell(value, name, attr) for value, name, attr in zip(row, head, attributes, strict=True))}</tr>"
         for row in rows
     )
-    own = f' class="{css}table"' if css else ""
-    named = f"<caption>{esc(caption)}</caption>" if caption else ""
-    return f"<table{own}>{named}<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+    table_class = f' class="{css}table"' if css else ""
+    caption_html = f"<caption>{esc(caption)}</caption>" if caption else ""
+    return f"<table{table_class}>{caption_html}<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"

@@ -226,10 +226,10 @@ async def test_a_budget_alone_shares_the_rows(manifest):
     assert other.with_options(features=["tags"]).folder != other.folder
 
 
-async def test_a_look_that_was_not_taken_cannot_be_added(manifest):
+async def test_prechecks_cannot_be_added_to_a_plan_without_them(manifest):
     """A plan made without pre-checks does not become one with them, and a wrong option is named."""
     plan = await lm.plan(manifest, precheck=False, **ASKED)
-    with pytest.raises(UsageError, match="without looking"):
+    with pytest.raises(UsageError, match="without pre-checks"):
         plan.with_options(precheck=True)
     with pytest.raises(SettingsError, match="max-frames"):
         plan.with_options(max_frames=-1)
