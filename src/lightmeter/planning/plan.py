@@ -138,7 +138,7 @@ class Plan:
             return affordable_rows(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan without its rows as plain JSON values: the output of `plan --json` and the head of `plan.json`."""
+        """Return the plan without its rows as plain JSON values: what `plan --json` prints."""
         return {
             "plan_version": PLAN_VERSION,
             "lightmeter": __version__,
