@@ -50,9 +50,9 @@ async def test_without_prechecks_the_range_is_wide_and_still_holds(folder):
 
 
 async def test_a_plan_says_what_of_its_videos_is_not_looked_at(folder, capsys):
-    """Text, JSON, the plan file, HTML and the terminal say how much of the videos is covered, and advise an interval."""
+    """Text, JSON, plan file, HTML and terminal say how much of the videos is covered, and advise an interval."""
     plan = await lm.plan(folder / "m.csv", features=["colors"], max_frames=1)
-    sentence = "2 videos: the frames cover the first 1 s of each; 67 % of 6 s is not looked at"
+    sentence = "2 videos: the frames cover the first 1 s of each; 67 % of 6 s is not covered"
     assert [line for line in str(plan).splitlines() if line.strip().startswith(sentence)]
     assert sentence in plan._repr_html_()
     show_plan(plan, err=False)

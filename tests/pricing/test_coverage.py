@@ -1,4 +1,4 @@
-"""How much of the planned videos is looked at, and an interval that looks at more for no more."""
+"""How much of the planned videos the frames cover, and an interval that covers more at no cost."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def test_three_frames_of_ten_minutes():
     found = video_coverage([(300, 10), (600, 2)], 1, 3)
     assert (found.videos, found.seconds, found.covered_s, found.frames) == (12, 4200, 36, 36)
     assert found.sentence == (
-        "12 videos: the frames cover the first 3 s of each; 99 % of 4,200 s is not looked at "
+        "12 videos: the frames cover the first 3 s of each; 99 % of 4,200 s is not covered "
         "(--capture-interval, --max-frames)"
     )
     assert coverage_advice(found) == (
         (
             "Capture interval 100 spreads 3 frames over 300 s, the median of the videos that are cut off, "
-            "for the same 36 frames in all: 86 % is looked at."
+            "for the same 36 frames in all: 86 % is covered."
         ),
     )
 
@@ -34,8 +34,7 @@ def test_one_video_is_named_as_one():
     found = video_coverage([(3600, 1)], 1, 1)
     assert found.sentence.startswith("1 video: the frames cover the first 1 s of each; more than 99 % of 3,600 s")
     assert found.advice == (
-        "Capture interval 3600 spreads 1 frame over 3,600 s, the video, for the same 1 frame in all: "
-        "100 % is looked at."
+        "Capture interval 3600 spreads 1 frame over 3,600 s, the video, for the same 1 frame in all: 100 % is covered."
     )
 
 
