@@ -1,7 +1,7 @@
-"""The one place where the toolkit meets the service: it starts the embedded one for a run.
+"""Start the embedded service for a run: the only module of the toolkit that imports the service.
 
-The service runs in a thread with a loop of its own, on loopback, with its database beside the journal: a request that
-was acknowledged before a crash is finished by the next start, and the balance goes on where it was.
+The service runs in a background thread with its own event loop, on loopback. Its database is beside the journal: after
+a crash, the next start finishes acknowledged requests, and the balance is the same.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from lightmeter.settings import Settings
 __all__ = ["EMBEDDED_CREDITS", "Endpoint", "embedded_backends", "is_embedded", "open_endpoint"]
 
 EMBEDDED_CREDITS: Final = 1_000_000
-"""Play money: the embedded service charges like any other, so that budgets can be tried out, but nobody pays."""
+"""Opening balance. The embedded service charges like any other, so that users can try out budgets; nobody pays."""
 
 ACCOUNT: Final = "embedded"
+"""Name of the only account of the embedded service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests go.
+    """Base URL and key of the service that a run uses.
 
     Attributes:
-        base_url: Address of the service.
-        api_key: Its key.
-        embedded: Whether we started it ourselves.
+        base_url: Base URL of the service.
+        api_key: Key of the account.
+        embedded: It is the embedded service.
     """
 
     base_url: str
@@ -51,10 +52,10 @@ def is_embedded(options: Options, settings: Settings) -> bool:
 
 
 def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
-    """The back ends of the embedded service with their prices, the available ones first; loads no model.
+    """Return the back ends of the embedded service with their prices, the available ones first. Loads no model.
 
     Raises:
-        SettingsError: a back end in the settings is wrong.
+        SettingsError: the settings of a back end are wrong.
     """
     from lightmeter.service.backends.catalog import read_catalog  # noqa: PLC0415 (only when the embedded service is wanted)
     from lightmeter.service.http.backend_list import offers  # noqa: PLC0415 (likewise)
@@ -64,7 +65,7 @@ def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
 
 
 def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
-    """The back ends that answer a run with these options: no other model is loaded for it."""
+    """Return the back ends that a run with these options uses. The service loads the models of no others."""
     features = frozenset(options.features or FEATURES)
     able = {offer.name: offer for offer in embedded_backends(settings) if offer.available}
     named = options.backends or tuple(name for name, offer in able.items() if offer.default)
@@ -73,7 +74,12 @@ def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def open_endpoint(options: Options, settings: Settings, out: Path) -> AsyncIterator[Endpoint]:
-    """The service of a run: the one that was named, or the embedded one for as long as the block lasts.
+    """Yield the endpoint of the named service, or start the embedded one and stop it at the end of the block.
+
+    Args:
+        options: The options of the run, which may name the service.
+        settings: The user's settings.
+        out: The output folder, which holds the database of the embedded service.
 
     Raises:
         SettingsError: a service is named and there is no key for it.
@@ -94,13 +100,13 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
     config = ServiceConfig(
         database=database, backends=needed_backends(options, settings), accounts={}, allow_private=True
     )
-    portal = BackgroundLoop("lightmeter-embedded-service")
+    background = BackgroundLoop("lightmeter-embedded-service")
     try:
-        key = await portal.call(open_account(database, ACCOUNT, EMBEDDED_CREDITS))
-        running = await portal.call(start_service(config))
+        key = await background.call(open_account(database, ACCOUNT, EMBEDDED_CREDITS))
+        running = await background.call(start_service(config))
         try:
             yield Endpoint(running.base_url, SecretStr(key), embedded=True)
         finally:
-            await portal.call(running.close())
+            await background.call(running.close())
     finally:
-        await asyncio.to_thread(portal.close)
+        await asyncio.to_thread(background.close)

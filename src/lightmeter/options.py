@@ -46,10 +46,10 @@ REQUEST_OPTIONS: Final = (
     "capture_interval",
     "max_frames",
 )
-"""Options that decide what an answer holds and costs; the others say how much, how fast and where to."""
+"""Options that decide what an answer holds and costs. The others limit spending or choose speed and place."""
 
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
-"""Options that decide which rows a manifest has."""
+"""Options that decide how the rows of a manifest are read."""
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -123,7 +123,7 @@ class PlanOptions(ResumeOptions, total=False):
 
 
 def _names(value: Any) -> Any:
-    """`None`, `"a,b"` or a sequence, as a tuple of names in the order given, each once."""
+    """Convert `None`, `"a,b"` or a sequence to a tuple of names in the given order, each once."""
     if value is None:
         return ()
     parts = value.split(",") if isinstance(value, str) else value
@@ -136,7 +136,7 @@ DESCRIPTIONS: Final = "descriptions"
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
 
-def _plain_ask(ask: Ask | None) -> dict[str, Any] | None:
+def _ask_to_dict(ask: Ask | None) -> dict[str, Any] | None:
     return None if ask is None else ask.to_dict()
 
 
@@ -148,7 +148,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ask: Annotated[InstanceOf[Ask] | None, BeforeValidator(coerce_ask), PlainSerializer(_plain_ask)] = None
+    ask: Annotated[InstanceOf[Ask] | None, BeforeValidator(coerce_ask), PlainSerializer(_ask_to_dict)] = None
     features: Names = ()
     backends: Names = ()
     role: str = DEFAULT_ROLE
@@ -177,51 +177,57 @@ class Options(BaseModel):
     @field_validator("features")
     @classmethod
     def _known_features(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        known = _all_known(value, (*FEATURES, *EXTRA_FEATURES), "feature")
-        asks = info.data.get("ask") is not None
-        return (*known, DESCRIPTIONS) if asks and known and DESCRIPTIONS not in known else known
+        known = _check_names(value, (*FEATURES, *EXTRA_FEATURES), "feature")
+        has_ask = info.data.get("ask") is not None
+        return (*known, DESCRIPTIONS) if has_ask and known and DESCRIPTIONS not in known else known
 
     @field_validator("prompt")
     @classmethod
     def _one_prompt(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value and info.data.get("ask") is not None:
-            raise ValueError("a request has one prompt, and the question of ask is it; leave one of them out")
+            raise ValueError("a request has one prompt: give either prompt or ask")
         return value
 
     @field_validator("role")
     @classmethod
     def _known_role(cls, value: str) -> str:
-        return _all_known((value.lower(),), ROLES, "role")[0]
+        return _check_names((value.lower(),), ROLES, "role")[0]
 
     @property
     def read_options(self) -> ReadOptions:
-        """How the manifest is read."""
+        """The options with which the manifest is read."""
         return ReadOptions(**{name: getattr(self, name) for name in READ_OPTIONS})
 
     @property
     def sent_prompt(self) -> str | None:
-        """What requests carry as their prompt: the user's, or the question with the schema of its answers."""
+        """The prompt of requests: the user's, or the question of `ask` with its JSON schema."""
         return self.prompt if self.ask is None else self.ask.request_prompt
 
     def retry_request(self, error: str, backends: Sequence[str]) -> AnalyzeRequest:
-        """The request, without an asset, that asks the question again after an answer that is not valid.
+        """Return the request, without an asset, that repeats the question after an answer that is not valid.
 
         Args:
-            error: What was wrong with it.
-            backends: Who gave it; none: all that the run asks.
+            error: What was wrong with the answer.
+            backends: Back ends that gave it; empty: all of the run.
 
         Raises:
-            UsageError: there is no question.
+            UsageError: the run has no question.
         """
         if self.ask is None:
-            raise UsageError("There is no question that could be asked again.")
+            raise UsageError("This run has no question to ask again.", hint="Give it one: --ask FILE")
         update = {"prompt": self.ask.retry_prompt(error), "feature": [DESCRIPTIONS]}
         return self.request().model_copy(update={**update, "backend": list(backends or self.backends)})
 
     def request(
         self, *, urls: Sequence[str] = (), files: Sequence[str] = (), names: Sequence[str] = ()
     ) -> AnalyzeRequest:
-        """The request that asks for these assets with these options."""
+        """Return the request for these assets with these options.
+
+        Args:
+            urls: Assets by URL.
+            files: Assets as uploaded content.
+            names: File names of `files`.
+        """
         return AnalyzeRequest(
             url=list(urls),
             file=list(files),
@@ -237,7 +243,7 @@ class Options(BaseModel):
         )
 
 
-def _all_known(value: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:
+def _check_names(value: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:
     for name in value:
         if name not in known:
             raise ValueError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
@@ -245,10 +251,10 @@ def _all_known(value: tuple[str, ...], known: tuple[str, ...], what: str) -> tup
 
 
 def make_options(**fields: Any) -> Options:
-    """Options from keyword arguments.
+    """Return validated options from keyword arguments.
 
     Raises:
-        SettingsError: a field is unknown or its value not allowed; the message names it.
+        SettingsError: an option is unknown or its value is not allowed; the message names it.
     """
     try:
         return Options(**fields)

@@ -1,4 +1,4 @@
-"""Whoever stops watching a run loses no answer that is paid for."""
+"""A caller that stops reading the progress of a run loses no answer that is paid for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("charges_at_once")
 
 
 class Slow(Hostile):
-    """Takes requests, charges them, and answers once it has seen four of them and half a second has gone by."""
+    """A service that charges requests at once, and answers after four of them and half a second."""
 
     def __init__(self) -> None:
         super().__init__(lambda *_: "")
@@ -39,7 +39,7 @@ class Slow(Hostile):
 
 @contextmanager
 def slow_service():
-    """A slow service in a thread of its own; yields it and its address."""
+    """Start a slow service in a background thread; yields it and its base URL."""
     slow, ready, done, address = Slow(), threading.Event(), threading.Event(), []
 
     async def serve():
@@ -59,7 +59,7 @@ def slow_service():
 
 
 async def begun(slow, base_url, out):
-    """A run that is under way: its generator, with four requests in flight."""
+    """Start a run, and return its generator with four requests in flight."""
     urls = [f"http://pictures.example/{number}.jpg" for number in range(ROWS)]
     asked = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
     steps = stream_run(await lm.plan(urls, max_concurrency=4, **asked), out)
@@ -103,7 +103,7 @@ async def cancelled(slow, base_url, out):
 
 @pytest.mark.parametrize("left", [broken_off, broken_off_and_collected, held_by_a_name, closed, cancelled])
 def test_leaving_a_run_keeps_every_paid_answer(left, tmp_path):
-    """However a caller leaves the progress loop, what is in flight is waited for, and nothing more is sent."""
+    """However a caller leaves the progress loop, requests in flight are awaited, and no more are sent."""
     with slow_service() as (slow, base_url):
         asyncio.run(left(slow, base_url, tmp_path / "out"))
         summary = lm.open(tmp_path / "out").summary()
@@ -114,7 +114,7 @@ def test_leaving_a_run_keeps_every_paid_answer(left, tmp_path):
 
 
 def test_a_loop_that_is_closed_without_a_word_loses_nothing(tmp_path):
-    """Also a loop that is simply closed, which can wait for nobody, leaves the work to end by itself in order."""
+    """If the caller's loop is closed without waiting, the background work still ends in order."""
     with slow_service() as (slow, base_url):
         loop = asyncio.new_event_loop()
         steps = loop.run_until_complete(begun(slow, base_url, tmp_path / "out"))
@@ -129,7 +129,7 @@ def test_a_loop_that_is_closed_without_a_word_loses_nothing(tmp_path):
 
 
 async def test_values_and_errors_come_through():
-    """What the work yields and raises is what its watcher gets; its threads end with it."""
+    """The caller gets what the generator yields and raises; its threads end with it."""
 
     async def steps(_):
         yield 1
@@ -144,7 +144,7 @@ async def test_values_and_errors_come_through():
 
 
 async def test_a_stop_reaches_the_work():
-    """The event of the caller's loop stops the work in its own."""
+    """The stop event of the caller's loop stops the generator in the background loop."""
     stop = asyncio.Event()
 
     async def steps(event):
@@ -160,7 +160,7 @@ async def test_a_stop_reaches_the_work():
 
 
 async def test_work_can_be_cancelled_at_once():
-    """A user who does not want to wait ends also what is in flight."""
+    """cancel_all_work also cancels requests in flight."""
     ended = []
 
     async def steps(_):

@@ -1,4 +1,4 @@
-"""What a run leaves to be done is told with the command that does it."""
+"""A run lists what is left to do, with the command for each step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lightmeter.options import Options
 
 @pytest.fixture
 def sent(tmp_path):
-    """A run of four rows whose first requests left and got no answer; returns (its folder, do)."""
+    """A run of four rows whose first requests got no answer; returns its folder and a function that changes it."""
     with Journal(tmp_path) as journal:
         rows = [
             PlannedRow(seq, f"i{seq}", f"http://x/{seq}", None, f"http://x/{seq}", "image", "{}", False, frames_low=1)  # noqa: FBT003 (positional, as the class has it)
@@ -45,14 +45,14 @@ def told(folder) -> str:
 
 
 def test_answers_that_wait_are_told_with_their_end(sent):
-    """What was acknowledged waits for 24 hours, and resume collects it."""
+    """The answer of an acknowledged request waits for 24 hours, and resume collects it."""
     folder, do = sent
     do(acknowledge(1, "q", 0.0))
     assert f"1 answers wait at the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}" in told(folder)
 
 
 def test_requests_without_an_answer_are_told_with_what_is_held(sent):
-    """Before anything is proven, resume finds out; what no balance decides is released by an allowance."""
+    """A lost request is resolved by resume, or, if no balance can, sent again with --pay-again."""
     folder, do = sent
     assert "in doubt" not in told(folder)
     do(mark_uncertain(1, "no answer", 2.0), mark_uncertain(2, "no answer", 2.0))
@@ -82,7 +82,7 @@ def mark(folder, seq, status, reason=None):
 
 
 def without_requests(folder):
-    """The same run, with nothing sent."""
+    """The same run before any request was sent."""
 
     def change(db):
         db.execute("UPDATE items SET status = 'ok', submission_id = NULL")
@@ -108,14 +108,14 @@ def without_requests(folder):
     ],
 )
 def test_every_row_that_is_not_done_names_its_command(sent, status, reason, step):
-    """Each status that is not an end by itself is told with the exact command that goes on with it."""
+    """Each unfinished status is listed with the exact command that continues it."""
     folder = without_requests(sent[0])
     mark(folder, 3, status, reason)
     assert step.format(f"lightmeter resume {folder}", folder=folder) in told(folder)
 
 
 def test_a_run_that_is_done_says_so(sent):
-    """With every row at its end and its tables written, nothing is left; without tables, rebuild is named."""
+    """If all rows are done and the tables are written nothing is left; without tables the step is rebuild."""
     folder = without_requests(sent[0])
     assert f"the tables are not written: lightmeter rebuild {folder}" in told(folder)
     (folder / "tables" / "assets").mkdir(parents=True)
@@ -124,7 +124,7 @@ def test_a_run_that_is_done_says_so(sent):
 
 
 def test_a_run_at_work_is_not_to_be_resumed(sent):
-    """While a process runs the folder, status says so instead of a command that would be refused."""
+    """While a process runs the folder, status says so and names no command that would be refused."""
     with run_lock(sent[0]):
         said = told(sent[0])
     assert "a process is running it now" in said
@@ -132,7 +132,7 @@ def test_a_run_at_work_is_not_to_be_resumed(sent):
 
 
 def test_a_folder_with_blanks_is_quoted(sent, tmp_path):
-    """A command can be pasted into a shell whatever the folder is called."""
+    """Commands quote the folder, so that they can be pasted into a shell."""
     folder = without_requests(sent[0])
     mark(folder, 3, "pending")
     blank = tmp_path.parent / f"{tmp_path.name} of mine"
@@ -141,7 +141,7 @@ def test_a_folder_with_blanks_is_quoted(sent, tmp_path):
 
 
 def test_a_balance_of_before_the_last_requests_is_told_as_such(sent):
-    """Status does not pass off the balance of a run's start as that of its end."""
+    """Status shows the balance from the start of a run as outdated."""
     folder, do = sent
     do(put_meta({"balance_before": "9", "balance_after": "9"}))
     assert "balance 9 (read before the last requests)" in told(folder)

@@ -1,4 +1,4 @@
-"""What is done with requests without an answer follows from balances, and is never wrong."""
+"""The balances decide what happens to requests without an answer, and are never misread."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_nothing_missing_frees_what_was_lost():
 
 
 def test_by_default_what_is_missing_proves_nothing():
-    """Somebody else may have spent it: the request stays in doubt until the user says that nobody does."""
+    """If others may have spent the missing credits, the request stays in doubt until the user says that nobody did."""
     lost = seen(2, State.UNCERTAIN, 3)
     assert proven(997, lost)[1] == {2: (Event.GIVE_UP, 0)}
     assert proven(997, lost, sole_spender=True)[1] == {2: (Event.PROVE_PAID, 3)}
 
 
 def test_foreign_spending_is_seen_and_then_nothing_is_proven():
-    """More is missing than our own requests can have cost: no ruling but to give up, whatever was said."""
+    """If more is missing than the requests can have cost, every request is given up, whatever the user says."""
     lost = (seen(1, State.UNCERTAIN, 2), seen(2, State.UNCERTAIN, 3))
     document, done = proven(990, *lost, sole_spender=True)
     assert {event for event, _ in done.values()} == {Event.GIVE_UP}
@@ -52,20 +52,20 @@ def test_foreign_spending_is_seen_and_then_nothing_is_proven():
 
 
 def test_credits_that_were_added_prove_nothing():
-    """A balance above what is left of it was added to: what was charged meanwhile cannot be told."""
+    """If the balance is higher than expected, credits were added, and nothing is proven."""
     document, done = proven(1500, seen(1, State.UNCERTAIN, 2), sole_spender=True)
     assert done == {1: (Event.GIVE_UP, 0)}
     assert document["added_at_least"] == 500
 
 
 def test_a_charge_that_was_only_assumed_proves_nothing():
-    """An answer without its price may have cost less than was held: the rest may be the lost request's."""
+    """An answer that reports no charge may have cost less than its hold: the rest may be the lost request's."""
     silent = seen(1, State.SETTLED, 5, 5, charge_reported=False)
     assert proven(995, silent, seen(2, State.UNCERTAIN, 3))[1] == {2: (Event.GIVE_UP, 0)}
 
 
-def test_what_was_refused_for_being_too_fast_is_looked_at_too():
-    """It is presumed to cost nothing; the balance says whether that is so, and it may have taken what is missing."""
+def test_throttled_requests_are_checked_too():
+    """A throttled request is presumed to cost nothing; the balances check that, and it may explain what is missing."""
     fast = seen(1, State.PLANNED, 1, None, throttled=True)
     clean, _ = proven(1000, fast, seen(2, State.UNCERTAIN, 1))
     assert "cost nothing" in clean["notes"][0]
@@ -74,7 +74,7 @@ def test_what_was_refused_for_being_too_fast_is_looked_at_too():
     assert "#1" in suspect["notes"][-1]
 
 
-def test_what_was_written_off_may_still_have_been_charged():
+def test_a_written_off_request_may_still_have_been_charged():
     """A request that was paid for again stays a candidate for what is missing."""
     written_off = seen(1, State.WRITTEN_OFF, 1)
     assert proven(999, written_off, seen(2, State.UNCERTAIN, 1), sole_spender=True)[1] == {2: (Event.GIVE_UP, 0)}
@@ -85,7 +85,7 @@ LOST = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(1, 6)), 
 
 @given(LOST, st.lists(st.integers(0, 5), max_size=5), st.booleans(), st.integers(0, 4))
 def test_no_ruling_is_wrong_and_no_credit_is_made_up(lost, paid, sole_spender, others):
-    """What is freed was not charged, what is counted was, and together as much as is missing."""
+    """Requests proven unpaid were not charged, those proven paid were, and together they cost what is missing."""
     others = 0 if sole_spender else others
     answered = [seen(key, State.SETTLED, 9, credits_) for key, credits_ in enumerate(paid, 100)]
     uncertain = [seen(key, State.UNCERTAIN, hold) for key, (hold, _, _) in enumerate(lost, 1)]

@@ -39,7 +39,7 @@ RUN = textwrap.dedent("""
 
 
 def spellings(base_url: str) -> list[str]:
-    """Addresses that all lead to a service on 127.0.0.1."""
+    """Return base URLs that all reach a service on 127.0.0.1."""
     port = base_url.rpartition(":")[2]
     return [base_url, f"{base_url}/", f"http://localhost:{port}", f"HTTP://LocalHost:{port}/"]
 
@@ -54,14 +54,14 @@ class Fixed(SystemClock):
 
 
 def journal_in(folder: Path, **meta: str) -> Path:
-    """An empty journal that says these things of its run."""
+    """Make an empty journal with this meta."""
     with Journal(folder) as journal:
         journal.submit(put_meta(meta)).result()
     return folder
 
 
 def write_down(path: Path, account: str, run_id: str, folder: Path, **paid: int) -> None:
-    """Let a run have paid so many credits in each of these periods."""
+    """Record that a run paid these credits in each period."""
     with closing(KeyLedger(path, account, run_id, folder)) as ledger:
         before = 0
         for period, credits_ in paid.items():
@@ -72,12 +72,12 @@ def write_down(path: Path, account: str, run_id: str, folder: Path, **paid: int)
 
 
 def former_account(base_url: str, key: str) -> str:
-    """How accounts were named when a budget was one of a key at an address."""
+    """Return the account name of older versions, which depended on the base URL."""
     return hashlib.sha256(f"{base_url}\0{key}".encode()).hexdigest()
 
 
 async def test_the_budget_of_a_key_holds_for_every_spelling_of_the_address(tmp_path, charges_at_once, monkeypatch):
-    """Another host name, a slash or capitals open no second budget."""
+    """Another host name, a slash or capitals in the base URL give a key no second budget."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "8")
     service = Hostile(lambda *_: "well")
     async with listening(service) as base_url:
@@ -88,7 +88,7 @@ async def test_the_budget_of_a_key_holds_for_every_spelling_of_the_address(tmp_p
 
 
 async def test_two_processes_with_two_spellings_share_one_budget(tmp_path, charges_at_once):
-    """At the same time, too: together they spend no more than the key may."""
+    """Runs at the same time spend no more together than the key's budget."""
     service = Hostile(lambda *_: "well")
     environment = {**os.environ, "LIGHTMETER_KEY_BUDGET": "20"}
     async with listening(service) as base_url:
@@ -104,7 +104,7 @@ async def test_two_processes_with_two_spellings_share_one_budget(tmp_path, charg
 
 @pytest.mark.parametrize("known_from", ["its journal", "this address", "its run id"])
 def test_what_an_older_version_wrote_down_still_counts(tmp_path, charges_at_once, monkeypatch, known_from):
-    """Rows named after an address and a key are taken over where the address is known, or the run is this one."""
+    """A ledger row with a legacy account name is migrated if its base URL or its run is known."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     settings = read_settings()
     address = "http://elsewhere.example" if known_from != "this address" else "http://localhost:8080"
@@ -124,7 +124,7 @@ def test_what_an_older_version_wrote_down_still_counts(tmp_path, charges_at_once
 
 
 def test_another_key_is_not_charged_for_what_an_older_version_wrote_down(tmp_path, charges_at_once, monkeypatch):
-    """A row is taken over by the key that it belongs to, and by no other."""
+    """A legacy ledger row is migrated only to the key that it belongs to."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     settings = read_settings()
     former = former_account("http://a.example", "other")
@@ -135,7 +135,7 @@ def test_another_key_is_not_charged_for_what_an_older_version_wrote_down(tmp_pat
 
 
 def test_a_clock_that_is_set_back_opens_no_new_budget(tmp_path, charges_at_once, monkeypatch, caplog):
-    """The latest period that anything was counted in goes on; the log says so, and which file to remove."""
+    """If the clock goes back, the latest period still counts; the log says so, and which file to remove."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     settings, clock = read_settings(), Fixed()
     where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
@@ -160,7 +160,7 @@ def test_a_clock_that_is_set_back_opens_no_new_budget(tmp_path, charges_at_once,
 
 
 def test_a_new_period_is_a_new_budget(tmp_path, charges_at_once, monkeypatch):
-    """What was counted in a period of another length says nothing of this one."""
+    """Credits counted in periods of another length do not count."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     settings, clock = read_settings(), Fixed()
     used = {"in_2026_03": 35, "in_2026_W40": 30}
@@ -173,7 +173,7 @@ def test_a_new_period_is_a_new_budget(tmp_path, charges_at_once, monkeypatch):
 
 
 async def test_a_run_that_goes_on_with_an_older_journal_counts_once(tmp_path, charges_at_once, monkeypatch):
-    """Under its new id it takes the place of the former one: what was spent is neither forgotten nor counted twice."""
+    """A run with a new id replaces the former one: its credits are neither forgotten nor counted twice."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     service = Hostile(lambda *_: "well")
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""A journal that went back in time, or that is a copy, pays for nothing until somebody says so."""
+"""A journal that is older than its run, or a copy of it, spends nothing until the user accepts it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ RUN = textwrap.dedent(f"""
 
 @pytest.fixture(autouse=True)
 def _with_a_key(charges_at_once):
-    """A key, and a folder of the test's own for what the machine remembers."""
+    """Set a key, and a state directory of the test's own."""
 
 
 def well(*_) -> str:
-    """Everything is answered."""
+    """A service that answers every request."""
     return "well"
 
 
@@ -55,12 +55,12 @@ async def plan_of(base_url: str, rows: int = ROWS, **options):
 
 
 async def part_of_a_run(base_url: str, out: Path, budget: int, **options):
-    """A run whose budget ended it."""
+    """Return a run that its budget stopped."""
     return await lm.run(await plan_of(base_url, budget=budget, **options), out)
 
 
 async def killed_run(base_url: str, out: Path, at_least: int, service: Slow) -> None:
-    """A run in a process of its own, killed with -9 once so many requests came."""
+    """Run in a process of its own, and kill it with -9 after so many requests."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", RUN, base_url, str(out), "2")
     service.comes(at_least)
     await service.came.wait()
@@ -70,7 +70,7 @@ async def killed_run(base_url: str, out: Path, at_least: int, service: Slow) -> 
 
 
 def lose_log(out: Path) -> None:
-    """Take away the write-ahead log that a killed process left beside its journal."""
+    """Delete the write-ahead log that a killed process left beside its journal."""
     Path(f"{journal_path(out)}-wal").unlink()
 
 
@@ -83,7 +83,7 @@ def state_folder() -> Path:
 
 
 class Slow(Hostile):
-    """Takes its time, remembers idempotency keys, and says when so many requests came."""
+    """A slow service that records idempotency keys and reports when it has received so many requests."""
 
     def __init__(self) -> None:
         super().__init__(well)
@@ -102,7 +102,7 @@ class Slow(Hostile):
 
 
 async def test_a_killed_run_goes_on_without_a_question(tmp_path):
-    """Kill -9 loses nothing of the journal: it is where it was, and nobody is asked anything."""
+    """Kill -9 loses nothing of the journal: the run continues without a question."""
     service = Slow()
     async with listening(service) as base_url:
         await killed_run(base_url, tmp_path / "out", 20, service)
@@ -112,7 +112,7 @@ async def test_a_killed_run_goes_on_without_a_question(tmp_path):
 
 
 async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(tmp_path):
-    """Without its log the journal of a killed run knows less than was paid: nothing is sent, and the error says why."""
+    """A journal without its write-ahead log is older than its run: nothing is sent, and the error says why."""
     service = Slow()
     async with listening(service) as base_url:
         await killed_run(base_url, tmp_path / "out", 20, service)
@@ -135,7 +135,7 @@ async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(tmp_path):
 
 
 async def test_what_was_lost_still_counts_against_the_budget(tmp_path):
-    """Who goes on with an older journal cannot spend beyond the cap by it: what it does not know is held."""
+    """A run that continues an older journal holds what it does not know, and stays within its budget."""
     service = Hostile(well)
     out = tmp_path / "out"
     async with listening(service) as base_url:
@@ -156,7 +156,7 @@ async def test_what_was_lost_still_counts_against_the_budget(tmp_path):
 
 
 async def test_of_two_copies_only_one_goes_on_as_the_run(tmp_path):
-    """The folder that was run last keeps the run's id; the other one asks, and gets an id of its own."""
+    """The folder that was run last keeps the id of the run; the other one is refused, and gets an id of its own."""
     service = Slow()
     one, two = tmp_path / "one", tmp_path / "two"
     async with listening(service) as base_url:
@@ -175,7 +175,7 @@ async def test_of_two_copies_only_one_goes_on_as_the_run(tmp_path):
 
 
 async def test_two_processes_with_two_copies_do_not_share_a_run(tmp_path):
-    """At the same time, and with nothing remembered of the run: one goes on, the other one asks."""
+    """If two copies start at once without a watermark, one continues and the other is refused."""
     service = Slow()
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "one", budget=10)
@@ -196,7 +196,7 @@ async def test_two_processes_with_two_copies_do_not_share_a_run(tmp_path):
 
 
 async def test_a_folder_that_was_moved_goes_on_without_a_question(tmp_path):
-    """A run is where its folder is; another name of the same folder is no copy either."""
+    """A folder that was moved, or that is reached by another path, is no copy."""
     service = Hostile(well)
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "one", budget=10)
@@ -210,7 +210,7 @@ async def test_a_folder_that_was_moved_goes_on_without_a_question(tmp_path):
 
 
 async def test_a_machine_that_remembers_nothing_is_no_reason_to_stop(tmp_path, caplog):
-    """Another machine, or a folder that was cleaned: the balance agrees, and the run goes on."""
+    """Without a watermark, a run continues if the balance agrees with its journal."""
     service = Hostile(well)
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "out", budget=10)
@@ -223,7 +223,7 @@ async def test_a_machine_that_remembers_nothing_is_no_reason_to_stop(tmp_path, c
 
 @pytest.mark.parametrize("accepted", [False, True])
 async def test_where_nobody_else_spends_the_balance_is_the_second_witness(tmp_path, accepted):
-    """With nothing remembered, a balance lower than an older journal explains stops the run, as often as it starts."""
+    """Without a watermark, a balance below what the journal explains stops every start of the run."""
     service = Hostile(well)
     out = tmp_path / "out"
     async with listening(service) as base_url:
@@ -244,7 +244,7 @@ async def test_where_nobody_else_spends_the_balance_is_the_second_witness(tmp_pa
 
 
 async def test_where_others_may_spend_a_lower_balance_is_said_and_no_more(tmp_path, caplog):
-    """A nightly run on an account that others use must not stop for them."""
+    """If others use the account, a balance that is too low does not stop the run."""
     service = Hostile(well)
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "out", budget=10)
@@ -260,7 +260,7 @@ async def test_where_others_may_spend_a_lower_balance_is_said_and_no_more(tmp_pa
 
 
 async def test_a_place_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path, monkeypatch, caplog):
-    """What a machine remembers is a help, and no condition."""
+    """A run starts also if its watermark cannot be written."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "file" / "state"))
     service = Hostile(well)
@@ -274,7 +274,7 @@ async def test_a_place_that_cannot_be_written_is_said_once_and_stops_nothing(tmp
 
 
 async def test_a_mark_that_cannot_be_read_is_as_if_there_were_none(tmp_path):
-    """Whatever a power cut left of it, it is written anew."""
+    """A damaged watermark is written anew."""
     service = Hostile(well)
     async with listening(service) as base_url:
         run = await part_of_a_run(base_url, tmp_path / "out", budget=10)
@@ -289,7 +289,7 @@ async def test_a_mark_that_cannot_be_read_is_as_if_there_were_none(tmp_path):
 
 
 async def test_a_lost_request_is_asked_for_again_under_the_id_it_was_sent_with(tmp_path):
-    """A new id is for new requests: under it, a lost one would be paid twice where keys are honoured."""
+    """A lost request keeps the idempotency key of the former run id, so that it is not paid for twice."""
     service = Hostile(lambda number, _: "charge and drop" if number == 3 else "well")
     out = tmp_path / "out"
     async with listening(service) as base_url:
@@ -304,7 +304,7 @@ async def test_a_lost_request_is_asked_for_again_under_the_id_it_was_sent_with(t
 
 @pytest.mark.slow
 def test_the_command_line_asks_and_takes_the_answer(command, tmp_path):
-    """Exit 2 with what to do next, from `resume` and from `run`; the rows of the embedded service are not mixed up."""
+    """`resume` and `run` end with exit code 2 and the next step; the embedded service mixes up no rows."""
     from lightmeter.testing import tiny_jpeg  # noqa: PLC0415 (only here)
 
     for number in range(6):
@@ -329,7 +329,7 @@ def test_the_command_line_asks_and_takes_the_answer(command, tmp_path):
 
 
 async def test_the_mark_costs_no_flush_for_each_request(tmp_path, monkeypatch):
-    """It is flushed when a run starts and ends, and once in a few hundred requests."""
+    """The watermark is flushed to disk at the start and the end of a run, and once in a few hundred requests."""
     flushed: list[str] = []
     for name in ("fsync", "fdatasync"):
         real = getattr(os, name)
@@ -348,7 +348,7 @@ async def test_the_mark_costs_no_flush_for_each_request(tmp_path, monkeypatch):
 
 
 def test_a_mark_is_never_ahead_of_its_journal(tmp_path):
-    """What is written outside was committed before, so that no crash alone makes a run look older than it is."""
+    """The watermark only counts what the journal has committed, so that a crash alone causes no conflict."""
     from lightmeter.journal.commands import hold_and_send, put_meta  # noqa: PLC0415 (only here)
     from lightmeter.journal.store import Journal  # noqa: PLC0415 (likewise)
     from lightmeter.journal.watermark import JournalPosition, Watermark, read_position  # noqa: PLC0415 (likewise)

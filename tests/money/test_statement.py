@@ -40,8 +40,8 @@ def row(seq: int, url: str, **more: object) -> PlannedRow:
     return PlannedRow(seq, f"i{seq}", url, **{**values, "frames_low": 1, "frames_high": 1, **more})
 
 
-class Book:
-    """A journal written change by change, as a run would."""
+class JournalBuilder:
+    """Writes a journal change by change, as a run does."""
 
     def __init__(self, folder, **options):
         self.folder = folder
@@ -85,7 +85,7 @@ class Book:
 
 @pytest.fixture
 def book(tmp_path):
-    return Book(tmp_path / "out")
+    return JournalBuilder(tmp_path / "out")
 
 
 def test_every_credit_is_accounted_for(book):
@@ -104,7 +104,7 @@ def test_every_credit_is_accounted_for(book):
 
 
 def test_a_balance_from_before_the_last_requests_explains_nothing(book):
-    """A killed run leaves the balance of its start: the statement says so, and does not say that it rose."""
+    """After a kill the journal has an outdated balance: the statement says so, and reconciles nothing."""
     book.close(100, 100)
     book.send([0], 1, 99)
     stated = read_statement(book.folder)
@@ -116,8 +116,8 @@ def test_a_balance_from_before_the_last_requests_explains_nothing(book):
     assert read_statement(book.folder).to_dict()["unexplained"] == 0
 
 
-def test_what_was_paid_is_told_by_back_end_and_feature(book):
-    """Shares by the price table, and what rounding up added, come to exactly what was paid."""
+def test_the_cost_is_split_by_back_end_and_feature(book):
+    """The shares by the price table and the rounding add up to exactly what was paid."""
     book.send([0], 1, 99)
     book.send(list(range(1, 11)), 5, 94)
     stated = read_statement(book.folder)
@@ -131,7 +131,7 @@ def test_what_was_paid_is_told_by_back_end_and_feature(book):
 
 @pytest.mark.parametrize(("paid", "why"), [(9, "prices are not"), (0, "prices are not")])
 def test_shares_are_never_guessed(book, paid, why):
-    """Charges that the price table does not explain are not cut into shares."""
+    """Charges that the price table does not explain are not split."""
     book.send([0, 1], paid, 90)
     stated = read_statement(book.folder)
     assert why in stated.to_dict()["shares_unknown"]
@@ -139,7 +139,7 @@ def test_shares_are_never_guessed(book, paid, why):
 
 
 def test_earlier_answers_are_a_saving_and_no_prediction(book):
-    """Rows that an earlier run paid for are not predicted to cost, and are said to have saved what they would have."""
+    """Rows with a cached answer are not part of the predicted price, but of the savings."""
     book.reuse(list(range(10)))
     book.send([10], 1, 99)
     book.close(100, 99)
@@ -148,7 +148,7 @@ def test_earlier_answers_are_a_saving_and_no_prediction(book):
     assert stated.to_dict()["saved"]["cache"] == {"low": 10, "high": 10}
 
 
-def test_what_is_in_doubt_is_told(book):
+def test_requests_in_doubt_are_counted(book):
     """A request without an answer is counted with its rows and the credits held for it."""
     book.send([0, 1])
     stated = read_statement(book.folder)
@@ -156,8 +156,8 @@ def test_what_is_in_doubt_is_told(book):
     assert "in doubt    1 requests with 2 rows, 2 credits held" in list(stated.lines())
 
 
-def test_a_proof_is_told_with_its_numbers(book):
-    """What a balance proved is in the statement: expected, read, and the verdict on each request with its reason."""
+def test_a_proof_is_shown_with_its_numbers(book):
+    """A proof shows the expected and the read balance, and the verdict on each request with its reason."""
     book.send([0])
     verdict = {"submission_id": 1, "held": 1, "verdict": "proven_unpaid", "proof": "Nothing is missing."}
     document = {"expected": 100, "readings": [{"balance": 100}], "missing": 0, "verdicts": [verdict]}
@@ -174,8 +174,8 @@ def test_a_proof_is_told_with_its_numbers(book):
     ]
 
 
-def test_requests_of_which_a_proof_says_the_same_stand_in_one_line():
-    """A proof over a hundred requests is read in a breath, and one that could not be made expects nothing."""
+def test_requests_with_equal_verdicts_share_a_line():
+    """A proof over many requests is short; without an opening balance no balance is expected."""
     verdicts = [{"submission_id": n, "verdict": "ambiguous", "proof": "3 missing."} for n in range(1, 101)]
     told = list(_lines_of_proof({"expected": None, "readings": [{"balance": 85}], "verdicts": verdicts}))
     assert told == ["proof       85 was read", "  #1 #2 #3 #4 #5 #6 #7 #8 and 92 more ambiguous: 3 missing."]
@@ -191,7 +191,7 @@ def test_the_command_prints_a_table(book):
 
 
 def test_a_gap_names_what_may_have_taken_it(book):
-    """Credits with no answer are shown where they went, with the lost request that may have taken them."""
+    """Each gap between balances is shown, with the lost requests that may have been charged it."""
     book.send([0], 1, 98)
     book.send([1], 1, 97)
     book.send([2])
@@ -237,7 +237,7 @@ REQUESTS = st.lists(
 def test_a_statement_and_a_proof_give_one_verdict(requests, closing, sole_spender):
     """The statement of a run and the proof over the same balances agree in every figure and verdict."""
     with TemporaryDirectory() as folder:
-        book = Book(Path(folder), sole_spender=sole_spender)
+        book = JournalBuilder(Path(folder), sole_spender=sole_spender)
         with Journal(book.folder) as journal:
             opening = journal.submit(record_balance(100, 1.0, opens=True)).result()
         waiting = []
@@ -266,13 +266,13 @@ def finish_all(book, waiting):
 
 
 def test_credits_that_were_added_are_seen(book):
-    """A balance above what is left of it was added to."""
+    """A balance above the expected one means that credits were added."""
     book.send([0], 1, 99)
     book.close(100, 599)
     assert read_statement(book.folder).to_dict()["added_at_least"] == 500
 
 
-def test_drift_is_stated(book):
+def test_price_drift_is_shown(book):
     """A charge that contradicts those before it is named with what was expected."""
     book.send([0], 1, 99)
     book.send([1], 3, 96)
@@ -291,7 +291,7 @@ def test_the_command_prints_text_and_json(book):
     assert json.loads(printed.stdout.splitlines()[-1])["predicted"] == {"low": 9, "high": 20}
 
 
-def test_no_run_is_said(tmp_path):
+def test_a_folder_without_a_run_is_an_error(tmp_path):
     """A folder without a journal has no statement."""
     with pytest.raises(JournalError, match="holds no run"):
         read_statement(tmp_path)

@@ -60,7 +60,7 @@ def test_rows_are_counted_until_the_amount_is_used_up(pictures, per_image_milli,
 
 
 def test_a_row_without_an_upper_price_ends_what_is_sure():
-    """A video of unknown length may cost anything: no row after it is sure to be paid for."""
+    """After a video of unknown length no row counts towards the low end."""
     db = rows_in([(1, 0), (1, None), (1, 0)])
     assert affordable_rows(db, 1000, 3) == RowRange(1, 3)
 
@@ -73,7 +73,7 @@ def test_rows_that_are_not_sent_cost_nothing():
 
 
 def test_the_sentence_says_what_is_paid_for():
-    """Balance and budget read alike: what they are, and for how many rows they last."""
+    """The sentences for balance and budget have the same form."""
     assert affordability_sentence("balance", 10, RowRange(10, 10), 39) == "balance 10 credits: pays for 10 of 39 rows"
     assert affordability_sentence("budget", 1, RowRange(0, 2), 39) == "budget 1 credit: pays for 0 to 2 of 39 rows"
     assert (

@@ -1,4 +1,4 @@
-"""Options are validated once, and every message names the option."""
+"""Options are validated, and every error names the option."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lightmeter.options import make_options
     ],
 )
 def test_a_wrong_option_is_named(given, named):
-    """What is wrong stands first in the message."""
+    """The message starts with the name of the wrong option."""
     with pytest.raises(SettingsError, match=named):
         make_options(**given)
 

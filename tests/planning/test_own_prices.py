@@ -58,7 +58,7 @@ def manifest_of(tmp_path):
 
 
 async def test_the_prices_are_a_part_of_the_plan(prices, tmp_path):
-    """A saved plan holds them: it needs the file no more, and is refused where the file is there and has changed."""
+    """A plan file holds the prices; it is refused only if the price file is still there and has changed."""
     plan = await lm.plan(URLS, base_url="https://api.example.com", prices=prices, **ASKED)
     assert (plan.price_per_image_milli, plan.credits.low) == (1000, 2)
     assert str(prices) in str(plan)
@@ -75,7 +75,7 @@ async def test_the_prices_are_a_part_of_the_plan(prices, tmp_path):
 
 
 async def test_the_settings_may_name_the_file(prices, tmp_path, monkeypatch):
-    """LIGHTMETER_PRICES is as good as the option, which wins over it; a plan made so keeps what was in the file."""
+    """LIGHTMETER_PRICES works like the option, which overrides it; the plan stores the content of the file."""
     monkeypatch.setenv("LIGHTMETER_PRICES", str(prices))
     plan = await lm.plan(URLS, base_url="https://api.example.com", **ASKED)
     assert plan.price_per_image_milli == 1000
@@ -90,7 +90,7 @@ async def test_the_settings_may_name_the_file(prices, tmp_path, monkeypatch):
 
 
 async def test_other_prices_do_not_slip_into_a_run(prices, tmp_path, charges_at_once):
-    """A folder keeps the prices it was planned with: others are refused, and naming none means those."""
+    """A run keeps the prices that it was planned with: others are refused."""
     manifest = manifest_of(tmp_path)
     async with listening(Hostile(lambda *_: "well")) as base_url:
         given = {"base_url": base_url, **ASKED}

@@ -42,7 +42,7 @@ async def test_frames_are_counted_before_they_are_paid_for(folder):
 
 
 async def test_without_prechecks_the_range_is_wide_and_still_holds(folder):
-    """What is not looked at may be a video of max_frames."""
+    """A row without pre-checks is estimated as one picture up to a video of max_frames."""
     plan = await lm.plan(folder / "m.csv", features=["tags", "colors", "nsfw"], precheck=False)
     assert plan.credits.low <= 4
     assert plan.credits.high == 1 + 1 + 3 + 1
@@ -50,9 +50,9 @@ async def test_without_prechecks_the_range_is_wide_and_still_holds(folder):
 
 
 async def test_a_plan_says_what_of_its_videos_is_not_looked_at(folder, capsys):
-    """In words, in JSON, in the saved file, as HTML and on the terminal; with an interval that looks at more."""
+    """Text, JSON, plan file, HTML and terminal say how much of the videos is covered, and advise an interval."""
     plan = await lm.plan(folder / "m.csv", features=["colors"], max_frames=1)
-    sentence = "2 videos: the frames cover the first 1 s of each; 67 % of 6 s is not looked at"
+    sentence = "2 videos: the frames cover the first 1 s of each; 67 % of 6 s is not covered"
     assert [line for line in str(plan).splitlines() if line.strip().startswith(sentence)]
     assert sentence in plan._repr_html_()
     show_plan(plan, err=False)
@@ -70,7 +70,7 @@ async def test_a_plan_says_what_of_its_videos_is_not_looked_at(folder, capsys):
 
 
 async def test_a_plan_without_videos_says_nothing_of_them(folder):
-    """Nor does one whose videos are looked at whole say what is missed."""
+    """A plan without videos, or with videos that are covered in full, says nothing of coverage."""
     (folder / "images.csv").write_text("path\na.jpg\n")
     plan = await lm.plan(folder / "images.csv", features=["colors"])
     assert (plan.videos, plan.to_dict()["videos"]) == (None, None)
@@ -79,7 +79,7 @@ async def test_a_plan_without_videos_says_nothing_of_them(folder):
 
 
 async def test_a_plan_leaves_nothing_behind(folder):
-    """A plan that is forgotten, or that failed, takes its temporary folder with it."""
+    """The temporary folder of a plan is removed with the plan, and if planning fails."""
     plan = await lm.plan(folder / "m.csv")
     kept = plan.folder
     assert kept.exists()
@@ -113,7 +113,7 @@ async def test_what_the_embedded_service_lacks_is_said_before_anything_is_read()
 
 
 def test_a_run_reads_as_a_sentence_and_lists_its_tables(folder):
-    """What a notebook shows of a run tells how it stands."""
+    """The repr of a run shows its row counts."""
     run = lm.sync(lm.run(lm.sync(lm.plan([{"path": str(folder / "a.jpg")}], features=["colors"])), folder / "out"))
     assert "1 rows, 1 ok, 1 credits paid" in repr(run)
     assert "colors" in dir(run)
@@ -122,7 +122,7 @@ def test_a_run_reads_as_a_sentence_and_lists_its_tables(folder):
 
 
 def test_questions_are_asked_by_name(folder):
-    """A run answers the questions of the house by their names, and says which there are."""
+    """A run executes named queries, and the error for an unknown name lists them."""
     run = lm.sync(lm.run(lm.sync(lm.plan([{"path": str(folder / "a.jpg")}], features=["colors"])), folder / "out"))
     assert run.ask("palette", most=1).num_rows == 1
     with pytest.raises(UsageError, match="no query named 'exposure'") as caught:

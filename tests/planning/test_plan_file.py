@@ -41,7 +41,7 @@ def manifest(tmp_path):
 
 @pytest.fixture
 def many(tmp_path):
-    """More rows than stand inside plan.json."""
+    """A manifest with more rows than plan.json holds."""
     path = tmp_path / "many.txt"
     path.write_text("".join(f"https://example.org/{n}.jpg\n" for n in range(MAX_INLINE_ROWS + 1)))
     return path
@@ -53,7 +53,7 @@ def rows_of(plan):
 
 
 async def test_a_saved_plan_is_the_plan(manifest, tmp_path):
-    """Loaded again, a plan has the same rows, reasons, range and options, with nothing looked at again."""
+    """A loaded plan has the same rows, reasons, price and options, and reads no row again."""
     plan = await lm.plan(manifest, **ASKED)
     plan.save(tmp_path / "plan.json")
     (tmp_path / "b.jpg").unlink()  # what was planned counts, not what a second look would find
@@ -92,7 +92,7 @@ async def test_many_rows_stand_beside_it(many, tmp_path):
 
 
 async def test_rows_that_were_touched_are_refused(manifest, many, tmp_path):
-    """A row that somebody changed, inside or beside, makes it another plan; so does a missing file of rows."""
+    """A plan file with a changed row, or without its second file, is refused."""
     path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "few.json")
     path.write_text(path.read_text().replace('"status":"duplicate"', '"status":"pending"'))
     with pytest.raises(PlanChanged, match="not those that were planned"):
@@ -108,7 +108,7 @@ async def test_rows_that_were_touched_are_refused(manifest, many, tmp_path):
 
 
 def raise_hint(path):
-    """Load, with the hint as the message."""
+    """Load a plan, and put the hint into the message of an error."""
     try:
         lm.load_plan(path)
     except LightmeterError as error:
@@ -116,7 +116,7 @@ def raise_hint(path):
 
 
 async def test_a_manifest_that_changed_is_refused(manifest, tmp_path):
-    """Another byte in the manifest, or none any more, and the plan is not done."""
+    """A plan whose manifest changed or is gone is refused."""
     path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
     manifest.write_text(manifest.read_text() + "7,b.jpg,1\n")
     with pytest.raises(PlanChanged, match=r"m\.csv changed since it was planned"):
@@ -137,7 +137,7 @@ async def test_files_that_moved_together_are_found(manifest, tmp_path):
 
 
 async def test_another_service_or_price_is_refused(manifest, tmp_path, monkeypatch):
-    """What was agreed to for the embedded service, or at a price, is not spent elsewhere, or for another."""
+    """A plan for the embedded service, or at a price, is refused for another service or at another price."""
     path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://api.example.com")
     with pytest.raises(PlanChanged, match="embedded service"):
@@ -150,7 +150,7 @@ async def test_another_service_or_price_is_refused(manifest, tmp_path, monkeypat
 
 
 async def test_the_service_that_was_planned_for_is_kept(monkeypatch, tmp_path):
-    """A service that the settings named then is the one a loaded plan goes to, whatever they name now."""
+    """A loaded plan uses the service of its plan file, whatever the settings name now."""
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://one.example.com")
     plan = await lm.plan(["https://example.org/a.jpg"], precheck=False, features="tags", backends="clarifai")
     path = plan.save(tmp_path / "plan.json")
@@ -160,7 +160,7 @@ async def test_the_service_that_was_planned_for_is_kept(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"plan_version": 2}', '{"plan_version": 1, "rows": 1}', "\xff"])
 def test_what_is_no_plan_is_said(tmp_path, text):
-    """A file that is no plan, or one of another version, is one clear sentence."""
+    """A file that is no plan, or has another version, is an error of one sentence."""
     path = tmp_path / "plan.json"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(SettingsError, match="plan"):
@@ -168,7 +168,7 @@ def test_what_is_no_plan_is_said(tmp_path, text):
 
 
 async def test_run_of_a_loaded_plan_looks_at_nothing_again(manifest, tmp_path):
-    """A loaded plan is run as it was planned: rows it skipped stay skipped, though their files are there now."""
+    """A loaded plan is run as it was saved: skipped rows stay skipped, even if their files exist now."""
     path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
     (tmp_path / "gone.jpg").write_bytes(tiny_jpeg(9))
     run = await lm.run(lm.load_plan(path), tmp_path / "out")
@@ -178,7 +178,7 @@ async def test_run_of_a_loaded_plan_looks_at_nothing_again(manifest, tmp_path):
 
 
 async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
-    """A plan file is taken into a folder as it is, once: what is there goes on, with the plan's budget."""
+    """A plan file is prepared in a folder once: later the run there continues with the budget of the plan."""
     plan = await lm.plan(manifest, **ASKED)
     path = plan.save(tmp_path / "plan.json")
     assert (await prepare_run_from_plan(path, tmp_path / "out")).counts == plan.counts
@@ -226,10 +226,10 @@ async def test_a_budget_alone_shares_the_rows(manifest):
     assert other.with_options(features=["tags"]).folder != other.folder
 
 
-async def test_a_look_that_was_not_taken_cannot_be_added(manifest):
+async def test_prechecks_cannot_be_added_to_a_plan_without_them(manifest):
     """A plan made without pre-checks does not become one with them, and a wrong option is named."""
     plan = await lm.plan(manifest, precheck=False, **ASKED)
-    with pytest.raises(UsageError, match="without looking"):
+    with pytest.raises(UsageError, match="without pre-checks"):
         plan.with_options(precheck=True)
     with pytest.raises(SettingsError, match="max-frames"):
         plan.with_options(max_frames=-1)
@@ -279,7 +279,7 @@ ROWS = st.lists(
 @settings(deadline=None, max_examples=60)  # files
 @given(rows=ROWS, repeat=st.sampled_from([1, MAX_INLINE_ROWS]))
 def test_rows_come_back_as_they_were(tmp_path_factory, rows, repeat):
-    """Whatever a row holds, it is read back from a file exactly, inside or beside."""
+    """Every row is read back from a plan file exactly, in one file or two."""
     path = tmp_path_factory.getbasetemp() / "any.json"
     saved = [(row, None) for row in rows] * repeat
     write_plan_file(path, {"plan_version": 2, "rows": len(saved)}, saved)

@@ -97,7 +97,7 @@ def _own_settings(monkeypatch, tmp_path, cache):
 
 @pytest.fixture
 def serving():
-    """Serves a counterpart for as long as the block lasts."""
+    """Start the service of a counterpart, and stop it at the end of the block."""
 
     @asynccontextmanager
     async def begin_serving(**how):
@@ -143,7 +143,7 @@ async def test_a_plan_needs_no_key_and_says_what_it_did_not_ask(serving, monkeyp
 
 @pytest.mark.parametrize("key", [None, "wrong"])
 async def test_a_flow_fails_before_it_plans(serving, monkeypatch, tmp_path, key):
-    """What is to be spent on needs a key that is accepted: no row is looked at, and no journal is made."""
+    """A run needs a key that is accepted: otherwise no row is read and no journal is made."""
     monkeypatch.delenv("LIGHTMETER_API_KEY")
     if key is not None:
         monkeypatch.setenv("LIGHTMETER_API_KEY", key)
@@ -170,7 +170,7 @@ async def test_hidden_defaults_are_refused_before_a_row_is_looked_at(serving, tm
     ],
 )
 async def test_what_is_no_such_service_is_a_note_in_a_plan_and_an_error_in_a_run(serving, tmp_path, answer, said):
-    """A web page at the address is named for what it is: exit 2 where spending would follow."""
+    """If the base URL is a web page, the error says so, with exit code 2 before spending."""
     async with serving(credits_answer=answer) as service:
         plan = await planned(service)
         assert said in plan.service.note
@@ -181,7 +181,7 @@ async def test_what_is_no_such_service_is_a_note_in_a_plan_and_an_error_in_a_run
 
 
 async def test_a_broken_service_is_unreachable_for_a_run(serving, tmp_path):
-    """A page about maintenance is no wrong address: the same command works later."""
+    """A maintenance page is no wrong base URL: the same command works later."""
     async with serving(credits_answer=(503, "<h1>Maintenance</h1>")) as service:
         with pytest.raises(Unreachable) as caught:
             await prepare_run(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
@@ -210,7 +210,7 @@ async def test_a_service_that_hangs_is_given_up():
 
 @pytest.mark.parametrize("required", [True, False])
 async def test_a_service_that_asks_to_slow_down_is_not_waited_for(serving, required):
-    """A plea to come back later is no failure, also of a run, which asks again; it does not hold up the plan."""
+    """If the service asks to slow down, the plan continues without its balance, and a run asks again."""
     async with serving(credits_answer=(429, "{}")) as service:
         options, little = make_options(base_url=service.base_url), Timeouts(0.2, 0.2, 0.2)
         info = await preflight(options, read_settings(), required=required, timeouts=little)

@@ -1,4 +1,4 @@
-"""How much of the planned videos is looked at, and an interval that looks at more for no more."""
+"""How much of the planned videos the frames cover, and an interval that covers more at no cost."""
 
 from __future__ import annotations
 
@@ -14,33 +14,32 @@ limits = st.integers(0, 20)
 
 
 def test_three_frames_of_ten_minutes():
-    """The default looks at three seconds of each video; an interval for the median looks at all for the same price."""
+    """The default covers three seconds of each video; an interval for the median covers more at the same price."""
     found = video_coverage([(300, 10), (600, 2)], 1, 3)
     assert (found.videos, found.seconds, found.covered_s, found.frames) == (12, 4200, 36, 36)
     assert found.sentence == (
-        "12 videos: the frames cover the first 3 s of each; 99 % of 4,200 s is not looked at "
+        "12 videos: the frames cover the first 3 s of each; 99 % of 4,200 s is not covered "
         "(--capture-interval, --max-frames)"
     )
     assert coverage_advice(found) == (
         (
             "Capture interval 100 spreads 3 frames over 300 s, the median of the videos that are cut off, "
-            "for the same 36 frames in all: 86 % is looked at."
+            "for the same 36 frames in all: 86 % is covered."
         ),
     )
 
 
 def test_one_video_is_named_as_one():
-    """Words fit the numbers, and almost all is not called all."""
+    """The sentences fit the numbers, and nearly all is not shown as all."""
     found = video_coverage([(3600, 1)], 1, 1)
     assert found.sentence.startswith("1 video: the frames cover the first 1 s of each; more than 99 % of 3,600 s")
     assert found.advice == (
-        "Capture interval 3600 spreads 1 frame over 3,600 s, the video, for the same 1 frame in all: "
-        "100 % is looked at."
+        "Capture interval 3600 spreads 1 frame over 3,600 s, the video, for the same 1 frame in all: 100 % is covered."
     )
 
 
 def test_short_videos_are_not_mentioned():
-    """What is looked at whole needs no sentence and no advice; no video, no coverage."""
+    """Videos covered in full need no sentence and no advice; without videos there is no coverage."""
     for found in (video_coverage([(3, 5), (1, 2)], 1, 3), video_coverage([(9000, 1), (None, 1)], 1, 0)):
         assert (found.sentence, coverage_advice(found)) == (None, ())
     assert video_coverage([], 1, 3) is None
@@ -48,7 +47,7 @@ def test_short_videos_are_not_mentioned():
 
 
 def test_unknown_lengths_are_told():
-    """Of them it is only known what is looked at most."""
+    """For videos of unknown length only the most that can be covered is known."""
     found = video_coverage([(None, 4)], 2, 5)
     assert found.sentence == (
         "4 videos: the frames cover the first 10 s of each; 4 of unknown length (--capture-interval, --max-frames)"

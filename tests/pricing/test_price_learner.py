@@ -1,4 +1,4 @@
-"""What was learned holds for every charge to come, gets exact, and is given up when a charge contradicts it."""
+"""Learned prices bound every later charge, become exact, and are dropped when a charge contradicts them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TABLES = {
 
 @dataclass(frozen=True)
 class Service:
-    """Charges by its own table, rounding its own way."""
+    """A simulated service with its own prices and rounding."""
 
     rates: RateTable
     rounding: Rounding
@@ -65,7 +65,7 @@ SENT = st.tuples(st.sampled_from(KINDS), COUNTS)
 
 @given(SERVICES, st.lists(SENT, max_size=25), st.integers(0, 30))
 def test_a_hold_is_never_below_a_charge(service, sent, unsure):
-    """Once a kind was seen every charge is in its range, whatever the table and the rounding, frames known or not."""
+    """After one charge of a price key every later charge is in its range, whatever the table and the rounding."""
     learner = PriceLearner(PRIOR)
     for kind, count in sent:
         paid = service.charge(kind, count)
@@ -79,7 +79,7 @@ def test_a_hold_is_never_below_a_charge(service, sent, unsure):
 
 @given(SERVICES, st.lists(SENT, min_size=1, max_size=25))
 def test_what_was_seen_is_exact(service, sent):
-    """The price of as many pictures as were charged before is one number, whichever way of rounding is left."""
+    """The price of a number of pictures that was charged before is exact."""
     learner = PriceLearner(PRIOR)
     for kind, count in sent:
         learner.observe(Charge(kind, exactly(count), service.charge(kind, count)))
@@ -90,7 +90,7 @@ def test_what_was_seen_is_exact(service, sent):
 
 @given(SERVICES, st.lists(SENT, min_size=1, max_size=25), COUNTS)
 def test_learning_never_widens(service, sent, asked):
-    """While charges agree, each one narrows every range of its kind or leaves it."""
+    """While charges agree, no range gets wider."""
     learner = PriceLearner(PRIOR)
     before = {kind: CreditRange(0, None) for kind in KINDS}
     for kind, count in sent:
@@ -120,7 +120,7 @@ def test_a_run_gets_exact(name, rounding):
 
 
 def test_the_rounding_is_found_out():
-    """Ten pictures at 0.15 for two credits: not each was rounded up; for ten: each was."""
+    """Ten pictures at 0.15 cost two credits if the request is rounded up, and ten if each picture is."""
     for paid, rounding in ((2, Rounding.REQUEST), (10, Rounding.IMAGE)):
         learner = PriceLearner(PRIOR)
         learner.observe(Charge(TAGS, exactly(1), 1))
@@ -134,7 +134,7 @@ def test_the_rounding_is_found_out():
 
 
 def test_a_rounding_found_out_with_one_kind_holds_for_all():
-    """There is one service: what one kind rules out is ruled out for the others."""
+    """A rounding that the charges of one price key rule out is ruled out for all."""
     learner = PriceLearner(PRIOR)
     learner.observe(Charge(TAGS, exactly(10), 2))
     assert learner.price(FACES, exactly(10)) == CreditRange(5, 5)
@@ -142,7 +142,7 @@ def test_a_rounding_found_out_with_one_kind_holds_for_all():
 
 
 def test_before_any_charge_the_table_is_believed():
-    """An unknown kind costs what the table says, rounded either way; without a price it has no upper end."""
+    """A price key without a charge has the price of the table, rounded either way; without one it has no upper end."""
     learner = PriceLearner(PRIOR)
     assert learner.price(TAGS, exactly(10)) == CreditRange(2, 10)
     assert learner.price(TEXTS, exactly(1)) == CreditRange(7, 7)
@@ -174,7 +174,7 @@ def test_what_is_expected_is_in_the_range(service, sent, asked):
 
 
 def test_drift_is_seen_and_ranges_get_wide():
-    """A charge that nothing learned explains is reported, and what was certain is certain no more."""
+    """A charge that contradicts the learned prices is reported as drift, and learning starts again."""
     learner = PriceLearner(PRIOR)
     for _ in range(3):
         learner.observe(Charge(TAGS, exactly(10), 2))

@@ -1,4 +1,4 @@
-"""How many rows of a plan an amount of credits pays for, in the order of the manifest."""
+"""Compute how many rows of a plan an amount of credits pays for, in the order of the manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RowRange", "affordability_sentence", "affordable_rows"]
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """How many rows: `low` at the upper price of each row, `high` at the lower price; 0 ≤ low ≤ high."""
+    """Number of affordable rows: `low` at the upper price of each row, `high` at the lower; 0 ≤ low ≤ high."""
 
     low: int
     high: int
@@ -23,19 +23,19 @@ class RowRange:
 
 
 def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
-    """How many of the rows that wait are paid for by `credits_`, counted from the first row on.
+    """Return how many pending rows `credits_` pay for, from the first row on.
 
     The upper price of a row is that of its most pictures, each rounded up to whole credits. The lower price is that of
-    its fewest pictures, all rows rounded up together, as if one request held them: see `price_range`. A row without an
+    its fewest pictures, with all rows rounded up together as if in one request: see `price_range`. A row without an
     upper price ends the count of `low`.
 
     Args:
         db: The rows of the plan.
         per_image_milli: Millicredits for one picture or video frame.
         credits_: Whole credits, 0 or more.
-        retry_milli: Millicredits for asking about one picture again, which the upper price of a row includes.
+        retry_milli: Millicredits for the retry of one picture, which the upper price of a row includes.
     """
-    dearest, budget = whole_credits(per_image_milli) + whole_credits(retry_milli), credits_ * MILLICREDITS
+    max_price, budget = whole_credits(per_image_milli) + whole_credits(retry_milli), credits_ * MILLICREDITS
     low = high = spent_at_most = pictures_at_least = 0
     low_open = True
     for least, most in pending_frame_ranges(db):
@@ -44,24 +44,24 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
             break
         high += 1
         if low_open:
-            spent_at_most, low_open = _spent(spent_at_most, most, dearest, credits_)
+            spent_at_most, low_open = _spent(spent_at_most, most, max_price, credits_)
             low += low_open
     return RowRange(low, high)
 
 
-def _spent(so_far: int, pictures: int | None, dearest: int, credits_: int) -> tuple[int, bool]:
-    """Credits spent after one more row at its upper price, and whether there were enough."""
+def _spent(so_far: int, pictures: int | None, max_price: int, credits_: int) -> tuple[int, bool]:
+    """Return the credits spent after one more row at its upper price, and whether they are affordable."""
     if pictures is None:
-        return so_far, dearest == 0
-    spent = so_far + pictures * dearest
+        return so_far, max_price == 0
+    spent = so_far + pictures * max_price
     return spent, spent <= credits_
 
 
 def affordability_sentence(name: str, credits_: int, paid: RowRange, rows: int) -> str:
-    """What an amount pays for, in one line without a full stop.
+    """Say what an amount of credits pays for, in one line without a full stop.
 
     Args:
-        name: What the amount is: `balance` or `budget`.
+        name: Name of the amount: `balance` or `budget`.
         credits_: The amount.
         paid: As from `affordable_rows`.
         rows: Rows to send.

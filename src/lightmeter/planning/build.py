@@ -1,4 +1,4 @@
-"""How a plan is made: from a manifest, row by row, or from a plan file, exactly as it was agreed to. Spends nothing."""
+"""Build a plan from a manifest, or load one from a plan file exactly as it was saved. Spends nothing."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ from lightmeter.tempdirs import LockedTempDir
 
 __all__ = ["load_plan", "refresh_service_info", "stream_plan"]
 
-CHUNK: Final = 256
-"""Rows read, checked and written together."""
+CHUNK_ROWS: Final = 256
+"""Rows that are read, checked and written together: one commit for each chunk is no bottleneck."""
 
-CHECKS_AT_ONCE: Final = 16
+MAX_CONCURRENT_CHECKS: Final = 16
+"""Rows pre-checked at the same time: enough to hide the latency of a URL, few enough for a home connection."""
 
 _PLAN_AGAIN: Final = "Plan again: lightmeter plan MANIFEST --save FILE"
 
@@ -59,26 +60,28 @@ async def stream_plan(
     *,
     require_service: bool = False,
 ) -> AsyncGenerator[Progress | Plan]:
-    """Plan; yields progress while it reads, and the plan last. A named service is asked before the first row is read.
+    """Build a plan: yield progress while rows are read, and the plan at the end.
+
+    A named service is asked for its balance and back ends before the first row is read.
 
     Args:
         source: The manifest.
-        options: What is asked for.
-        settings: The user's.
-        clock: Time; the machine's when not given.
-        require_service: Whether a run follows at once: then a missing key, or a service that cannot be reached, is an
-            error. Otherwise it is a note in the plan.
+        options: The options of the run.
+        settings: The user's settings.
+        clock: Time; the system clock by default.
+        require_service: A run follows at once: raise if the key is missing or the service cannot be reached.
+            Otherwise that is a note in the plan.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
         AccessDenied: the service does not accept the key.
-        Unreachable: only with `require_service`.
-        SettingsError: an option cannot be priced, or the service has no such back end; with `require_service` also:
-            there is no key, or what answers there is no such service.
-        UsageError: Delta tables are wanted and their writer is missing: better said before than after spending.
+        Unreachable: the service cannot be reached; only with `require_service`.
+        SettingsError: an option cannot be priced, or the service lacks a back end. With `require_service` also: there
+            is no key, or the base URL is not that of such a service.
+        UsageError: Delta tables are requested, but the package that writes them is not installed.
     """
     clock = clock or SystemClock()
-    _must_be_writable(options)
+    _check_table_format(options)
     options = with_prices_from_settings(options, settings)
     reader = ManifestReader(source, options=options.read_options)
     service = await preflight(options, settings, required=require_service)
@@ -99,7 +102,7 @@ async def stream_plan(
                 "lightmeter": __version__,
                 "planned_at": f"{utc_from_timestamp(clock.now()):%Y-%m-%dT%H:%M:%SZ}",
                 **prices,
-                **_where(source),
+                **_manifest_path(source),
             }
             await journal.write(put_meta(meta))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
@@ -110,26 +113,29 @@ async def stream_plan(
     yield plan
 
 
-def _must_be_writable(options: Options) -> None:
+def _check_table_format(options: Options) -> None:
     if options.table_format == "delta":
         import_deltalake()
 
 
-def _where(source: ManifestSource) -> dict[str, str]:
-    """Where the manifest can be found again; nothing for what is only in memory, or was read from standard input."""
+def _manifest_path(source: ManifestSource) -> dict[str, str]:
+    """Return the path of the manifest as meta; empty if it is in memory or was read from standard input."""
     location = location_of(source)
     return {} if location is None or location.is_stdin else {"manifest_path": location.absolute}
 
 
 async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
-    """Read, check and write rows chunk by chunk, one being written while the next is read; yields how many so far."""
+    """Read, check and write rows in chunks, and yield the number of rows so far.
+
+    One chunk is written while the next is read.
+    """
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
     done, writing = 0, None
     async with AsyncExitStack() as stack:
         checker = await stack.enter_async_context(_checker(options)) if options.precheck else None
-        while chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK))):
+        while chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK_ROWS))):
             checked = await _check_all(checker, chunk)
-            rows = [_row(item, seen, options) for item, seen in zip(chunk, checked, strict=True)]
+            rows = [_row(item, check, options) for item, check in zip(chunk, checked, strict=True)]
             await _written(writing)
             writing = journal.submit(add_rows(rows))
             done += len(rows)
@@ -144,7 +150,7 @@ async def _written(writing: Future[None] | None) -> None:
 
 def _checker(options: Options) -> Checker:
     return Checker(
-        capture_interval_s=options.capture_interval, max_frames=options.max_frames, concurrency=CHECKS_AT_ONCE
+        capture_interval_s=options.capture_interval, max_frames=options.max_frames, concurrency=MAX_CONCURRENT_CHECKS
     )
 
 
@@ -159,7 +165,7 @@ async def _check_all(checker: Checker | None, chunk: list[Item]) -> list[CheckRe
 
 
 def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRow:
-    # What was seen in the content wins over what the manifest says: the price follows what is sent.
+    # The kind found in the content overrides the manifest: the price follows what is sent.
     kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
     duration = checked.duration_s if checked else None
     frames = frame_range(kind, duration, options.capture_interval, options.max_frames)
@@ -198,31 +204,31 @@ def _findings(checked: CheckResult | None) -> tuple[PlannedFinding, ...]:
 
 
 def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
-    """A saved plan, as it was agreed to: no row is looked at again.
+    """Load a plan file as it was saved. Rows are not read or checked again.
 
-    Whatever would make it another plan is refused: a manifest that changed, rows that are not those that were saved,
-    another service, other prices, or answers of earlier runs that are gone. A manifest that was in memory, or came
-    from standard input, cannot be read again: the rows in the file are it.
+    Anything that would make it another plan is refused: a changed manifest, changed rows, another service, other
+    prices, or cached answers that are gone. A manifest that was in memory or came from standard input cannot be
+    compared: the rows of the file count.
 
     Args:
         path: The plan file.
-        settings: The user's; read when not given.
+        settings: The user's settings; read if not given.
 
     Raises:
         SettingsError: the file is no plan file of this version.
         ManifestError: the manifest is no longer there.
-        PlanChanged: something changed since it was planned; the message says what.
-        UsageError: Delta tables are wanted and their writer is missing.
+        PlanChanged: something changed since the plan was saved; the message says what.
+        UsageError: Delta tables are requested, but the package that writes them is not installed.
     """
     settings = settings or read_settings()
     saved = read_plan_file(Path(path))
     try:
-        options = _same_service(saved, make_options(**saved.head["options"]), settings)
-        _must_be_writable(options)
-        _same_manifest(saved)
-        _same_price_file(options)
+        options = _with_planned_service(saved, make_options(**saved.head["options"]), settings)
+        _check_table_format(options)
+        _check_manifest(saved)
+        _check_price_file(options)
         service = ServiceInfo.from_dict(saved.head.get("service"))
-        meta = _same_prices(saved, price_meta(options, settings, service))
+        meta = _checked_meta(saved, price_meta(options, settings, service))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is no plan file: {error!r}.", hint=_PLAN_AGAIN) from error
     scratch = LockedTempDir()
@@ -237,77 +243,78 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
 
 
 async def refresh_service_info(plan: Plan, settings: Settings | None = None) -> Plan:
-    """The plan with what its service says now of key, balance and back ends; its rows and prices stay as agreed to.
+    """Return the plan with the present balance and back ends of its service; its rows and prices stay the same.
 
     Args:
-        plan: Such as one that was saved, or made while the service could not be reached.
-        settings: The user's; read when not given.
+        plan: A plan that was saved, or made while the service could not be reached.
+        settings: The user's settings; read if not given.
 
     Raises:
-        AccessDenied, Unreachable: as `preflight`, where required.
+        AccessDenied: the service does not accept the key.
+        Unreachable: the service does not answer.
         SettingsError: there is no key, or the service no longer has a back end of the plan.
-        PlanChanged: the service names other prices than those that were planned.
+        PlanChanged: the prices of the service are not those that were planned.
     """
     settings = settings or read_settings()
     options = plan.options.model_copy(update={"base_url": plan.base_url})
-    now = await preflight(options, settings, required=True)
-    if now.backends is None:
-        return replace(plan, service=replace(plan.service, balance=now.balance, note=now.note))
-    _must_cost(plan.price_per_image_milli, price_meta(options, settings, now), "the service")
-    return replace(plan, service=now)
+    service = await preflight(options, settings, required=True)
+    if service.backends is None:
+        return replace(plan, service=replace(plan.service, balance=service.balance, note=service.note))
+    _check_price(plan.price_per_image_milli, price_meta(options, settings, service), "the service")
+    return replace(plan, service=service)
 
 
 def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
-    """Write the rows as they were planned."""
+    """Write the rows of a plan file into a journal, with their cached answers."""
     rows, done = saved.read_rows(), 0
-    while chunk := list(islice(rows, CHUNK)):
+    while chunk := list(islice(rows, CHUNK_ROWS)):
         journal.submit(restore_rows([row for row, _ in chunk])).result()
         wanted = [(row.seq, answer) for row, answer in chunk if answer is not None]
         if wanted:
             journal.submit(apply_cached_rows(find_planned_answers(settings, wanted))).result()
         done += len(chunk)
     if done != saved.rows:
-        raise PlanChanged(f"{saved.path} says {saved.rows} rows, and has {done}.", hint=_PLAN_AGAIN)
+        raise PlanChanged(f"{saved.path} should have {saved.rows} rows, but has {done}.", hint=_PLAN_AGAIN)
 
 
-def _same_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """The options with the service that was planned for named in them, wherever it was named then."""
+def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
+    """Return the options with the service of the plan, wherever it was named when the plan was made."""
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
-            f"It was planned for the embedded service, and the settings now name {now}.",
+            f"The plan is for the embedded service, but the settings now name {now}.",
             hint="Unset LIGHTMETER_BASE_URL, or plan again.",
         )
     return options.model_copy(update={"base_url": planned})
 
 
-def _same_manifest(saved: PlanFile) -> None:
+def _check_manifest(saved: PlanFile) -> None:
     manifest = saved.head["manifest"]
-    name, place = manifest["name"], manifest["path"]
-    if place is None:
+    name, path = manifest["name"], manifest["path"]
+    if path is None:
         return
     beside = saved.path.parent / Path(name).name
-    moved = "://" not in place and not Path(place).exists() and beside.exists()
-    location = Location(beside if moved else place if "://" in place else Path(place))
+    moved = "://" not in path and not Path(path).exists() and beside.exists()
+    location = Location(beside if moved else path if "://" in path else Path(path))
     if stored_digest(location) != manifest["sha256"]:
-        raise PlanChanged(f"{name} changed since it was planned.", hint=_PLAN_AGAIN)
+        raise PlanChanged(f"The manifest {name} changed since it was planned.", hint=_PLAN_AGAIN)
 
 
-def _same_price_file(options: Options) -> None:
-    """The user's own prices are in the plan; where their file is still there, it must hold the same."""
+def _check_price_file(options: Options) -> None:
+    """Raise if the file of the user's prices is still there and its prices differ from those in the plan."""
     own = options.prices
     if own is None or own.path is None or not Path(own.path).exists():
         return
     if load_prices(Path(own.path)) != own:
-        raise PlanChanged(f"{own.path} changed since it was planned.", hint=_PLAN_AGAIN)
+        raise PlanChanged(f"The price file {own.path} changed since it was planned.", hint=_PLAN_AGAIN)
 
 
-def _same_prices(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """What the journal keeps of the plan as a whole."""
+def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
+    """Return the journal meta of the plan, after a check that its price still holds."""
     head: dict[str, Any] = saved.head
-    _must_cost(head["price_per_image_millicredits"], prices, "the price table")
+    _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]
-    where = {} if manifest["path"] is None else {"manifest_path": manifest["path"]}
+    path_meta = {} if manifest["path"] is None else {"manifest_path": manifest["path"]}
     return {
         "run_id": head["run_id"],
         "manifest": manifest["name"],
@@ -316,13 +323,13 @@ def _same_prices(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
         "lightmeter": head["lightmeter"],
         "planned_at": head["planned_at"],
         **prices,
-        **where,
+        **path_meta,
     }
 
 
-def _must_cost(planned: int, prices: dict[str, str], who: str) -> None:
+def _check_price(planned: int, prices: dict[str, str], who: str) -> None:
     now = int(prices["price_per_image_milli"])
     if planned != now:
         raise PlanChanged(
-            f"A picture was planned at {planned} millicredits, and {who} now says {now}.", hint=_PLAN_AGAIN
+            f"A picture was planned at {planned} millicredits, but {who} now says {now}.", hint=_PLAN_AGAIN
         )

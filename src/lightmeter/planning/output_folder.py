@@ -1,4 +1,4 @@
-"""Whether an output folder can be written to: asked before anything is planned or paid for."""
+"""Create the output folder and check that it is writable, before anything is planned or paid for."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["prepare_folder"]
 
 
 def prepare_folder(out: Path) -> None:
-    """Make the output folder where it is missing, and see that files can be written there.
+    """Create the output folder if it is missing, and check that files can be written there.
 
     Raises:
-        SettingsError: it is a file, or nothing can be written there.
+        SettingsError: it is a file, or it is not writable.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=out):
             pass
     except (FileExistsError, NotADirectoryError) as error:
-        raise SettingsError(f"{out} is a file, or lies below one.", hint="Choose a folder.") from error
+        raise SettingsError(f"{out} is a file, or lies below one.", hint="Choose a folder for --out.") from error
     except OSError as error:
         raise SettingsError(
             f"{out} cannot be written to: {error.strerror or error}.",

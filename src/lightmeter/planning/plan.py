@@ -1,7 +1,7 @@
-"""A plan: what a run would do with each row, and what it would cost. A value; nothing here spends.
+"""The plan of a run: what would be done with each row, and what that would cost. Spends nothing.
 
-Its rows are a journal in a temporary folder, so that a million of them need no memory; `run` adopts it. How a plan is
-made from a manifest or from a plan file is in `planning`, how it looks as a file in `planfile`.
+Its rows are a journal in a temporary folder, so that a million rows need no memory; `run` copies it. `build` makes a
+plan from a manifest or a plan file; `plan_file` is the file format.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """Why rows stand where they stand: a short word, how many, and one of them as an example."""
+    """Number of rows with a status and a reason, and the error of one of them as an example."""
 
     status: str
     reason: str
@@ -63,27 +63,27 @@ class ReasonCount:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would do and cost.
+    """What a run would do and what it would cost.
 
     Attributes:
-        run_id: Names the plan, and the first run made of it.
+        run_id: Id of the plan, and of the first run made from it.
         manifest: Name of the manifest.
-        manifest_sha256: Of its bytes.
-        rows: All rows.
-        counts: Rows by status: `pending` ones would be sent, `ok` ones are answered by an earlier run's answers.
-        reasons: Why the others would not.
-        credits: What it would cost; `high` is None when max_frames is 0 and a duration is unknown.
-        saved: What the rows that earlier answers answer would have cost.
-        price_per_image_milli: Millicredits an image or frame, before rounding.
-        retry_per_image_milli: Millicredits an image or frame for asking the question of `ask` again; 0 without one.
-        options: What was asked for.
+        manifest_sha256: Digest of its bytes.
+        rows: Number of rows.
+        counts: Rows by status. `pending` rows would be sent; `ok` rows have a cached answer of an earlier run.
+        reasons: Why the other rows would not be sent.
+        credits: The price; `high` is None if max_frames is 0 and the length of a video is unknown.
+        saved: Price of the rows that have a cached answer.
+        price_per_image_milli: Millicredits for an image or frame, before rounding.
+        retry_per_image_milli: Millicredits for a retry of the question of `ask` about an image or frame; 0 without one.
+        options: The options of the run.
         base_url: The service, or None for the embedded one.
-        videos: How much of the videos to send is looked at; None without videos.
-        advice: What adding or dropping a back end or feature, or another capture interval, would change.
-        needs_consent: What a run would do silently and therefore refuses without a yes.
-        service: What the service said of the balance and its back ends, before the rows were looked at.
-        folder: Where its rows are, as long as the plan is there.
-        kept: What the folder lives as long as: plans that differ in their budget alone share it.
+        videos: How much of the videos the captured frames cover; None if there are no videos.
+        advice: What another back end, feature or capture interval would change, a sentence each.
+        needs_consent: What a run does only if the user consents, a sentence each.
+        service: What the service reported of the balance and its back ends before the rows were read.
+        folder: The temporary folder with the rows. It is removed when `folder_owner` is garbage-collected.
+        folder_owner: Keeps the folder. Plans with the same rows share it.
     """
 
     run_id: str
@@ -102,22 +102,22 @@ class Plan:
     needs_consent: tuple[str, ...]
     service: ServiceInfo = field(repr=False, compare=False)
     folder: Path = field(repr=False, compare=False)
-    kept: object = field(repr=False, compare=False)
+    folder_owner: object = field(repr=False, compare=False)
     retry_per_image_milli: int = 0
 
     @property
     def balance(self) -> int | None:
-        """Credits of the account when the plan was made; None when not known, and for the embedded service."""
+        """Credits of the account when the plan was made; None if unknown, and for the embedded service."""
         return self.service.balance
 
     @cached_property
     def affordable_rows(self) -> RowRange | None:
-        """How many rows the balance pays for, from the first row on; None when the balance is not known."""
+        """How many rows the balance pays for, from the first row on; None if the balance is unknown."""
         return self._rows_for(self.balance)
 
     @cached_property
     def budget_rows(self) -> RowRange | None:
-        """How many rows the budget pays for, from the first row on; None without a budget."""
+        """How many rows the budget pays for, from the first row on; None if there is no budget."""
         return self._rows_for(self.options.budget)
 
     @property
@@ -141,7 +141,7 @@ class Plan:
             return affordable_rows(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain JSON values, without its rows: what `plan --json` prints and `plan.json` begins with."""
+        """Return the plan without its rows as plain JSON values: what `plan --json` prints."""
         return {
             "plan_version": PLAN_VERSION,
             "lightmeter": __version__,
@@ -168,9 +168,9 @@ class Plan:
         }
 
     def save(self, path: Path | str) -> Path:
-        """Write the plan as a file that `run --plan` and `load_plan` take; returns its path.
+        """Write a plan file for `run --plan` and `load_plan`, and return its path.
 
-        With many rows a second file is written beside it: see `planfile`.
+        With many rows a second file is written beside it: see `lightmeter.planning.plan_file`.
         """
         target = Path(path)
         with open_read_only(self.folder) as db:
@@ -182,30 +182,33 @@ class Plan:
         return target
 
     def with_options(self, **changes: Unpack[PlanOptions]) -> Plan:
-        """The same rows, asked something else: priced anew, with no row looked at again.
+        """Return a plan of the same rows with other options. Rows are priced again, but not read or checked again.
 
-        Where more than the budget and the pace changes, a copy of the rows is made: some seconds for a million.
+        If an option changes what an answer holds or costs, the rows are copied: some seconds for a million.
+
+        Args:
+            changes: The options to change: see `lightmeter.options.PlanOptions`.
 
         Raises:
-            SettingsError: an option is wrong; the message names it. Or the service has no such back end.
-            UsageError: pre-checks are wanted that this plan was made without.
+            SettingsError: an option is wrong (the message names it), or the service lacks a back end.
+            UsageError: pre-checks are turned on, but this plan was made without them.
         """
         options = make_options(**{**self.options.model_dump(), **changes})
         if options.precheck and not self.options.precheck:
-            raise UsageError("This plan was made without looking at its rows.", hint="Plan the manifest anew.")
+            raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")
         settings = read_settings()
-        if not _asks_otherwise(self.options, options):
+        if not _changes_answers(self.options, options):
             needed = _consent_needed(options, settings, self.service)
             return replace(self, options=options, needs_consent=needed)
         return _replanned(self, options, settings, SystemClock())
 
     def must_not_need_consent(self) -> None:
-        """Check that nothing would be spent silently.
+        """Raise if the run needs the user's consent.
 
         Raises:
-            UsageError: something would, as `needs_consent` says.
+            UsageError: it does; the message holds the sentences of `needs_consent`.
         """
-        _refuse(self.needs_consent)
+        _raise_if_needed(self.needs_consent)
 
     def __str__(self) -> str:
         lines = [f"{self.manifest}: {self.rows} rows read, {self.counts['pending']} to send, {self.credits}"]
@@ -235,27 +238,27 @@ class Plan:
         return f"<div><b>{esc(first)}</b><ul>{''.join(f'<li>{esc(line.strip())}</li>' for line in more)}</ul></div>"
 
 
-def plan_from_journal(scratch: LockedTempDir, options: Options, settings: Settings, service: ServiceInfo) -> Plan:
-    """The plan whose rows are the journal in `scratch`, which goes when the plan does.
+def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: Settings, service: ServiceInfo) -> Plan:
+    """Return the plan whose rows are the journal in a temporary folder.
 
     Args:
-        scratch: The folder.
-        options: What is asked for.
-        settings: The user's.
-        service: What the service said.
+        folder_owner: The folder, which is removed with the plan.
+        options: The options of the run.
+        settings: The user's settings.
+        service: What the service reported.
 
     Raises:
-        JournalError: there is no journal.
+        JournalError: the folder holds no journal.
     """
-    with open_read_only(scratch.path) as db:
+    with open_read_only(folder_owner.path) as db:
         meta, counts = get_meta(db), count_by_status(db)
         frames = unsent_frames(db)
-        why = tuple(ReasonCount(*row) for row in count_by_reason(db))
+        reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
         reused = cached_frames(db)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
     retry = int(meta.get("retry_per_image_milli", "0"))
-    # The embedded service's defaults are ours and no secret: they are as good as named.
+    # The defaults of the embedded service are known, so a run that names no back end is clear about its price.
     named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
     return Plan(
         run_id=meta["run_id"],
@@ -263,7 +266,7 @@ def plan_from_journal(scratch: LockedTempDir, options: Options, settings: Settin
         manifest_sha256=meta["manifest_sha256"],
         rows=sum(counts.values()),
         counts=counts,
-        reasons=why,
+        reasons=reason_counts,
         credits=add_retry_cost(price_range(price, frames), retry, frames),
         saved=price_range(price, reused),
         price_per_image_milli=price,
@@ -278,13 +281,13 @@ def plan_from_journal(scratch: LockedTempDir, options: Options, settings: Settin
         ),
         needs_consent=_consent_needed(options, settings, service),
         service=service,
-        folder=scratch.path,
-        kept=scratch,
+        folder=folder_owner.path,
+        folder_owner=folder_owner,
     )
 
 
 def _provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
-    """Notes on providers that the embedded service would call: its credits are play money, their bills are not."""
+    """Yield a note for each provider that the embedded service would call: the provider charges real money."""
     if not is_embedded(options, settings):
         return
     for name in options.backends:
@@ -307,21 +310,21 @@ def _consent_needed(options: Options, settings: Settings, service: ServiceInfo) 
 
 
 def must_be_explicit(options: Options, settings: Settings) -> None:
-    """Check that a run with these options would spend nothing silently: known before any row is looked at.
+    """Raise if a run with these options needs the user's consent. Needs no rows and no answer of the service.
 
     Raises:
-        UsageError: it would, as `Plan.needs_consent` says.
+        UsageError: it does; the message holds the sentences of `Plan.needs_consent`.
     """
-    _refuse(_consent_needed(options, settings, ServiceInfo()))
+    _raise_if_needed(_consent_needed(options, settings, ServiceInfo()))
 
 
-def _refuse(needed: Sequence[str]) -> None:
+def _raise_if_needed(needed: Sequence[str]) -> None:
     if needed:
         raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or say yes: --yes")
 
 
 def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
-    """A copy of the plan's rows, counted, priced and looked up as `options` ask."""
+    """Return a plan with a copy of the rows: their frames, prices and cached answers by the new options."""
     same = plan.base_url == (options.base_url or settings.base_url)
     service = plan.service if same else ServiceInfo()
     prices = price_meta(options, settings, service)
@@ -331,8 +334,8 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
         copy_journal(journal_path(plan.folder), journal_path(folder))
         with Journal(folder) as journal:
             journal.submit(clear_cached_rows).result()
-            if _counts_frames_otherwise(plan.options, options):
-                journal.submit(set_frames(_lengths(folder, options))).result()
+            if _changes_frames(plan.options, options):
+                journal.submit(set_frames(_frames_by_length(folder, options))).result()
             meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
             journal.submit(put_meta(meta)).result()
             reuse_answers(journal, options, settings, clock.now())
@@ -342,19 +345,19 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
         raise
 
 
-def _asks_otherwise(before: Options, now: Options) -> bool:
-    """Whether rows could stand or cost otherwise, and not only the budget and the pace are others."""
+def _changes_answers(before: Options, now: Options) -> bool:
+    """Whether the status or the price of a row can differ between the options."""
     return any(
         getattr(before, name) != getattr(now, name) for name in (*REQUEST_OPTIONS, "base_url", "reuse", "prices")
     )
 
 
-def _counts_frames_otherwise(before: Options, now: Options) -> bool:
+def _changes_frames(before: Options, now: Options) -> bool:
     return (before.capture_interval, before.max_frames) != (now.capture_interval, now.max_frames)
 
 
-def _lengths(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
-    """Pictures of each kind and length there is; captures are whole seconds apart, so lengths are rounded."""
+def _frames_by_length(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
+    """Return (kind, whole seconds, frames low, frames high) for each kind and length of the rows."""
     with open_read_only(folder) as db:
         groups = sendable_lengths(db)
     counted = []

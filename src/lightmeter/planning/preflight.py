@@ -1,7 +1,7 @@
-"""What a named service says before the first row is looked at: key, balance, back ends. Free; sends nothing to analyse.
+"""Check a service before the first row is read: key, balance, back ends. Free; sends nothing to analyze.
 
-A plan may take hours, so what makes it useless is told first: a missing or wrong key, a service that cannot be reached,
-a back end that the service does not have.
+Planning may take hours, so whatever makes a plan useless is found first: a missing or wrong key, a service that cannot
+be reached, a back end that the service lacks.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = [
 ]
 
 PREFLIGHT_TIMEOUTS: Final = Timeouts(connect_s=10.0, read_s=10.0, total_s=10.0)
-"""Seconds to wait for each of the two answers: both are read from the service's memory or its database."""
+"""Seconds to wait for each of the two answers. A service has both at hand, so longer means that it does not work."""
 
-_KEPT: Final = {"name", "features", "default", "local", "available", "reason"}
+_SAVED_FIELDS: Final = {"name", "features", "default", "local", "available", "reason"}
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """What is known of a service.
+    """Balance and back ends of a service, as far as they are known.
 
     Attributes:
-        balance: Credits of the account; None when not known, and for the embedded service.
-        backends: The back ends that it offers; None when not known.
-        note: Why the balance is not known, as a sentence; None when it is, and for the embedded service.
+        balance: Credits of the account; None if unknown, and for the embedded service.
+        backends: The back ends that it offers; None if unknown.
+        note: Why the balance is unknown, as a sentence; None if it is known, and for the embedded service.
     """
 
     balance: int | None = None
@@ -56,17 +56,17 @@ class ServiceInfo:
     note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         offers = self.backends
-        listed = None if offers is None else [offer.model_dump(mode="json", include=_KEPT) for offer in offers]
+        listed = None if offers is None else [offer.model_dump(mode="json", include=_SAVED_FIELDS) for offer in offers]
         return {"backends": listed, "note": self.note}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any] | None) -> ServiceInfo:
-        """The back ends of a saved plan, whose prices were agreed to; what a balance was then says nothing now.
+        """Return the back ends of a saved plan, without the balance, which is out of date.
 
         Raises:
-            ValueError: they cannot be read.
+            ValueError: the back ends cannot be read.
         """
         if saved is None or saved["backends"] is None:
             return cls()
@@ -74,12 +74,12 @@ class ServiceInfo:
 
     @property
     def defaults(self) -> tuple[str, ...]:
-        """The back ends that it uses when none is named; empty when not known."""
+        """Back ends that it uses if a request names none; empty if unknown."""
         offers = self.backends or ()
         return tuple(offer.name.lower() for offer in offers if offer.default and offer.available)
 
     def rates(self, table: RateTable) -> RateTable:
-        """The prices of the back ends that can be asked, or `table` where they are not known."""
+        """Return the prices of its available back ends, or `table` if they are unknown."""
         if self.backends is None:
             return table
         able = [offer for offer in self.backends if offer.available]
@@ -89,32 +89,32 @@ class ServiceInfo:
                 offer.name.lower(): {feature: _millicredits(price) for feature, price in offer.features.items()}
                 for offer in able
             },
-            # A service that marks no default has not said which it uses: all of them is the upper price.
+            # If the service marks no default, assume all of them: the highest possible price.
             defaults=self.defaults or tuple(offer.name.lower() for offer in able),
             local=tuple(offer.name.lower() for offer in able if offer.local),
         )
 
 
 def _millicredits(price: float) -> int:
-    """Credits as JSON writes them in whole millicredits, rounded up: 0.15 → 150."""
+    """Convert credits from JSON to whole millicredits, rounded up: 0.15 → 150."""
     return math.ceil(Decimal(repr(price)) * MILLICREDITS)
 
 
 async def preflight(
     options: Options, settings: Settings, *, required: bool, timeouts: Timeouts = PREFLIGHT_TIMEOUTS
 ) -> ServiceInfo:
-    """Ask the service of a run for the balance and its back ends; the embedded service is not asked.
+    """Ask the service of a run for its balance and back ends. The embedded service is not asked.
 
     Args:
-        options: What names the service.
-        settings: The user's, with the key.
-        required: Whether spending follows: then a missing key, or no answer, is an error. Otherwise it is a note.
-        timeouts: How long to wait for each answer.
+        options: The options of the run, which may name the service.
+        settings: The user's settings, with the key.
+        required: Raise if the key is missing or no answer comes, because spending follows. Otherwise add a note.
+        timeouts: Time limits for each answer.
 
     Raises:
         AccessDenied: the service does not accept the key.
-        SettingsError: there is no key, or what answers there is no such service; only where required.
-        Unreachable: no answer came; only where required.
+        SettingsError: there is no key, or the base URL is not that of such a service; only if required.
+        Unreachable: no answer came; only if required.
     """
     base_url = options.base_url or settings.base_url
     if base_url is None:
@@ -127,7 +127,7 @@ async def preflight(
         return ServiceInfo(note="No key is set (LIGHTMETER_API_KEY): balance and back ends were not asked.")
     async with Client(base_url, key, timeouts=timeouts, proxy=settings.proxy) as client:
         try:
-            balance = await _balance_soon(client, 2 * timeouts.total_s)
+            balance = await _balance_within(client, 2 * timeouts.total_s)
         except (SettingsError, Unreachable) as error:
             if required:
                 raise
@@ -137,8 +137,8 @@ async def preflight(
         return ServiceInfo(balance, await client.backends())
 
 
-async def _balance_soon(client: Client, longest_s: float) -> int | None:
-    """As `fetch_balance`; None also where the pauses that the service asks for would take longer than this."""
+async def _balance_within(client: Client, longest_s: float) -> int | None:
+    """Return the balance as `fetch_balance` does; None also if the service's pauses last longer than `longest_s`."""
     try:
         async with asyncio.timeout(longest_s):
             return await fetch_balance(client)
@@ -147,10 +147,10 @@ async def _balance_soon(client: Client, longest_s: float) -> int | None:
 
 
 def require_api_key(base_url: str, settings: Settings) -> SecretStr:
-    """The key for a service.
+    """Return the key for a service.
 
     Raises:
-        SettingsError: none is set.
+        SettingsError: no key is set.
     """
     if settings.api_key is None:
         raise SettingsError(
@@ -160,19 +160,19 @@ def require_api_key(base_url: str, settings: Settings) -> SecretStr:
 
 
 async def fetch_balance(client: Client) -> int | None:
-    """The balance in credits; None while the service asks to slow down.
+    """Return the balance in credits; None if the service asks to slow down.
 
     Raises:
         AccessDenied: the service does not accept the key.
-        SettingsError: what answers there is no such service.
-        Unreachable: no answer came, or the service is broken.
+        SettingsError: the base URL is not that of such a service.
+        Unreachable: no answer came, or the service failed.
     """
     try:
         return await client.credits()
     except AccessDenied as error:
         raise AccessDenied(f"{client.base_url}: {error}", hint=error.hint, http_status=error.http_status) from error
     except Unreachable as error:
-        raise Unreachable(str(error), hint="Nothing was sent. Is the address right, and the service up?") from error
+        raise Unreachable(str(error), hint="Nothing was sent. Check the base URL and the service.") from error
     except OutcomeUnknown as error:
         raise Unreachable(f"{client.base_url}: {error}", hint="Nothing was spent. Try again later.") from error
     except ProtocolError as error:
@@ -181,14 +181,19 @@ async def fetch_balance(client: Client) -> int | None:
             return None
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise Unreachable(str(error), hint="Nothing was spent. Try again later.", http_status=status) from error
-        raise SettingsError(str(error), hint="Is the base URL that of the service?") from error
+        raise SettingsError(str(error), hint="Check the base URL: it must be that of the service.") from error
 
 
 def check_backends_offered(options: Options, settings: Settings, service: ServiceInfo) -> None:
-    """Check that the service has each back end that is named, as far as its back ends are known.
+    """Raise if the service lacks a named back end, as far as its back ends are known.
+
+    Args:
+        options: The options, which may name back ends.
+        settings: The user's settings.
+        service: What the service reported.
 
     Raises:
-        SettingsError: it lacks one, or one cannot be asked now.
+        SettingsError: the service lacks a back end, or it is not available now.
     """
     if is_embedded(options, settings):
         offers: Sequence[BackendOffer] = embedded_backends(settings)
@@ -210,12 +215,12 @@ def check_backends_offered(options: Options, settings: Settings, service: Servic
 
 
 def no_feature_offered_error(options: Options, settings: Settings, rates: RateTable) -> SettingsError:
-    """The error to raise when no chosen back end offers any of the features that are asked for.
+    """Return the error for a run in which no chosen back end offers any of the requested features.
 
     Args:
-        options: Features and back ends.
-        settings: The user's.
-        rates: What the service offers.
+        options: The options, with features and back ends.
+        settings: The user's settings.
+        rates: The back ends and features that the service offers.
     """
     embedded = is_embedded(options, settings)
     who = "The embedded service" if embedded else str(options.base_url or settings.base_url)
@@ -224,12 +229,12 @@ def no_feature_offered_error(options: Options, settings: Settings, rates: RateTa
     offer = "offer" if len(named) > 1 else "offers"
     return SettingsError(
         f"{whose if named else who} {offer} none of: {', '.join(options.features) or 'all features'}.",
-        hint=" ".join(_instead(options.features, rates, embedded=embedded)),
+        hint=" ".join(_alternatives(options.features, rates, embedded=embedded)),
     )
 
 
-def _instead(wanted: Sequence[str], rates: RateTable, *, embedded: bool) -> Iterator[str]:
-    """Who offers the features, or what else is offered."""
+def _alternatives(wanted: Sequence[str], rates: RateTable, *, embedded: bool) -> Iterator[str]:
+    """Yield which back ends offer the features, or which features are offered at all."""
     names = list(rates.rates)
     found = False
     for feature in wanted:

@@ -1,4 +1,4 @@
-"""Which prices a plan stands on: the shipped table, what the service names, and the user's own."""
+"""Choose the prices of a plan from the shipped table, the service's own list and the user's prices."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _UNKNOWN: Final = ServiceInfo()
 
 
 def describe_own_prices(own: OwnPrices) -> str:
-    """Whose prices a plan stands on, besides the shipped ones, as a person reads it."""
+    """Name the back ends with the user's own prices, and the file that holds them."""
     return f"own prices of {', '.join(own.rates)}" + (f": {own.path}" if own.path else "")
 
 
 def with_prices_from_settings(options: Options, settings: Settings) -> Options:
-    """The options with the user's own prices in them, where the settings name a file and the options have none.
+    """Return the options with the prices from the file that the settings name, unless they have prices already.
 
     Raises:
-        SettingsError: the file holds no prices.
+        SettingsError: the file cannot be read or holds no prices.
     """
     if options.prices is not None or settings.prices is None:
         return options
@@ -41,14 +41,18 @@ def with_prices_from_settings(options: Options, settings: Settings) -> Options:
 
 
 def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> RateTable:
-    """The price table a run with these options is planned with.
+    """Return the price table that a run with these options is planned with.
 
-    A service that lists its back ends names their prices too, which are newer than those of the shipped table; the
-    user's own come before both. The embedded service has its own defaults and charges by the shipped table: no price
-    of its back ends is below that.
+    Prices that a service lists with its back ends are newer than the shipped table; the user's own override both. The
+    embedded service charges by the shipped table: for it the user's prices count only where they are higher.
+
+    Args:
+        options: The options of the run.
+        settings: The user's settings.
+        service: What the service reported of its back ends.
 
     Raises:
-        SettingsError: the file that the settings name holds no prices.
+        SettingsError: the price file that the settings name holds no prices.
     """
     shipped, own = default_rates(), with_prices_from_settings(options, settings).prices
     embedded = is_embedded(options, settings)
@@ -66,13 +70,18 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKN
 
 
 def price_meta(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
-    """What the journal keeps of prices: millicredits a picture, of each back end and feature in it, and of a retry.
+    """Return the prices that the journal stores: millicredits for a picture, in total and by part, and for a retry.
 
-    A retry asks the question of `ask` again about one picture whose answer was not valid: for descriptions alone.
+    A retry repeats the question of `ask` about one picture whose answer was not valid. Only descriptions are charged.
+
+    Args:
+        options: The options of the run.
+        settings: The user's settings.
+        service: What the service reported of its back ends.
 
     Raises:
-        SettingsError: an option cannot be priced, or the service has nothing of what is asked for: a back end that is
-            named, or all that the chosen back ends are asked for.
+        SettingsError: an option cannot be priced, the service lacks a named back end, or no chosen back end offers any
+            of the requested features.
     """
     check_backends_offered(options, settings, service)
     rates, prompt_chars = rates_for(options, settings, service), len(options.sent_prompt or "")

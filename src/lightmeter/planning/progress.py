@@ -1,4 +1,4 @@
-"""What a plan and a run say while they work: plain values, yielded; nothing calls back upward."""
+"""Progress of planning and of a run: values that the generators yield; there are no callbacks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ Phase = Literal["planning", "starting", "collecting", "reconciling", "running", 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One look at the work.
+    """A snapshot of planning or of a run.
 
     Attributes:
-        phase: What is being done.
-        rows: Rows known so far (planning), or all rows of the manifest.
+        phase: The present phase.
+        rows: Rows read so far (in planning), or all rows of the manifest.
         counts: Rows by status.
         requests: Requests sent by this process.
-        in_flight: Requests sent and not answered, with those that are being polled.
+        in_flight: Requests sent and not answered, including those that are polled.
         paid: Credits paid by the whole run.
-        held: Credits set aside for what is in flight or in doubt.
-        budget: The cap, or None.
-        seconds: Since this process began to work.
-        rate: Rows finished a second, over this process's time.
-        eta_s: Seconds left at this rate, or None while it is not known.
-        waiting: What is waited for and for how long at most, as a sentence; None while the work goes on.
-        notes: What the user should know about the run, a sentence each; none is ever taken back.
+        held: Credits set aside for requests in flight or in doubt.
+        budget: Most credits that the run may spend; None means no cap.
+        seconds: Seconds since this process started.
+        rate: Rows finished per second, over the time of this process.
+        eta_s: Estimated seconds left, or None while unknown.
+        waiting: What the run waits for and for how long at most, as a sentence; None while it does not wait.
+        notes: Notes for the user, a sentence each; a note stays once it is there.
     """
 
     phase: Phase
@@ -46,5 +46,5 @@ class Progress:
 
     @property
     def finished(self) -> int:
-        """Rows that need nothing more."""
+        """Number of rows that need no more work."""
         return self.rows - sum(self.counts.get(status, 0) for status in ("pending", "over_budget", "in_doubt"))

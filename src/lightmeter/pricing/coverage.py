@@ -63,7 +63,7 @@ class VideoCoverage:
         parts = []
         if self.better is not None:
             missed = _percent(1 - self.covered_s / self.seconds)
-            parts.append(f"{missed} of {self.seconds:,} s is not looked at")
+            parts.append(f"{missed} of {self.seconds:,} s is not covered")
         if self.unknown:
             parts.append(f"{self.unknown:,} of unknown length")
         return f"{_videos(self.videos)}: {start}; {'; '.join(parts)} (--capture-interval, --max-frames)"
@@ -80,7 +80,7 @@ class VideoCoverage:
         whose = "the video" if self.videos == 1 else "the median of the videos that are cut off"
         return (
             f"Capture interval {better.capture_interval} spreads {_frames(self.max_frames)} over {better.video_s:,} s, "
-            f"{whose}, for {frames} in all: {_percent(better.covered_s / self.seconds)} is looked at."
+            f"{whose}, for {frames} in all: {_percent(better.covered_s / self.seconds)} is covered."
         )
 
     def to_dict(self) -> dict[str, Any]:
