@@ -52,8 +52,8 @@ _SHORT: Final = re.compile(r"#[0-9a-f]{3,4}")
 _LONG: Final = re.compile(r"#[0-9a-f]{6}(?:[0-9a-f]{2})?")
 
 _COLORS_AT_ONCE: Final = 256
-"""Colors that are compared with all names together. With more, the linear algebra library starts threads, which cost more
-time than they save, and the arrays no longer fit into the processor's cache."""
+"""Colors that are compared with all names together. With more, the linear algebra library starts threads, which cost
+more time than they save, and the arrays no longer fit into the processor's cache."""
 
 
 def color_to_hex(color: str) -> str:
