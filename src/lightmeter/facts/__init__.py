@@ -1,1 +1,1 @@
-"""Answers as facts: what back ends said, read from any shape and packed into columns of bytes. No Arrow here."""
+"""Facts: raw answers of the service, decoded into typed rows of the fact tables. No Arrow here."""

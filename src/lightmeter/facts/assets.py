@@ -1,6 +1,6 @@
 """The assets of an answer as a list, whatever shape `all.assets` has. Pure.
 
-Who matches assets to rows and who reads their facts both count positions in this list, so that they agree.
+Matching assets to rows and reading their facts both use positions in this list.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _ASSET_FIELDS: Final = frozenset((*FACT_TABLES, "frames"))
 
 
 def listed_assets(results: Mapping[str, Any]) -> list[Any]:
-    """The entries of `all.assets`, in order. Never raises.
+    """Return the entries of `all.assets`, in order. Never raises.
 
-    A list is returned as it is. An object of assets gives its values: in order of their keys where all keys are
-    indexes (`0`, `1`, …), else as they stand; an asset that does not say its name is named by its key, unless the key
-    is an index. An object that is an asset itself (it has a text as its `name`, or a feature) is a list of one.
+    A list is returned unchanged. An object of assets gives its values: sorted by key where all keys are indexes (`0`,
+    `1`, …), else in their order. An asset without a name gets its key as its name, unless the key is an index. An
+    object that is an asset itself (its `name` is a text, or it has a feature) gives a list of one.
 
     Args:
         results: The object `all` of an answer.
 
     Returns:
-        An empty list for anything else, and for an object without any object in it. The answer is not changed.
+        The assets; an empty list for any other value, and for an object that holds no object.
     """
     assets = results.get("assets")
     if isinstance(assets, list):

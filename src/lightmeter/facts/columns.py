@@ -11,13 +11,13 @@ from typing import Final
 __all__ = ["CSS_NAME", "FACT_TABLES", "KEY_COLUMNS", "OPTIONAL_TABLES", "TABLE_COLUMNS", "ColumnSpec"]
 
 CSS_NAME: Final = "css_name"
-"""The one column of facts that is told by others of its table."""
+"""The one column of a fact table that is computed from other columns of the table."""
 
 FACT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
-"""The tables that are filled from assets, named as the answer names them."""
+"""The tables whose rows come from the assets of answers; each has the name of its feature in the answer."""
 
 OPTIONAL_TABLES: Final = ("embeddings",)
-"""Tables of extra features: written only where a run requests the feature of that name, or an answer holds it."""
+"""Tables that are written only where a run requests the feature of that name, or an answer holds it."""
 
 _STRING: Final = "string"
 _DOUBLE: Final = "double"
@@ -32,7 +32,7 @@ _EMOTIONS: Final = "emotions"
 _VECTOR: Final = "vector"
 
 _SHARE: Final = "0 to 1"
-_UNSAID: Final = "not answered"
+_MISSING: Final = "not answered"
 _FACE_UNIT: Final = "as answered: pixels, or shares of the picture's side where all are at most 1"
 
 
@@ -61,11 +61,11 @@ KEY_COLUMNS: Final = (
     ColumnSpec("frame", _INT, "Captured frame of a video, counted from 0.", "an image, or a whole video", "frames"),
     ColumnSpec("run_id", _STRING, "The run that made this row."),
 )
-"""The columns that stand in every table."""
+"""The columns of every table."""
 
-_SOURCE: Final = ColumnSpec("source", _STRING, "The back end that says so.", _UNSAID)
+_SOURCE: Final = ColumnSpec("source", _STRING, "The back end that says so.", _MISSING)
 _RAW: Final = ColumnSpec("raw", _STRING, "The entry as it was answered, as JSON.")
-_SCORE: Final = ColumnSpec("score", _DOUBLE, "How sure the back end is.", _UNSAID, _SHARE)
+_SCORE: Final = ColumnSpec("score", _DOUBLE, "How sure the back end is.", _MISSING, _SHARE)
 
 _ASSETS: Final = (
     ColumnSpec("status", _STRING, "ok, failed, skipped, duplicate, in_doubt, over_budget or pending."),
@@ -86,21 +86,25 @@ _ASSETS: Final = (
     ColumnSpec("answered_at", _MOMENT, "When its answer came.", "no answer", "UTC, microseconds"),
 )
 
-_TAGS: Final = (ColumnSpec("name", _STRING, "What is seen; upper and lower case differ.", _UNSAID), _SCORE, _SOURCE)
+_TAGS: Final = (
+    ColumnSpec("name", _STRING, "What is seen; upper and lower case differ.", _MISSING),
+    _SCORE,
+    _SOURCE,
+)
 
 _COLORS: Final = (
-    ColumnSpec("hex", _STRING, "The colour as #rrggbb.", _UNSAID),
-    ColumnSpec("score", _DOUBLE, "Its prominence.", _UNSAID, _SHARE),
-    ColumnSpec("pixel_fraction", _DOUBLE, "Its share of the picture.", _UNSAID, _SHARE),
-    ColumnSpec("red", _BYTE, "Red.", _UNSAID, "0 to 255"),
-    ColumnSpec("green", _BYTE, "Green.", _UNSAID, "0 to 255"),
-    ColumnSpec("blue", _BYTE, "Blue.", _UNSAID, "0 to 255"),
+    ColumnSpec("hex", _STRING, "The colour as #rrggbb.", _MISSING),
+    ColumnSpec("score", _DOUBLE, "Its prominence.", _MISSING, _SHARE),
+    ColumnSpec("pixel_fraction", _DOUBLE, "Its share of the picture.", _MISSING, _SHARE),
+    ColumnSpec("red", _BYTE, "Red.", _MISSING, "0 to 255"),
+    ColumnSpec("green", _BYTE, "Green.", _MISSING, "0 to 255"),
+    ColumnSpec("blue", _BYTE, "Blue.", _MISSING, "0 to 255"),
     _SOURCE,
     ColumnSpec(CSS_NAME, _STRING, "The CSS colour name nearest to red, green and blue, in Oklab.", "a channel is null"),
 )
 
 _NSFW: Final = (
-    ColumnSpec("label", _STRING, "What is scored: sfw, nsfw, adult, violence, …", _UNSAID),
+    ColumnSpec("label", _STRING, "What is scored: sfw, nsfw, adult, violence, …", _MISSING),
     ColumnSpec("score", _DOUBLE, "How sure the back end is of the label.", "likelihood form", _SHARE),
     ColumnSpec("likelihood", _STRING, "VERY_UNLIKELY to VERY_LIKELY, or UNKNOWN.", "numeric form"),
     ColumnSpec(
@@ -115,7 +119,7 @@ _NSFW: Final = (
 )
 
 _DESCRIPTIONS: Final = (
-    ColumnSpec("description", _STRING, "The description.", _UNSAID),
+    ColumnSpec("description", _STRING, "The description.", _MISSING),
     _SOURCE,
     ColumnSpec("role", _STRING, "The persona asked for.", "not known"),
     ColumnSpec("language", _STRING, "The language asked for; the answer may be English all the same.", "not known"),
@@ -123,19 +127,19 @@ _DESCRIPTIONS: Final = (
 
 _FACES: Final = (
     ColumnSpec("face", _INT, "Position among the faces of this picture, counted from 0."),
-    ColumnSpec("left", _DOUBLE, "Left edge of the face.", _UNSAID, _FACE_UNIT),
-    ColumnSpec("top", _DOUBLE, "Top edge of the face.", _UNSAID, _FACE_UNIT),
-    ColumnSpec("width", _DOUBLE, "Width of the face.", _UNSAID, _FACE_UNIT),
-    ColumnSpec("height", _DOUBLE, "Height of the face.", _UNSAID, _FACE_UNIT),
-    ColumnSpec("age_low", _DOUBLE, "Lower end of the estimated age.", _UNSAID, "years"),
-    ColumnSpec("age_high", _DOUBLE, "Upper end of the estimated age.", _UNSAID, "years"),
-    ColumnSpec("gender", _STRING, "Estimated gender, as answered.", _UNSAID),
-    ColumnSpec("gender_score", _DOUBLE, "How sure of the gender; per cent are divided by 100.", _UNSAID, _SHARE),
+    ColumnSpec("left", _DOUBLE, "Left edge of the face.", _MISSING, _FACE_UNIT),
+    ColumnSpec("top", _DOUBLE, "Top edge of the face.", _MISSING, _FACE_UNIT),
+    ColumnSpec("width", _DOUBLE, "Width of the face.", _MISSING, _FACE_UNIT),
+    ColumnSpec("height", _DOUBLE, "Height of the face.", _MISSING, _FACE_UNIT),
+    ColumnSpec("age_low", _DOUBLE, "Lower end of the estimated age.", _MISSING, "years"),
+    ColumnSpec("age_high", _DOUBLE, "Upper end of the estimated age.", _MISSING, "years"),
+    ColumnSpec("gender", _STRING, "Estimated gender, as answered.", _MISSING),
+    ColumnSpec("gender_score", _DOUBLE, "How sure of the gender; per cent are divided by 100.", _MISSING, _SHARE),
     ColumnSpec(
         "emotions",
         _EMOTIONS,
         "Emotion to how sure; per cent are divided by 100, likelihoods are 0, 0.25, 0.5, 0.75, 1.",
-        _UNSAID,
+        _MISSING,
         _SHARE,
     ),
     _RAW,
@@ -143,7 +147,7 @@ _FACES: Final = (
 )
 
 _TEXTS: Final = (
-    ColumnSpec("text", _STRING, "What is read.", _UNSAID),
+    ColumnSpec("text", _STRING, "What is read.", _MISSING),
     _SCORE,
     ColumnSpec(
         "is_full_text",
@@ -151,22 +155,22 @@ _TEXTS: Final = (
         "Whether this is the whole text and the others of its source are parts of it.",
         "the only entry of its source",
     ),
-    ColumnSpec("polygon", _POLYGON, "Corners around it.", _UNSAID, "pixels"),
+    ColumnSpec("polygon", _POLYGON, "Corners around it.", _MISSING, "pixels"),
     _RAW,
     _SOURCE,
 )
 
 _BRANDS: Final = (
-    ColumnSpec("name", _STRING, "The brand.", _UNSAID),
+    ColumnSpec("name", _STRING, "The brand.", _MISSING),
     _SCORE,
-    ColumnSpec("polygon", _POLYGON, "Corners around it.", _UNSAID, "pixels"),
+    ColumnSpec("polygon", _POLYGON, "Corners around it.", _MISSING, "pixels"),
     _RAW,
     _SOURCE,
 )
 
 _EMBEDDINGS: Final = (
     ColumnSpec(
-        "model", _STRING, "The model, with its version; vectors of different models cannot be compared.", _UNSAID
+        "model", _STRING, "The model, with its version; vectors of different models cannot be compared.", _MISSING
     ),
     ColumnSpec(
         "vector",

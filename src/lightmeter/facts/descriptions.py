@@ -18,8 +18,8 @@ class DescriptionEntry(NamedTuple):
 
     Attributes:
         frame: Number of the captured frame of a video; None for an image, or a video as a whole.
-        source: The back end that says so; None where it is not said.
-        text: What it says: JSON where it is no text; None where it says nothing.
+        source: The back end that wrote it; None where the answer does not name it.
+        text: The description; JSON where it is not a text; None where it is missing.
     """
 
     frame: int | None
@@ -28,9 +28,9 @@ class DescriptionEntry(NamedTuple):
 
 
 def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[DescriptionEntry]:
-    """The descriptions of one asset: those of it as a whole, then those of its frames. Never raises.
+    """Return the descriptions of one asset: first of the whole asset, then of its frames. Never raises.
 
-    A service may repeat what it says of frames for the video as a whole: what is said of a frame stands there alone.
+    A service may repeat the descriptions of frames for the whole video: a repeated one is returned for its frame alone.
 
     Args:
         answer: The JSON object of the answer.
@@ -44,21 +44,21 @@ def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[Description
     frames = found.get("frames")
     of_frames = [
         one
-        for place, frame in enumerate(frames if isinstance(frames, list) else ())
+        for position, frame in enumerate(frames if isinstance(frames, list) else ())
         if isinstance(frame, dict)
-        for one in _described(frame, _frame(frame.get("index"), place))
+        for one in _entries_of(frame, _frame(frame.get("index"), position))
     ]
     repeated = {(one.source, one.text) for one in of_frames}
-    whole = [one for one in _described(found, None) if (one.source, one.text) not in repeated]
+    whole = [one for one in _entries_of(found, None) if (one.source, one.text) not in repeated]
     return [*whole, *of_frames]
 
 
-def _frame(index: Any, place: int) -> int:
-    return index if type(index) is int and 0 <= index <= _MAX_FRAME else place
+def _frame(index: Any, position: int) -> int:
+    return index if type(index) is int and 0 <= index <= _MAX_FRAME else position
 
 
-def _described(found: Mapping[str, Any], frame: int | None) -> Iterator[DescriptionEntry]:
-    for said in read_entries("descriptions", found.get("descriptions")).fields:
-        text, source = said.get("description"), said.get("source")
+def _entries_of(found: Mapping[str, Any], frame: int | None) -> Iterator[DescriptionEntry]:
+    for entry in read_entries("descriptions", found.get("descriptions")).fields:
+        text, source = entry.get("description"), entry.get("source")
         known = text if text is None or isinstance(text, str) else json_text(text)
         yield DescriptionEntry(frame, source if isinstance(source, str) else None, known)

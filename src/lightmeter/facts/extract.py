@@ -26,7 +26,7 @@ _Source: TypeAlias = Callable[[FeatureEntries], list[Any]]
 
 
 def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
-    """Return the table's own columns over all `entries`, with values of any type."""
+    """Return the table's own columns over all entries, with values of any type."""
     if table == "faces":
         return _faces(found)
     return {column: source(found) for column, source in _SOURCES[table]}
@@ -37,7 +37,7 @@ def _field(column: str) -> _Source:
 
 
 def _score(found: FeatureEntries) -> list[Any]:
-    """`score`, or `confidence` where a back end's own word slipped through."""
+    """Return `score` of each entry, or `confidence` where there is no score."""
     scores = [fields.get("score") for fields in found.fields]
     if None not in scores:
         return scores
@@ -46,7 +46,7 @@ def _score(found: FeatureEntries) -> list[Any]:
 
 
 def _severity(found: FeatureEntries) -> list[Any]:
-    return [severity(said.get("label"), said.get("score"), said.get("likelihood")) for said in found.fields]
+    return [severity(entry.get("label"), entry.get("score"), entry.get("likelihood")) for entry in found.fields]
 
 
 def _polygon(found: FeatureEntries) -> list[list[Corner]]:
@@ -62,10 +62,16 @@ def _is_full_text(found: FeatureEntries) -> list[Any]:
     return list(mark_full_texts(*told))
 
 
-def mark_full_texts(texts: list[Any], sources: list[Any], said: list[Any]) -> list[bool | None]:
-    """Whether each text of a picture is the whole text: it says so, or it leads its source and holds the others.
+def mark_full_texts(texts: list[Any], sources: list[Any], answered: list[Any]) -> list[bool | None]:
+    """Return for each text of a picture whether it is the full text, of which the others are parts.
 
-    With a single entry there is no telling whole from part: None.
+    It is where the entry says so, or where it is the first of its source and contains all others of that source. A text
+    that is the only one of its source gets None.
+
+    Args:
+        texts: The texts of a picture.
+        sources: The back end of each.
+        answered: `is_full_text` of each entry; None where it is missing.
     """
     count = len(texts)
     if count > 1 and sources.count(sources[0]) == count:  # the usual case at once: a single source
@@ -79,13 +85,13 @@ def mark_full_texts(texts: list[Any], sources: list[Any], said: list[Any]) -> li
             if len(places) > 1:
                 for place, seen in zip(places, _lead_and_parts([texts[place] for place in places]), strict=True):
                     whole[place] = seen
-    if said.count(None) == count:
+    if answered.count(None) == count:
         return whole
-    return [own if isinstance(own, bool) else seen for own, seen in zip(said, whole, strict=True)]
+    return [own if isinstance(own, bool) else seen for own, seen in zip(answered, whole, strict=True)]
 
 
 def _lead_and_parts(texts: list[Any]) -> list[bool | None]:
-    """Whether the first text holds all the others, which are no whole texts; what is no text is in all."""
+    """Return True for the first text where it contains all others, else False; False for the others."""
     lead = texts[0]
     whole: list[bool | None] = [False] * len(texts)
     if lead and isinstance(lead, str):

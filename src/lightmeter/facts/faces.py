@@ -1,7 +1,7 @@
-"""What is said about a face, found in the words of any back end. Pure.
+"""Columns of the table `faces`, read from the fields of any known provider. Pure.
 
-The contract leaves the fields of a face open. Those of the known providers are found whatever their case and
-underscores (`BoundingBox`, `bounding_box`); everything else stays in the column `raw`.
+The wire contract leaves the fields of a face open. Those of the known providers are read, whatever their case and
+underscores (`BoundingBox`, `bounding_box`); all others stay in the column `raw`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FACE_COLUMNS: Final = (
 
 _BOXES: Final = ("boundingbox", "box", "bbox", "facerectangle")
 _SIDES: Final = (("left", "x"), ("top", "y"), ("width", "w"), ("height", "h"))
-_SPEAK_OF_BOXES: Final = frozenset(_BOXES).union(*_SIDES)
+_BOX_KEYS: Final = frozenset(_BOXES).union(*_SIDES)
 _NAMES: Final = ("type", "name", "emotion", "label", "value")
 _SCORES: Final = ("confidence", "score", "probability")
 _LIKELIHOOD_EMOTIONS: Final = {f"{word}likelihood": word for word in ("joy", "sorrow", "anger", "surprise")}
@@ -34,25 +34,25 @@ _PER_CENT: Final = 100.0
 
 
 def read_faces(faces: Sequence[FastFace] | Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    """The values of `FACE_COLUMNS` of many faces, by column; None for what is not said.
+    """Return the values of `FACE_COLUMNS` of many faces, by column; None for what is not answered.
 
     Args:
-        faces: All of the usual kind, or all as they were answered.
+        faces: Either all typed by `fast_decode`, or all JSON objects as they were answered.
     """
     if faces and isinstance(faces[0], FastFace):
-        return _usual(cast("Sequence[FastFace]", faces))
-    told = [_values(fields) for fields in cast("Sequence[dict[str, Any]]", faces)]
-    return {column: [values[place] for values in told] for place, column in enumerate(FACE_COLUMNS)}
+        return _fast_face_columns(cast("Sequence[FastFace]", faces))
+    rows = [_values(fields) for fields in cast("Sequence[dict[str, Any]]", faces)]
+    return {column: [values[place] for values in rows] for place, column in enumerate(FACE_COLUMNS)}
 
 
-def _usual(faces: Sequence[FastFace]) -> dict[str, Sequence[Any]]:
+def _fast_face_columns(faces: Sequence[FastFace]) -> dict[str, Sequence[Any]]:
     boxes = zip(*[_box_around(face.bounding_poly.vertices) for face in faces], strict=True)
     columns: dict[str, Sequence[Any]] = dict(zip(("left", "top", "width", "height"), boxes, strict=True))
     nothing = [None] * len(faces)
     columns |= dict.fromkeys(("age_low", "age_high", "gender", "gender_score"), nothing)
     joy, sorrow = [face.joy_likelihood for face in faces], [face.sorrow_likelihood for face in faces]
     anger, surprise = [face.anger_likelihood for face in faces], [face.surprise_likelihood for face in faces]
-    return columns | {"emotions": list(map(_felt, joy, sorrow, anger, surprise))}
+    return columns | {"emotions": list(map(_emotion_scores, joy, sorrow, anger, surprise))}
 
 
 def _box_around(vertices: Sequence[Any]) -> tuple[float, float, float, float]:
@@ -62,32 +62,32 @@ def _box_around(vertices: Sequence[Any]) -> tuple[float, float, float, float]:
 
 
 @lru_cache(maxsize=4096)
-def _felt(*likelihoods: str | UnsetType) -> list[tuple[str, float | None]] | None:
-    """Emotions with their likelihoods as scores. Cached: the words are six, and most faces say the same four."""
-    said = zip(_LIKELIHOOD_EMOTIONS.values(), likelihoods, strict=True)
-    return [(emotion, likelihood_score(word)) for emotion, word in said if word is not UNSET] or None
+def _emotion_scores(*likelihoods: str | UnsetType) -> list[tuple[str, float | None]] | None:
+    """Return emotions with their likelihoods as scores. Cached: most faces have the same likelihoods."""
+    answered = zip(_LIKELIHOOD_EMOTIONS.values(), likelihoods, strict=True)
+    return [(emotion, likelihood_score(word)) for emotion, word in answered if word is not UNSET] or None
 
 
 def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
-    names, speaks_of = _spoken_of(tuple(fields))
+    names, topics = _normalized_keys(tuple(fields))
     face = dict(zip(names, fields.values(), strict=True))
-    box = _box(face, fields, boxed="box" in speaks_of)
-    age = _age(face) if "age" in speaks_of else (None, None)
-    gender = _gender(face) if "gender" in speaks_of else (None, None)
-    return *box, *age, *gender, _emotions(face) if "emotion" in speaks_of else None
+    box = _box(face, fields, boxed="box" in topics)
+    age = _age(face) if "age" in topics else (None, None)
+    gender = _gender(face) if "gender" in topics else (None, None)
+    return *box, *age, *gender, _emotions(face) if "emotion" in topics else None
 
 
 @lru_cache(maxsize=1024)
-def _spoken_of(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Keys without case and underscores, and what they may speak of. Cached: all faces of a back end have the same."""
+def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return keys without case and underscores, and the topics they belong to. Cached: back ends repeat their keys."""
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
     topics |= {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS}
-    return names, frozenset(topics | {"box" for name in names if name in _SPEAK_OF_BOXES})
+    return names, frozenset(topics | {"box" for name in names if name in _BOX_KEYS})
 
 
 def _folded(value: Any) -> dict[str, Any]:
-    """An object under keys without case and underscores; empty for what is no object."""
+    """Return an object with keys without case and underscores; an empty one for any other value."""
     if not isinstance(value, dict):
         return {}
     return {key.replace("_", "").casefold(): inner for key, inner in value.items()}
@@ -101,7 +101,7 @@ def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[float | None, ...]:
-    """Left, top, width and height: from a box, from the corners around the face, or from the face itself."""
+    """Return left, top, width and height: from a box, from the corners around the face, or from the face itself."""
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:
         box = _folded(_first(face, _BOXES)) or face
@@ -117,39 +117,39 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
 
 
 def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Lower and upper end of the age; the same twice for a single figure."""
-    said = _first(face, ("agerange", "age"))
-    span = _folded(said)
+    """Return the lower and the upper end of the age, which are equal for a single number."""
+    answered = _first(face, ("agerange", "age"))
+    span = _folded(answered)
     if span:
         return to_float(_first(span, ("low", "min"))), to_float(_first(span, ("high", "max")))
-    exact = to_float(said)
+    exact = to_float(answered)
     if exact is not None:
         return exact, exact
-    if isinstance(said, str) and (found := _AGE_SPAN.fullmatch(said)):
+    if isinstance(answered, str) and (found := _AGE_SPAN.fullmatch(answered)):
         low, high = found.group(1), found.group(2) or found.group(1)
         return float(low), float(high)
     return to_float(_first(face, ("agelow", "agemin"))), to_float(_first(face, ("agehigh", "agemax")))
 
 
 def _gender(face: dict[str, Any]) -> tuple[str | None, float | None]:
-    said = face.get("gender")
-    inner = _folded(said)
-    word = _first(inner, ("value", "name", "label")) if inner else said
+    answered = face.get("gender")
+    inner = _folded(answered)
+    word = _first(inner, ("value", "name", "label")) if inner else answered
     score = _first(inner, _SCORES) if inner else _first(face, ("genderscore", "genderconfidence"))
     return word if isinstance(word, str) else None, _shares({"": score}).get("")
 
 
 def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
-    """Emotions and how sure the back end is of each, as the pairs of a map; None where nothing is said."""
-    said = face.get("emotions")
-    said = face.get("emotion") if said is None else said
+    """Return pairs of emotion and score; None where the face has no emotion."""
+    answered = face.get("emotions")
+    answered = face.get("emotion") if answered is None else answered
     found: dict[str, Any] = {}
-    if isinstance(said, dict):
-        found = dict(said)
-    elif isinstance(said, str):
-        found = {said: face.get("emotionscore")}
-    elif isinstance(said, list):
-        for one in said:
+    if isinstance(answered, dict):
+        found = dict(answered)
+    elif isinstance(answered, str):
+        found = {answered: face.get("emotionscore")}
+    elif isinstance(answered, list):
+        for one in answered:
             inner = _folded(one)
             word = one if isinstance(one, str) else _first(inner, _NAMES)
             if isinstance(word, str):
@@ -160,9 +160,11 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
     return list(_shares(found).items()) or None
 
 
-def _shares(said: dict[str, Any]) -> dict[str, float | None]:
-    """Scores as shares of 1: per cent (where any is above 1, all are) divided by 100, likelihoods by their step."""
-    scores = {name: to_float(value) for name, value in said.items()}
+def _shares(answered: dict[str, Any]) -> dict[str, float | None]:
+    """Return scores from 0 to 1: all are divided by 100 where one is above 1; likelihoods become scores."""
+    scores = {name: to_float(value) for name, value in answered.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0
-    return {name: likelihood_score(said[name]) if score is None else score / scale for name, score in scores.items()}
+    return {
+        name: likelihood_score(answered[name]) if score is None else score / scale for name, score in scores.items()
+    }

@@ -1,10 +1,10 @@
-"""Answers of the usual shape, decoded once, fully typed. Pure.
+"""Typed decoding of answers that follow the wire contract, by msgspec. Pure.
 
-Nearly all answers say what the contract says, in its types. Compiled code makes objects of these, checks each value,
-and refuses an answer with anything else in it: a text for a number, a list for an object, a null for an entry. What is
-refused goes the long way through `shapes.py`, alone, which accepts everything; both ways lead to the same rows.
+Nearly all answers do. The decoder refuses an answer with a value of another type (a text for a number, a list for an
+object, a null for an entry): that answer alone is decoded by `lenient_decode`, which accepts everything. Both decoders
+lead to the same rows.
 
-Entries of which a table keeps the JSON stay JSON here; `decode_entries` reads those of many answers together.
+Entries whose table has a column `raw` stay JSON here; `decode_entries` decodes those of many answers together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 KEYED_TABLES: Final = ("tags", "colors")
-"""Features that stand under open-ended keys: a list of entries under each."""
+"""Features that are objects: a list of entries under each key."""
 
 RAW_TABLES: Final = ("texts", "brands", "faces")
 """Tables with a column `raw`, which holds each entry as JSON: their entries are decoded in a second step."""
@@ -45,7 +45,7 @@ _Single = Annotated[float, msgspec.Meta(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
 
 
 class FastTag(msgspec.Struct, gc=False):
-    """An entry of `tags`; one that does not say its key gets it, the long way."""
+    """An entry of `tags`. An entry without a name gets the key it stands under, by the lenient decoder."""
 
     name: str
     score: float | None = None
@@ -53,7 +53,7 @@ class FastTag(msgspec.Struct, gc=False):
 
 
 class FastColor(msgspec.Struct, gc=False):
-    """An entry of `colors`; see `Tag`."""
+    """An entry of `colors`. An entry without `hex` gets the key it stands under, by the lenient decoder."""
 
     hex: str
     score: float | None = None
@@ -65,7 +65,7 @@ class FastColor(msgspec.Struct, gc=False):
 
 
 class FastNsfw(msgspec.Struct, gc=False):
-    """An entry of `nsfw`, in either form."""
+    """An entry of `nsfw`, with a score or a likelihood."""
 
     label: str | None = None
     score: float | None = None
@@ -81,7 +81,7 @@ class FastDescription(msgspec.Struct, gc=False):
 
 
 class FastEmbedding(msgspec.Struct, gc=False):
-    """An entry of `embeddings`; one with another vector is left out, the long way."""
+    """An entry of `embeddings`. The lenient decoder leaves out entries without a vector of numbers."""
 
     vector: Annotated[list[_Single], msgspec.Meta(min_length=1)]
     model: str | None = None
@@ -99,7 +99,7 @@ class _Outline(msgspec.Struct, gc=False):
 
 
 class _Scored(msgspec.Struct, gc=False):
-    """What texts and brands have in common; an outline in another spelling is left to the long way."""
+    """Common fields of texts and brands. An outline in another spelling is left to the lenient decoder."""
 
     score: float | None = None
     confidence: float | None = None
@@ -130,7 +130,7 @@ _NOT_READ: Final = msgspec.Raw()
 
 
 class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """An entry of `faces` that says corners and likelihoods, as Google does, and nothing else that is understood."""
+    """An entry of `faces` as Google Vision answers: corners, likelihoods, and fields that no column needs."""
 
     bounding_poly: _Around
     source: str | None = None
@@ -151,7 +151,7 @@ class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class FastFeatures(msgspec.Struct, gc=False):
-    """The features of an asset or a frame, named as their tables; None where one is not answered."""
+    """The features of an asset or a frame, named like their tables; None where one is not answered."""
 
     tags: dict[str, list[FastTag]] | None = None
     colors: dict[str, list[FastColor]] | None = None
@@ -177,7 +177,7 @@ class _Results(msgspec.Struct, gc=False):
 
 
 class FastAnswer(msgspec.Struct, gc=False):
-    """An answer, and what it repeats of its request."""
+    """An answer, with the fields of its request that it repeats."""
 
     all: _Results
     request_id: Any = None
@@ -187,7 +187,7 @@ class FastAnswer(msgspec.Struct, gc=False):
 
 
 def decode_answer_fast(raw: bytes) -> FastAnswer | None:
-    """The answer as an object; None where anything about it is unusual. Never raises."""
+    """Return the answer as an object; None where any value has an unusual type. Never raises."""
     try:
         return _ANSWER.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -195,10 +195,10 @@ def decode_answer_fast(raw: bytes) -> FastAnswer | None:
 
 
 def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | None:
-    """Entries of one of the `RAW_TABLES` features as their types; faces as dicts where not all are of the usual kind.
+    """Return entries of one of the `RAW_TABLES` as typed objects. Never raises.
 
     Returns:
-        None where any is unusual, or no UTF-8 in a place that no type looks at. Never raises.
+        None where an entry has an unusual type or is not UTF-8. Faces are dicts where not all are `FastFace`.
     """
     joined = b"[" + b",".join(pieces) + b"]"
     try:

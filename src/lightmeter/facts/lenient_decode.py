@@ -1,7 +1,7 @@
-"""The shapes that answers come in, and how any of them is read without failing. Pure.
+"""Decoding of answers of any shape, without failing. Pure.
 
-Lists where objects were promised, objects keyed by name where lists were, a bare text for an entry: all of it is read
-as a sequence of entries, each a dict, with the key it stood under.
+A list in the place of an object, an object keyed by name in the place of a list, a bare text for an entry: each is read
+as a sequence of entries. An entry is a dict; the key that it stood under becomes its name.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = [
     "to_float",
 ]
 
-# What a bare text stands for, and what the key of an object stands for, where the entry itself does not say.
-_TEXT_MEANS: Final = {
+# The field that a bare text, or the key of an object, fills where the entry itself does not have it.
+_TEXT_FIELD: Final = {
     "tags": "name",
     "colors": "hex",
     "nsfw": "label",
@@ -38,17 +38,17 @@ _TEXT_MEANS: Final = {
     "faces": "source",
     "embeddings": "model",
 }
-_KEY_MEANS: Final = {**_TEXT_MEANS, "descriptions": "source", "texts": "source"}
+_KEY_FIELD: Final = {**_TEXT_FIELD, "descriptions": "source", "texts": "source"}
 
 _NAMED_BY_KEY: Final = frozenset(("tags", "colors", "nsfw", "brands"))
-"""Features whose keys name the entries: a bare value under a key says how sure the back end is."""
+"""Features whose keys name the entries: a bare value under a key is the score of that entry."""
 
-_FIGURE: Final = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?:\s*(%))?\s*")
-_LONGEST_FIGURE: Final = 64
+_NUMBER: Final = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?:\s*(%))?\s*")
+_MAX_NUMBER_CHARS: Final = 64
 _PER_CENT: Final = 100.0
 
-_PIXELS: Final = 2**53
-"""No picture is as wide; integers below are doubles without loss."""
+_MAX_EXACT_INT: Final = 2**53
+"""Integers below this are doubles without loss."""
 
 
 MAX_FLOAT32: Final = (2.0 - 2.0**-23) * 2.0**127
@@ -67,7 +67,7 @@ class FeatureEntries(NamedTuple):
 
     Attributes:
         fields: The fields of each entry.
-        literals: What was answered literally.
+        literals: Each entry as it was answered.
     """
 
     fields: list[dict[str, Any]]
@@ -75,12 +75,12 @@ class FeatureEntries(NamedTuple):
 
 
 def decode_answer_lenient(raw: bytes) -> dict[str, Any]:
-    """The object that an answer is; an empty one where it is none. Never raises."""
+    """Return the JSON object that an answer is; an empty dict where it is none. Never raises."""
     return parse_object_lenient(raw) or {}
 
 
 def read_entries(table: str, value: Any) -> FeatureEntries:
-    """The entries of one feature of an asset, whatever its shape; a null is none."""
+    """Return the entries of one feature of an asset, whatever its shape; nulls are left out."""
     if isinstance(value, dict):
         found = FeatureEntries([value], [value]) if _is_single(table, value) else _keyed(table, value)
     else:
@@ -90,7 +90,7 @@ def read_entries(table: str, value: Any) -> FeatureEntries:
 
 
 def _with_vectors(found: FeatureEntries) -> FeatureEntries:
-    """The entries that have a vector of numbers; the others are left out.
+    """Return the entries that have a vector of numbers.
 
     A bare list of coordinates would be an entry for each of them. And DuckDB's functions of vectors refuse a column
     that holds a null or an empty one, also in rows that a query does not select.
@@ -104,7 +104,7 @@ def _with_vectors(found: FeatureEntries) -> FeatureEntries:
 
 
 def _coordinates(value: Any) -> list[float] | None:
-    """The numbers of a list; None where one of its values is none, or beyond single precision."""
+    """Return the numbers of a list; None where a value is not a number, or beyond single precision."""
     if not isinstance(value, list):
         return None
     coordinates = [known for one in value if (known := to_float(one)) is not None and abs(known) <= MAX_FLOAT32]
@@ -112,19 +112,19 @@ def _coordinates(value: Any) -> list[float] | None:
 
 
 def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
-    """Entries of an object; one that does not say what its key says gets it from the key."""
-    meaning = _KEY_MEANS[table]
+    """Return the entries of an object; an entry without a name gets its key as its name."""
+    name_field = _KEY_FIELD[table]
     fields, literals = [], []
     for key, inner in value.items():
         for literal in inner if isinstance(inner, list) else (inner,):
-            said = _under_key(table, literal) if isinstance(literal, str) else _fields(table, literal)
-            fields.append(said if said.get(meaning) is not None else {**said, meaning: key})
+            entry = _under_key(table, literal) if isinstance(literal, str) else _fields(table, literal)
+            fields.append(entry if entry.get(name_field) is not None else {**entry, name_field: key})
             literals.append(literal)
     return FeatureEntries(fields, literals)
 
 
 def _under_key(table: str, literal: str) -> dict[str, Any]:
-    """The fields of a bare text under a key: a score as a text, a likelihood, or what a bare text means elsewhere."""
+    """Return the fields of a bare text under a key: a score, a likelihood, or the field that a bare text stands for."""
     if table in _NAMED_BY_KEY:
         if to_float(literal) is not None:
             return {"score": literal}
@@ -134,34 +134,34 @@ def _under_key(table: str, literal: str) -> dict[str, Any]:
 
 
 def _is_single(table: str, value: dict[str, Any]) -> bool:
-    """Whether an object is one entry itself, not a collection of entries by key."""
+    """Return whether an object is a single entry, not a collection of entries by key."""
     if table == "faces":
         return not any(isinstance(inner, list) and inner and isinstance(inner[0], dict) for inner in value.values())
     if table == "embeddings":
         return "vector" in value
-    return isinstance(value.get(_TEXT_MEANS[table]), str)
+    return isinstance(value.get(_TEXT_FIELD[table]), str)
 
 
 def _fields(table: str, literal: Any) -> dict[str, Any]:
-    """The fields of an entry; a bare text or a bare score is one too."""
+    """Return the fields of an entry, which may be a bare text or a bare score."""
     if isinstance(literal, dict):
         return literal
     if isinstance(literal, str):
-        return {_TEXT_MEANS[table]: literal}
+        return {_TEXT_FIELD[table]: literal}
     score = to_float(literal)
     return {} if score is None else {"score": score}
 
 
 def to_float(value: Any) -> float | None:
-    """A finite number as a double; None for anything else, booleans included.
+    """Return a finite number as a float; None for anything else, booleans included.
 
-    A decimal number as a text is a number too, with a point and without separators of thousands; a text in per cent
-    is divided by 100.
+    A text with a decimal number is a number too: with a point, without thousands separators. A text in per cent is
+    divided by 100.
     """
     if type(value) is float and value - value == 0:  # the usual case at once: neither infinite nor NaN
         return value
     if isinstance(value, str):
-        return _number_in(value) if len(value) <= _LONGEST_FIGURE else None
+        return _parse_number(value) if len(value) <= _MAX_NUMBER_CHARS else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -171,9 +171,9 @@ def to_float(value: Any) -> float | None:
 
 
 @lru_cache(maxsize=4096)
-def _number_in(text: str) -> float | None:
-    """Cached: likelihoods are asked for too, a few words over and over."""
-    found = _FIGURE.fullmatch(text)
+def _parse_number(text: str) -> float | None:
+    """Return the number that a text holds. Cached: a few likelihood words are looked up again and again."""
+    found = _NUMBER.fullmatch(text)
     if found is None:
         return None
     value = float(found.group(1)) / (_PER_CENT if found.group(2) else 1.0)
@@ -181,9 +181,9 @@ def _number_in(text: str) -> float | None:
 
 
 def read_polygon(fields: dict[str, Any]) -> list[Corner]:
-    """The corners around an entry, from `bounding_poly.vertices`; an empty list where there are none.
+    """Return the corners around an entry, from `bounding_poly.vertices`; an empty list where there are none.
 
-    A coordinate that is missing is 0: writers that leave out zeros are common (JSON of Protocol Buffers does).
+    A missing coordinate is 0: the JSON form of Protocol Buffers leaves out zeros.
     """
     outline = fields.get("bounding_poly") or fields.get("boundingPoly")
     vertices = outline.get("vertices") if isinstance(outline, dict) else outline
@@ -197,11 +197,11 @@ def read_polygon(fields: dict[str, Any]) -> list[Corner]:
 
 
 def _coordinate(value: Any) -> float:
-    return float(value) if type(value) is int and -_PIXELS < value < _PIXELS else to_float(value) or 0.0
+    return float(value) if type(value) is int and -_MAX_EXACT_INT < value < _MAX_EXACT_INT else to_float(value) or 0.0
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON text; what JSON cannot hold is its text in Python."""
+    """Return a value as JSON text; what JSON cannot hold becomes its `str`."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, orjson.JSONEncodeError):

@@ -1,8 +1,8 @@
-"""The JSON in the bytes of an answer, read as leniently as its meaning allows. Pure.
+"""Lenient reading of the JSON in the bytes of an answer. Pure.
 
-An answer that was paid for must not be lost to one odd value. What orjson refuses as not strictly JSON is read again
-by Python's own reader: bytes that are not UTF-8 become U+FFFD, half a surrogate pair becomes `?`, NaN, infinities and
-numbers that no double holds become None, and what follows the value is ignored.
+An answer that was paid for must not be lost to one invalid value. What orjson refuses is read again by Python's own
+reader: bytes that are not UTF-8 become U+FFFD, half a surrogate pair becomes `?`, NaN, infinities and numbers that no
+double holds become None, and bytes after the value are ignored.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MAX_DIGITS: Final = 4000
 
 
 def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
-    """The JSON object at the start of a body, or None when there is none. Never raises."""
+    """Return the JSON object at the start of a body; None where there is none. Never raises."""
     data = loads_lenient(body)
     return data if isinstance(data, dict) else None
 
 
 def parse_object_strict(body: bytes) -> dict[str, Any] | None:
-    """The object of a body that is JSON to the letter (RFC 8259), apart from a byte order mark; None for any other."""
+    """Return the object of a body that is strict JSON (RFC 8259), but for a byte order mark; None for any other."""
     try:
         data = orjson.loads(body.removeprefix(_UTF8_MARK))
     except orjson.JSONDecodeError:
@@ -35,7 +35,7 @@ def parse_object_strict(body: bytes) -> dict[str, Any] | None:
 
 
 def loads_lenient(raw: bytes) -> Any:
-    """The JSON value at the start of some bytes; None where there is none. Never raises."""
+    """Return the JSON value at the start of some bytes; None where there is none. Never raises."""
     body = raw.removeprefix(_UTF8_MARK)
     try:
         return orjson.loads(body)
@@ -48,7 +48,7 @@ def loads_lenient(raw: bytes) -> Any:
 
 
 def _number(text: str) -> float | None:
-    """A number that a double or an integer column can hold; None for any other."""
+    """Return a number that a double or an integer column can hold; None for any other."""
     if len(text) > _MAX_DIGITS:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How unsafe a moderation entry is, on one scale for both of its forms. Pure."""
+"""Severity of moderation entries: scores and likelihoods on one scale. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
 __all__ = ["SAFE_LABEL", "likelihood_score", "severities", "severity"]
 
 SAFE_LABEL: Final = "sfw"
-"""The one label seen whose high score is good news."""
+"""The one known label whose high score means harmless."""
 
 
 def severity(label: Any, score: Any, likelihood: Any) -> float | None:
-    """0 (harmless) to 1 (unsafe).
+    """Return the severity of an entry, from 0 (harmless) to 1 (unsafe).
 
-    The score where there is one, cut to 0..1, else the likelihood's place on five even steps
-    (`LIKELIHOOD_SEVERITY`; UNKNOWN has none). For the label `sfw`, in any case, one minus that.
+    It is the score, cut to 0..1, or else the likelihood on five even steps (`LIKELIHOOD_SEVERITY`). For the label
+    `sfw`, in upper or lower case, it is one minus that.
+
+    Args:
+        label: Label of the entry.
+        score: Its score, if it has one.
+        likelihood: Its likelihood, if it has one.
 
     Returns:
-        None where neither form says anything.
+        The severity; None where there is neither a score nor a known likelihood.
     """
     figure = to_float(score)
     unsafe = likelihood_score(likelihood) if figure is None else min(max(figure, 0.0), 1.0)
@@ -31,7 +36,13 @@ def severity(label: Any, score: Any, likelihood: Any) -> float | None:
 def severities(
     labels: Sequence[str | None], scores: Sequence[float | None], likelihoods: Sequence[str | None]
 ) -> list[float | None]:
-    """As `severity`, over many entries whose scores are finite: each different word is looked at once."""
+    """Return `severity` of many entries with finite scores; labels and likelihoods are looked up once each.
+
+    Args:
+        labels: Label of each entry.
+        scores: Score of each entry, or None.
+        likelihoods: Likelihood of each entry, or None.
+    """
     safe = {label for label in set(labels) if _is_safe(label)}
     steps = {word: likelihood_score(word) for word in set(likelihoods)}
     found: list[float | None] = []
@@ -46,5 +57,5 @@ def _is_safe(label: Any) -> bool:
 
 
 def likelihood_score(likelihood: Any) -> float | None:
-    """A likelihood on the scale of scores; None for UNKNOWN and for what is no likelihood."""
+    """Return a likelihood as a score from 0 to 1; None for UNKNOWN and for any other value."""
     return LIKELIHOOD_SEVERITY.get(likelihood.strip().upper()) if isinstance(likelihood, str) else None

@@ -1,6 +1,6 @@
-"""Facts as data: Arrow schemas, Parquet parts, DuckDB queries.
+"""The tables: Arrow schemas, Parquet parts, DuckDB queries, remote stores.
 
-`queries` is imported by itself, where it is used: it brings DuckDB.
+Import `queries` where it is used: it loads DuckDB.
 """
 
 from lightmeter.tables.dataset import Dataset

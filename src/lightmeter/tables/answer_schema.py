@@ -1,4 +1,4 @@
-"""The table of answers to a question of the user's: its name, and the Arrow types of its columns."""
+"""The table of answers to the user's question: its name, and the Arrow types of its columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightmeter.tables.schema import ARROW_TYPES, SCHEMA_VERSION, VERSION_KEY
 __all__ = ["ANSWERS_PREFIX", "ANSWER_COLUMNS", "answers_schema", "arrow_type", "table_name"]
 
 ANSWERS_PREFIX: Final = "answers_"
-"""What the names of such tables begin with."""
+"""Prefix of the names of such tables."""
 
 _SOURCE: Final = ColumnSpec("source", "string", "The back end that answered.", "no answer, or it is not said")
 
@@ -39,12 +39,12 @@ _SCALARS: Final[dict[str, pa.DataType]] = {
 
 
 def table_name(ask: Ask) -> str:
-    """What the table of a question is called."""
+    """Return the name of the table of a question."""
     return f"{ANSWERS_PREFIX}{ask.name}"
 
 
 def arrow_type(of: ValueType) -> pa.DataType:
-    """The Arrow type of a value of the question's schema."""
+    """Return the Arrow type of a value of the question's schema."""
     if isinstance(of, Scalar):
         return _SCALARS[of.kind]
     if isinstance(of, ListOf):
@@ -53,7 +53,7 @@ def arrow_type(of: ValueType) -> pa.DataType:
 
 
 def answers_schema(ask: Ask) -> pa.Schema:
-    """The schema of a question's table.
+    """Return the schema of a question's table.
 
     Its columns: `KEY_COLUMNS`, `source`, one for each property at the top, `error`, `raw`.
     """

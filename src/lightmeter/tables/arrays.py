@@ -1,6 +1,6 @@
-"""Lists of whatever was answered become Arrow arrays; a value of the wrong type becomes null. Pure.
+"""Lists of values of any type become Arrow arrays; a value of the wrong type becomes null. Pure.
 
-The usual case, all values right, is one call into Arrow; only a column with a wrong value is looked at one by one.
+A list without wrong values is converted by one call; only a list with a wrong value is checked one by one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["array_of"]
 
 
 def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
-    """The values as an array of the type; null where a value does not fit. Never raises.
+    """Return the values as an array of the type; null where a value does not fit. Never raises.
 
-    Moments may be aware datetimes, seconds since the epoch, or ISO 8601 texts; without a zone they are UTC.
+    Timestamps may be aware datetimes, seconds since the epoch, or ISO 8601 texts; without a zone they are UTC.
     """
     try:
         array = _at_once(values, arrow_type)
@@ -30,35 +30,35 @@ def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
         array = None
     if array is not None:
         return array
-    clean = _cleaner(arrow_type)
-    return pa.array([clean(value) for value in values], arrow_type)
+    coerce = _coercion(arrow_type)
+    return pa.array([coerce(value) for value in values], arrow_type)
 
 
 def _at_once(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
-    """The array by one call; None, or an error of Arrow's, where the values must be looked at one by one."""
+    """Return the array by one call; None, or raise an error of Arrow, where the values must be checked one by one."""
     if kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type):
-        # Told the type, Arrow would cut 1.5 to 1 and take True for 1: let it say what it sees.
-        seen = pa.array(values)
-        fits = kinds.is_integer(seen.type) or kinds.is_null(seen.type)
-        if kinds.is_floating(seen.type) and kinds.is_floating(arrow_type):
-            fits = pc.all(pc.is_finite(seen), min_count=0).as_py()
-        return seen.cast(arrow_type) if fits else None
+        # With the type given, Arrow would cut 1.5 to 1 and take True for 1: so it infers the type first.
+        inferred = pa.array(values)
+        fits = kinds.is_integer(inferred.type) or kinds.is_null(inferred.type)
+        if kinds.is_floating(inferred.type) and kinds.is_floating(arrow_type):
+            fits = pc.all(pc.is_finite(inferred), min_count=0).as_py()
+        return inferred.cast(arrow_type) if fits else None
     if kinds.is_temporal(arrow_type) or kinds.is_list(arrow_type):
         return None  # an int would pass for microseconds, a text for a list of letters
     return pa.array(values, arrow_type)
 
 
-def _cleaner(arrow_type: pa.DataType) -> Callable[[Any], Any]:
-    for fits, clean in _CLEANERS:
+def _coercion(arrow_type: pa.DataType) -> Callable[[Any], Any]:
+    for fits, coerce in _COERCIONS:
         if fits(arrow_type):
-            return clean
+            return coerce
     if kinds.is_integer(arrow_type):
         # The width counts one sign bit where there is one.
         signed, bits = kinds.is_signed_integer(arrow_type), arrow_type.bit_width
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
         return lambda value: to_int_in_range(value, low, high)
     if kinds.is_timestamp(arrow_type):
-        return _moment if arrow_type.tz else _naive_moment
+        return _timestamp if arrow_type.tz else _naive_timestamp
     return lambda value: value
 
 
@@ -70,7 +70,7 @@ def _texts(value: Any) -> list[str | None] | None:
     return [_text(one) for one in value] if isinstance(value, (list, tuple)) else None
 
 
-def _moment(value: Any) -> datetime | None:
+def _timestamp(value: Any) -> datetime | None:
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value)
@@ -82,9 +82,9 @@ def _moment(value: Any) -> datetime | None:
         return None
 
 
-def _naive_moment(value: Any) -> datetime | None:
-    moment = _moment(value)
-    return None if moment is None else moment.replace(tzinfo=None)
+def _naive_timestamp(value: Any) -> datetime | None:
+    timestamp = _timestamp(value)
+    return None if timestamp is None else timestamp.replace(tzinfo=None)
 
 
 def _day(value: Any) -> date | None:
@@ -94,7 +94,7 @@ def _day(value: Any) -> date | None:
         return None
 
 
-_CLEANERS: Final[tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...]] = (
+_COERCIONS: Final[tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...]] = (
     (kinds.is_string, _text),
     (kinds.is_floating, to_float),
     (kinds.is_boolean, to_bool),

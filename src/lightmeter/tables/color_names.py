@@ -1,4 +1,4 @@
-"""The nearest CSS name of a colour, so that people can read a palette. Pure.
+"""The nearest CSS name of a color. Pure.
 
 Names are those of CSS Color Module Level 4, section 6.1, each colour once (`gray`, not `grey`). Nearest is by distance
 in Oklab, where equal steps look equal.
@@ -51,29 +51,29 @@ _ALL_NAMES: Final = {**CSS_NAMES, "cyan": CSS_NAMES["aqua"], "magenta": CSS_NAME
 _SHORT: Final = re.compile(r"#[0-9a-f]{3,4}")
 _LONG: Final = re.compile(r"#[0-9a-f]{6}(?:[0-9a-f]{2})?")
 
-_AT_ONCE: Final = 256
-"""Colours compared with all names together: more would set off the threads of the linear algebra, which burn more time
-than they save, and leave the processor's own memory."""
+_COLORS_AT_ONCE: Final = 256
+"""Colors that are compared with all names together. With more, the linear algebra library starts threads, which cost
+more time than they save, and the arrays no longer fit into the processor's cache."""
 
 
-def color_to_hex(colour: str) -> str:
-    """A colour as `#rrggbb`, written as a CSS name in any case, `#rgb` or `#rrggbb`; alpha is cut off.
+def color_to_hex(color: str) -> str:
+    """Return a color as `#rrggbb`. It may be a CSS name in any case, `#rgb` or `#rrggbb`; alpha is cut off.
 
     Raises:
         UsageError: it is written otherwise.
     """
-    text = colour.strip().lower()
+    text = color.strip().lower()
     if (name := text.replace("grey", "gray")) in _ALL_NAMES:
         return f"#{_ALL_NAMES[name]}"
     if _SHORT.fullmatch(text):
         return "#" + "".join(digit * 2 for digit in text[1:4])
     if _LONG.fullmatch(text):
         return text[:7]
-    raise UsageError(f"{colour!r} is no colour.", hint="Write a CSS name such as teal, or #rrggbb.")
+    raise UsageError(f"{color!r} is no colour.", hint="Write a CSS name such as teal, or #rrggbb.")
 
 
 def nearest_css_names(channels: Any) -> list[str]:
-    """The name nearest to each colour.
+    """Return the name nearest to each color.
 
     Args:
         channels: Shape (n, 3): red, green and blue, 0 to 255.
@@ -82,27 +82,27 @@ def nearest_css_names(channels: Any) -> list[str]:
 
 
 def css_names(red: Any, green: Any, blue: Any) -> Any:
-    """The name nearest to each colour, as an Arrow array of a dictionary; null where a channel is null.
+    """Return the name nearest to each color, as an Arrow dictionary array; null where a channel is null.
 
     Args:
         red: Arrow array of 0 to 255, shape (n,); so are `green` and `blue`.
         green: See `red`.
         blue: See `red`.
     """
-    said = (red, green, blue)
-    lacks = np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in said])
-    channels = np.stack([column.fill_null(pa.scalar(0, column.type)).to_numpy() for column in said], axis=1)
-    return pa.DictionaryArray.from_arrays(_nearest(channels), pa.array(_NAMES), mask=lacks, safe=False)
+    channels_by_name = (red, green, blue)
+    is_null = np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in channels_by_name])
+    channels = np.stack([column.fill_null(pa.scalar(0, column.type)).to_numpy() for column in channels_by_name], axis=1)
+    return pa.DictionaryArray.from_arrays(_nearest(channels), pa.array(_NAMES), mask=is_null, safe=False)
 
 
 def _nearest(channels: Any) -> Any:
-    """Positions in `CSS_NAMES`, shape (n,), of colours in bytes, shape (n, 3)."""
+    """Return positions in `CSS_NAMES`, shape (n,), of colors in bytes, shape (n, 3)."""
     found = np.empty(len(channels), np.intp)
-    for start in range(0, len(channels), _AT_ONCE):
-        asked = _LINEAR[channels[start : start + _AT_ONCE]]
+    for start in range(0, len(channels), _COLORS_AT_ONCE):
+        asked = _LINEAR[channels[start : start + _COLORS_AT_ONCE]]
         roots = np.ones((len(asked), 4))
         np.cbrt(asked @ _TO_LMS.T, out=roots[:, :3])
-        (roots @ _CLOSENESS).argmax(axis=1, out=found[start : start + _AT_ONCE])
+        (roots @ _CLOSENESS).argmax(axis=1, out=found[start : start + _COLORS_AT_ONCE])
     return found.astype(np.int32)
 
 

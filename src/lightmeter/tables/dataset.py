@@ -1,18 +1,17 @@
-"""The tables on disk: `tables/<table>/part-*.parquet`, right at every instant for readers that only list and open.
+"""The tables on disk, `tables/<table>/part-*.parquet`: correct at every instant for readers that only list and open.
 
-A reader lists a folder first and opens what it found later, one file after the other. So there are three ways to
-change a table, and no other:
+A reader lists a folder first, and opens the files later, one after the other. So a table changes in three ways only:
 
-- **replace** a part by one that holds the same runs, or the only part by any: one rename over its name. Whoever listed
-  before opens the old file or the new one, and either is right beside the other parts.
-- **add** a part with runs that no other part has: one rename to a new name. It is listed or it is not.
-- **merge** parts: a folder with one new part, whose name was never used, changes places with the table's folder in one
-  step (`exchange.py`). Whoever listed before and opens after gets FileNotFoundError and lists again; since no name is
-  used twice, nobody opens a file that he did not mean. The old folder keeps its names for `GRACE_S`, as empty files:
-  whoever was listing it when it was exchanged must not find it half removed, and take that for the table.
+- **replace** a part by one with the same key (runs and shard), or the only part by any: one rename over its name. A
+  reader that listed before opens the old file or the new one, and both are correct beside the other parts.
+- **add** a part with rows that no other part has: one rename to a new name. The reader lists it or does not.
+- **replace all** parts: a folder of new parts, with names that were never used, is exchanged with the table's folder in
+  one step (`swap_dirs`). A reader that listed before and opens after gets FileNotFoundError and lists again; since no
+  name is used twice, it never opens another file than it listed. The old folder keeps its names for `GRACE_S`, as empty
+  files: a reader that was listing it during the exchange must not find it half removed.
 
-New parts are written to a hidden staging folder beside `tables/`, and moved only when those of all tables are whole and
-on disk: facts first, `assets` last. What a writer left, killed or not, is removed by a later one.
+New parts are written to a hidden staging folder beside `tables/`. They are moved when those of all tables are complete
+and on disk: facts first, `assets` last. A later writer removes what a killed one left.
 """
 
 from __future__ import annotations
@@ -51,18 +50,18 @@ __all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", 
 T = TypeVar("T")
 
 PARTS_FILE: Final = "parts.json"
-"""The parts of all tables as they were after the last change; the footers are the truth."""
+"""Lists the parts of all tables after the last change, for readers; the footers decide."""
 
 _LOCK: Final = ".tables.lock"
 _STAGING: Final = ".staging-"
 _EXCHANGED: Final = "exchanged"
-_ASKED_FOR: Final = re.compile(r"[a-z][a-z0-9_]*")
+_TABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
 GRACE_S: Final = 60.0
-"""How long a folder that was exchanged keeps its names: listing a folder takes milliseconds."""
+"""Seconds for which an exchanged folder keeps its names: listing a folder takes milliseconds."""
 
 _LISTINGS: Final = 20
-"""How often a reader lists again when parts were merged between its listing and its opening."""
+"""How often a reader lists when parts are replaced between its listing and its opening."""
 
 
 class Dataset:
@@ -76,33 +75,38 @@ class Dataset:
         self.out = out
 
     def tables(self) -> list[str]:
-        """The tables there are: those of every run, then those that were asked for and are there, such as answers."""
+        """Return the tables of every run, then optional tables that have parts."""
         try:
             names = {path.name for path in (self.out / "tables").iterdir()}
         except OSError:
             return [*TABLES]
-        others = sorted(name for name in names - {*TABLES} if _ASKED_FOR.fullmatch(name))
+        others = sorted(name for name in names - {*TABLES} if _TABLE_NAME.fullmatch(name))
         return [*TABLES, *(name for name in others if self.parts(name))]
 
     def table_folder(self, table: str) -> Path:
-        """Where a table's parts are."""
+        """Return the folder of a table's parts."""
         return self.out / "tables" / table
 
     def parts(self, table: str) -> list[Path]:
-        """The parts of a table as a reader's glob finds them, in order."""
+        """Return the parts of a table as a reader's glob finds them, sorted by name."""
         return sorted(self.table_folder(table).glob("*.parquet"))
 
     def describe(self, table: str) -> list[PartInfo]:
-        """What the footers of a table's parts say."""
+        """Return what the footers of a table's parts say, in the order of `parts`."""
         return _as_listed(lambda: [read_part_info(path) for path in self.parts(table)])
 
     @contextmanager
     def writer(
         self, table: str, schema: pa.Schema, metadata: Mapping[str, Any] = MappingProxyType({})
     ) -> Iterator[PartWriter]:
-        """Write a table anew; when the block ends well its one part replaces all parts there are.
+        """Write a table anew; when the block ends well, its one part replaces all parts.
 
-        When the block raises, nothing has changed. `metadata` is the lineage: it goes into the footer as JSON.
+        When the block raises, nothing has changed.
+
+        Args:
+            table: The table.
+            schema: Schema of its rows.
+            metadata: The lineage, for the footer.
         """
         with self.locked(), self.replacing({table: schema}, metadata) as writers:
             yield writers[table]
@@ -190,7 +194,7 @@ class Dataset:
             new_folder.rename(folder)
 
     def _list_parts(self) -> None:
-        """Write `tables/parts.json`, for people and programs that rather read one file than all footers."""
+        """Write `tables/parts.json`, for people and programs that read one file rather than all footers."""
         tables = {
             table: [
                 {"part": part.path.name, "rows": part.rows, "size_bytes": part.size_bytes, "runs": sorted(part.runs)}
@@ -203,9 +207,9 @@ class Dataset:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other writers of these tables waiting; the system lets go when the process dies.
+        """Hold the lock of the writers of these tables; the system releases it when the process dies.
 
-        What writers left behind more than `GRACE_S` ago is removed first.
+        Removes first what writers left behind more than `GRACE_S` ago.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / _LOCK).open("w") as lock:
@@ -219,12 +223,12 @@ class Dataset:
             yield
 
     def _left_behind(self) -> list[Path]:
-        """Staging folders, and files that were not whole enough for their name; some may be in use."""
+        """Return staging folders and temporary files; some may be in use."""
         patterns = (f"{_STAGING}*", ".*.tmp*", "tables/.*.tmp")
         return [path for pattern in patterns for path in self.out.glob(pattern)]
 
     def read(self, table: str) -> pa.Table:
-        """A whole table; empty, with the right columns, where nothing was written yet.
+        """Return a whole table; empty, with the right columns, where nothing was written yet.
 
         Raises:
             UsageError: There is no such table.
@@ -241,7 +245,7 @@ class Dataset:
         return pa.concat_tables(tables, promote_options="permissive") if tables else schema_of(table).empty_table()
 
     def lineage(self, table: str) -> dict[str, Any] | None:
-        """What the footer of the table's last part says about its origin; None where there is no part."""
+        """Return the lineage in the footer of the table's last part; None where there is no part."""
         parts = self.describe(table)
         return dict(parts[-1].lineage) if parts else None
 
@@ -270,7 +274,7 @@ def open_parts(
 
 
 def _order(table: str) -> int:
-    """Where a table stands among those that are written together: `assets` is the first."""
+    """Return the position of a table in `TABLES`, where `assets` is first; optional tables come last."""
     return TABLES.index(table) if table in TABLES else len(TABLES)
 
 
@@ -279,18 +283,18 @@ def _opened(part: Path) -> pq.ParquetFile:
         return pq.ParquetFile(part)
 
 
-def _as_listed(look: Callable[[], T]) -> T:
-    """What `look` makes of a listing, made again when a part was gone before it was opened."""
+def _as_listed(read: Callable[[], T]) -> T:
+    """Return what `read` returns; call it again when a listed part was gone before it was opened."""
     for _ in range(_LISTINGS - 1):
         try:
-            return look()
+            return read()
         except FileNotFoundError:
             continue
-    return look()
+    return read()
 
 
 def _tidy(staging: Path) -> None:
-    """Remove a staging folder; where folders were exchanged, only the contents of their files."""
+    """Remove a staging folder; where folders were exchanged in it, empty their files only."""
     if not (staging / _EXCHANGED).exists():
         shutil.rmtree(staging, ignore_errors=True)
         return
@@ -302,13 +306,13 @@ def _tidy(staging: Path) -> None:
 
 
 def _unused(parts: list[Path]) -> str:
-    """A name that no part of the table has or had: its number is above all others."""
+    """Return a name that no part of the table has or had: its number is above all others."""
     numbers = [int(found[1]) for part in parts if (found := _NUMBERED.fullmatch(part.name))]
     return f"part-{max(numbers, default=-1) + 1:05}.parquet"
 
 
 def _sync(folder: Path) -> None:
-    """Everything in the folder, and the folder, on disk."""
+    """Flush the files of a folder, and the folder, to disk."""
     for path in folder.iterdir():
         with path.open("rb+") as file:
             os.fsync(file.fileno())

@@ -1,7 +1,7 @@
-"""The garbage collector, out of the way while many small objects come and go.
+"""Control of Python's cyclic garbage collector during work that creates many small objects.
 
-Parsed answers are trees: they die with their last reference and leave nothing to collect. But each few hundred new
-containers set off a walk over all that are alive, and flattening would spend a third of its time on that.
+Decoded answers have no reference cycles: reference counting frees them. Yet each few hundred new containers start a
+collection over all objects that are alive, which would take a third of the time of decoding.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Final
 __all__ = ["collector_eased", "collector_paused"]
 
 _SELDOM: Final = 10_000
-"""New containers, less those that have died, between two collections while it is eased: some 5 MB. Python's own is 700,
-which requests in flight pass ten times a second."""
+"""Net new containers between two collections inside `collector_eased`: about 5 MB. Python's default is 700, which
+requests in flight reach ten times a second."""
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No automatic collections inside the block; afterwards the collector is as it was, whatever happened.
+    """Turn automatic collections off inside the block; afterwards the collector is as it was before.
 
-    The collector is the process's: other threads do without it too. Keep blocks as short as a chunk of work.
+    The collector belongs to the process: other threads do without it too.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -35,7 +35,7 @@ def collector_paused() -> Iterator[None]:
 
 
 class _Ease:
-    """How the collector was before the first of those who want it eased."""
+    """State of the collector before the first of overlapping `collector_eased` blocks."""
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
@@ -49,11 +49,10 @@ _EASE: Final = _Ease()
 
 @contextmanager
 def collector_eased() -> Iterator[None]:
-    """Seldom collections inside the block, and only of what is newer than it; for work that lasts, and awaits.
+    """Make collections rare inside the block, and leave out objects older than it; for long work that awaits.
 
-    What was there before, such as all modules, is a hundred thousand objects that nothing will free: to look at them
-    again and again takes a tenth of the time of a run. Once the last of overlapping blocks is left, the collector is as
-    it was.
+    Older objects, such as all modules, are about a hundred thousand that are never freed: scanning them again and again
+    takes a tenth of the time of a run. At the end of the last of overlapping blocks the collector is as it was before.
     """
     with _EASE.guard:
         _EASE.wanted += 1

@@ -1,7 +1,7 @@
-"""One part of a table: a Parquet file whose row groups are large and whose footer says what is in it.
+"""One part of a table: a Parquet file with large row groups, whose footer says what it holds.
 
-The footer holds the schema's version, the lineage, and the runs whose rows the part has: the file itself is the truth,
-and is renamed into place with it, so that no crash can part the two.
+The footer holds the schema's version, the lineage, and the runs whose rows are in the part. A file and its description
+are renamed into place together, so no crash can separate them.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _TYPES_KEY: Final = b"ARROW:schema"
 Arrow's documentation of its Parquet reader."""
 
 ROW_GROUP_ROWS: Final = 128 * 1024
-"""Rows gathered before they are written: small groups compress badly and are slow to scan, large ones cost memory."""
+"""Rows of a group, at most: small groups compress badly and are slow to scan, large ones cost memory."""
 
 ROW_GROUP_BYTES: Final = 8 * 2**20
-"""Bytes gathered, at most: entries with long texts fill a group before they are many."""
+"""Bytes of a group in memory, at most: rows with long texts fill a group before they are many."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartInfo:
-    """What a part's footer says.
+    """What the footer of a part says.
 
     Attributes:
         path: The file.
@@ -64,17 +64,17 @@ class PartInfo:
 
     @property
     def runs(self) -> dict[str, str]:
-        """The runs whose rows are in it, each with the mark of its journal when it was written."""
+        """The runs whose rows are in the part, each with the mark of its journal when the part was written."""
         return dict(self.lineage.get("runs", {}))
 
     @property
     def key(self) -> tuple[frozenset[str], int]:
-        """What the part is replaced by: a part of the same runs whose shard begins after the same submission."""
+        """Identity of the part: its runs, and where its shard begins. A new part replaces the one with the same key."""
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
 
 def corrupt_file_error(out: Path | str, what: Path | str, error: Exception) -> TablesError:
-    """The error for a file of tables that is broken.
+    """Return the error for a broken file of the tables.
 
     Args:
         out: The output folder.
@@ -90,7 +90,7 @@ def corrupt_file_error(out: Path | str, what: Path | str, error: Exception) -> T
 
 @contextmanager
 def translate_read_errors(path: Path) -> Iterator[None]:
-    """Turn whatever a reader says of a broken part into an error of ours.
+    """Raise the errors of a reader that meets a broken part as `TablesError`.
 
     Raises:
         FileNotFoundError: The part was replaced meanwhile.
@@ -105,7 +105,7 @@ def translate_read_errors(path: Path) -> Iterator[None]:
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """The schema of a part.
+    """Return the schema of a part.
 
     Raises:
         As `translate_read_errors`.
@@ -115,7 +115,7 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, a row group's worth at a time.
+    """Yield the rows of a part, about a row group at a time.
 
     Raises:
         As `translate_read_errors`.
@@ -133,7 +133,7 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def read_part_info(path: Path) -> PartInfo:
-    """Read a part's footer.
+    """Return what the footer of a part says.
 
     Raises:
         As `translate_read_errors`.

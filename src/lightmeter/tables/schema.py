@@ -1,8 +1,8 @@
-"""Versioned Arrow schemas: what the columns are called, what they mean, and how the manifest's own fit in.
+"""Versioned Arrow schemas of the tables, with the manifest's own columns.
 
-A manifest's column keeps its name. Where that name is taken (`status`, or `Name` beside `name`, for SQL does not tell
-them apart) its column is called `<name>_manifest`, then `<name>_manifest_2`, and so on; the field's metadata
-`manifest_column` has the name as it was.
+A manifest's column keeps its name. Where a table has a column of that name (`status`, or `Name` beside `name`, which
+SQL does not distinguish), it is called `<name>_manifest`, then `<name>_manifest_2`, and so on. The field's metadata
+`manifest_column` holds the original name.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 SCHEMA_VERSION: Final = 2
-"""Raised with every change of a column's name, type or meaning, not for a new column; stands in each file's footer."""
+"""Increased with every change of a column's name, type or meaning, not for a new column; part of each file's footer."""
 
 TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in OPTIONAL_TABLES)
-"""The tables that every export writes."""
+"""The tables that every export writes, `assets` first."""
 
 ALL_TABLES: Final = (*TABLES, *OPTIONAL_TABLES)
 
@@ -74,7 +74,7 @@ EXTRA_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
 
 
 def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) -> pa.Schema:
-    """The schema of a table; that of `assets` ends with the manifest's own columns.
+    """Return the schema of a table; that of `assets` ends with the manifest's own columns.
 
     Each field's metadata holds `description`, `unit` and `null` (when it is null).
 
@@ -97,14 +97,14 @@ def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) ->
 
 
 def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
-    """The manifest's own columns → what they are called in `assets`; see the top of this module."""
+    """Return the manifest's own columns → their names in `assets`; see the top of this module."""
     taken = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
     named: dict[str, str] = {}
     for name in extra_types:
-        column, place = name, 1
+        column, number = name, 1
         while column.casefold() in taken:
-            column = f"{name}_manifest" if place == 1 else f"{name}_manifest_{place}"
-            place += 1
+            column = f"{name}_manifest" if number == 1 else f"{name}_manifest_{number}"
+            number += 1
         taken.add(column.casefold())
         named[name] = column
     return named
