@@ -41,7 +41,7 @@ def bundled_folder(name: str) -> Path:
     Raises:
         SettingsError: The folder is missing.
     """
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     for folder in (package / "_bundled" / name, package.parents[1] / name):
         if folder.is_dir():
             return folder
