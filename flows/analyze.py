@@ -1,11 +1,11 @@
-"""The nightly job: a manifest becomes tables. What a scheduler deploys, and what `lightmeter demo` runs.
+"""Prefect flow that turns a manifest into tables. Schedulers deploy it, and `lightmeter demo` runs it.
 
-A task is a shard of rows, never a single URL: Prefect spends about 50 ms and 23 KB of its database on each task, so a
-million rows as 500 shards cost it seconds, and as tasks of their own, hours. The journal in the output folder remembers
-every row and every credit; a flow that is run again, by hand or by Prefect's retries, goes on where it stopped and pays
-for nothing twice.
+Each task is a shard of rows, never a single URL: a Prefect task costs about 50 ms and 23 KB of its database, so a
+million rows take seconds as 500 shards, and hours as single tasks. The journal in the output folder records every row
+and every credit; a flow that runs again, by hand or by a Prefect retry, continues where it stopped and pays for
+nothing twice.
 
-Run it with no server started: `python flows/analyze.py data/manifest.csv out/`. Deploy it: `prefect deploy --all`.
+Run it without a server: `python flows/analyze.py data/manifest.csv out/`. Deploy it: `prefect deploy --all`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Read by Prefect when it is imported. Its own statistics would go to the internet; its server needs up to 20 s to
-# start, which is also its default patience.
+# Prefect reads these when it is imported. Its usage statistics would go to the internet; its server needs up to 20 s
+# to start, which is also the default timeout.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 
@@ -40,14 +40,19 @@ __all__ = ["analyze"]
 
 @task(cache_policy=NO_CACHE, task_run_name="plan {manifest}")
 async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
-    """Read, check and price the manifest, or take a plan file as it is; its rows go into the journal. Returns how many.
+    """Read, check and price the manifest, or read a plan file; write its rows to the journal, and return their number.
+
+    Args:
+        manifest: A path or `s3://` URL of a manifest, a folder or a glob; or a plan file.
+        out: The output folder.
+        options: Fields of `lightmeter.options.Options`; empty for a plan file.
 
     Raises:
-        UsageError: options beside a plan file, which says everything.
+        UsageError: There are options beside a plan file, which holds its own.
     """
     if is_plan_file(manifest):
         if options:
-            raise lm.errors.UsageError("A plan file says everything: give no options beside it.")
+            raise lm.errors.UsageError("A plan file holds all options: give no others beside it.")
         summary = await prepare_run_from_plan(manifest, out)
     else:
         summary = await prepare_run(manifest, out, **options)
@@ -57,19 +62,25 @@ async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=10, task_run_name="rows {first} to {last}")
 async def analyze_rows(out: str, first: int, last: int) -> dict[str, int]:
-    """Analyse one shard of rows; returns the rows of the whole run by status."""
+    """Analyse one shard of rows; return the rows of the whole run by status.
+
+    Args:
+        out: The output folder.
+        first: Number of the first row, from 0.
+        last: Number of the last row.
+    """
     async for step in stream_resume(out, rows=(first, last), tables=False):
         if isinstance(step, Run):
             if step.stopped_by is not None:
                 get_run_logger().warning("%s %s", step.stopped_by, step.stopped_by.hint)
             return step.summary().counts
-        assert isinstance(step, Progress)  # noqa: S101 (there is nothing else it yields)
+        assert isinstance(step, Progress)  # noqa: S101 (it yields nothing else)
     raise RuntimeError("a run ends with a run")
 
 
 @task(cache_policy=NO_CACHE)
 def write_tables(out: str) -> dict[str, int]:
-    """Write the Parquet tables from the journal; returns rows by table."""
+    """Write the Parquet tables from the journal; return the number of rows by table."""
     return export_tables(Path(out))
 
 
@@ -80,14 +91,14 @@ async def analyze(
     """Analyse a manifest into Parquet tables.
 
     Args:
-        manifest: A path or `s3://` address of a manifest, a folder or a glob; or a plan file (`….json`), which is done
+        manifest: A path or `s3://` URL of a manifest, a folder or a glob; or a plan file (`….json`), which is followed
             exactly.
-        out: The output folder; one that already holds this run goes on.
+        out: The output folder; a run that it already holds is continued.
         options: Fields of `lightmeter.options.Options`: features, backends, budget, base_url, …
-        shard_rows: Rows of one task.
+        shard_rows: Rows per task.
 
     Returns:
-        The accounting of the run, as `lightmeter status --json` prints it.
+        The summary of the run, as `lightmeter status --json` prints it.
     """
     rows = await make_plan(manifest, out, options or {})
     progress = await acreate_progress_artifact(progress=0.0, key="analyze-progress", description=f"Rows of {manifest}")
@@ -104,8 +115,8 @@ async def analyze(
 
 
 def _as_table(summary: dict[str, Any], tables: dict[str, int]) -> list[list[Any]]:
-    """The summary as rows a person reads in Prefect's page."""
-    rows: list[list[Any]] = [["what", "value"]]
+    """Return the summary as a table for Prefect's web page."""
+    rows: list[list[Any]] = [["name", "value"]]
     for name, value in {**summary, **summary["credits"]}.items():
         if not isinstance(value, dict):
             rows.append([name, value])
@@ -115,4 +126,4 @@ def _as_table(summary: dict[str, Any], tables: dict[str, int]) -> list[list[Any]
 if __name__ == "__main__":
     import asyncio
 
-    print(asyncio.run(analyze(sys.argv[1], sys.argv[2])))  # noqa: T201 (a script's answer)
+    print(asyncio.run(analyze(sys.argv[1], sys.argv[2])))  # noqa: T201 (the output of the script)

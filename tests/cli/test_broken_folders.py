@@ -1,4 +1,4 @@
-"""Whatever folder a verb is pointed at: a sentence and a documented exit code, never a traceback."""
+"""Every verb in every kind of damaged folder: an error message and a documented exit code, no traceback."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, cache):
+def finished_run(tmp_path_factory, cache):
     """A finished run of two pictures."""
-    home = tmp_path_factory.mktemp("whole")
+    home = tmp_path_factory.mktemp("finished_run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
         patch.setenv("LIGHTMETER_SETTINGS", str(home / "none.toml"))
@@ -35,7 +35,7 @@ def whole(tmp_path_factory, cache):
 
 @pytest.fixture
 def lightmeter(monkeypatch, capsys, cache, tmp_path):
-    """Run a verb in this process as the command line does; returns its exit code and what it printed."""
+    """Runs a verb in this process like the command line; returns its exit code and output."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
@@ -139,14 +139,14 @@ VERBS = {
 
 
 @pytest.fixture
-def tried(lightmeter, whole, tmp_path):
-    """Run a verb in a copy of the finished run that is damaged first; returns its exit code and what it printed."""
+def run_damaged(lightmeter, finished_run, tmp_path):
+    """Runs a verb in a damaged copy of the finished run; returns its exit code and output."""
 
     def run(verb, damage):
         folder = tmp_path / "out"
-        shutil.copytree(whole / "out", folder)
+        shutil.copytree(finished_run / "out", folder)
         DAMAGES[damage](folder)
-        known = {"DIR": folder, "MANIFEST": whole / "manifest.csv"}
+        known = {"DIR": folder, "MANIFEST": finished_run / "manifest.csv"}
         return lightmeter(*(known.get(word, word) for word in VERBS[verb]))
 
     return run
@@ -154,19 +154,19 @@ def tried(lightmeter, whole, tmp_path):
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_no_folder_makes_a_traceback(tried, verb, damage):
-    """Every verb ends with a documented code in every kind of folder, and says what is wrong where it is 2."""
-    code, said = tried(verb, damage)
+def test_no_folder_makes_a_traceback(run_damaged, verb, damage):
+    """Every verb ends with a documented exit code in every kind of folder; exit code 2 has a message."""
+    code, output = run_damaged(verb, damage)
     assert code in DOCUMENTED
-    assert "Traceback" not in said.out + said.err
-    assert ("error: " in said.err) == (code == 2)
+    assert "Traceback" not in output.out + output.err
+    assert ("error: " in output.err) == (code == 2)
 
 
 @pytest.mark.parametrize("verb", ["resume", "status", "statement", "statement --table", "rebuild", "report"])
 @pytest.mark.parametrize("damage", NO_RUN)
-def test_what_holds_no_run_is_refused(tried, verb, damage):
-    """Verbs that need a run end with 2 where there is none that can be read."""
-    assert tried(verb, damage)[0] == 2
+def test_a_folder_without_a_run_is_exit_code_2(run_damaged, verb, damage):
+    """Verbs that need a run end with exit code 2 if the folder holds no readable run."""
+    assert run_damaged(verb, damage)[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -177,38 +177,38 @@ def test_what_holds_no_run_is_refused(tried, verb, damage):
         ("compact", "table garbage"),
     ],
 )
-def test_a_broken_table_names_the_command_that_mends_it(tried, lightmeter, tmp_path, verb, damage):
-    """A broken file of tables is named with the command that writes it again, and that command does."""
-    code, said = tried(verb, damage)
+def test_a_broken_table_names_the_repair_command(run_damaged, lightmeter, tmp_path, verb, damage):
+    """The error of a broken table file names the command that writes it again, and that command repairs it."""
+    code, output = run_damaged(verb, damage)
     folder = tmp_path / "out"
     assert code == 2
-    assert str(_part(folder)) in said.err
-    assert f"lightmeter rebuild {folder}" in said.err
+    assert str(_part(folder)) in output.err
+    assert f"lightmeter rebuild {folder}" in output.err
     assert lightmeter("rebuild", folder)[0] == 0
     assert lightmeter("sql", folder, QUERY)[0] == 0
 
 
 @pytest.mark.parametrize("verb", ["sql", "report"])
-def test_broken_pages_are_told_from_a_wrong_query(tried, lightmeter, whole, verb):
-    """Damage inside a file, whose footer is whole, is an error of the tables and not of the question."""
-    code, said = tried(verb, "table pages")
+def test_broken_pages_are_table_errors(run_damaged, lightmeter, finished_run, verb):
+    """Damage inside a file with a valid footer is reported as a table error, not as a wrong query."""
+    code, output = run_damaged(verb, "table pages")
     assert code == 2
-    assert "lightmeter rebuild" in said.err
-    code, said = lightmeter("sql", whole / "out", "SELECT nothing FROM tags")
+    assert "lightmeter rebuild" in output.err
+    code, output = lightmeter("sql", finished_run / "out", "SELECT nothing FROM tags")
     assert code == 2
-    assert "the query cannot be answered" in said.err
-    assert "rebuild" not in said.err
+    assert "the query cannot be answered" in output.err
+    assert "rebuild" not in output.err
 
 
-def test_tables_that_were_never_written_are_no_empty_answer(lightmeter, whole, tmp_path):
-    """Before there are tables, a question about them is refused with the command that writes them."""
+def test_missing_tables_are_an_error(lightmeter, finished_run, tmp_path):
+    """A query before the tables are written is refused with the command that writes them."""
     folder = tmp_path / "out"
-    shutil.copytree(whole / "out", folder)
+    shutil.copytree(finished_run / "out", folder)
     shutil.rmtree(folder / "tables")
-    code, said = lightmeter("sql", folder, QUERY)
-    assert (code, said.out) == (2, "")
-    assert "answers of 2 rows" in said.err
-    assert f"lightmeter rebuild {folder}" in said.err
+    code, output = lightmeter("sql", folder, QUERY)
+    assert (code, output.out) == (2, "")
+    assert "answers of 2 rows" in output.err
+    assert f"lightmeter rebuild {folder}" in output.err
     with pytest.raises(lm.LightmeterError, match="no tables yet"):
         lm.open(folder).sql(QUERY)
     with pytest.raises(lm.LightmeterError, match="no tables yet"):
@@ -217,16 +217,16 @@ def test_tables_that_were_never_written_are_no_empty_answer(lightmeter, whole, t
 
 @pytest.mark.parametrize("out", ["{file}", "{file}/below", "/proc/nowhere"])
 @pytest.mark.parametrize("verb", ["run", "demo", "plan"])
-def test_a_place_that_cannot_be_written_is_said_before_anything_is_done(lightmeter, whole, tmp_path, out, verb):
-    """Neither a file nor a read-only place can be an output folder; the error comes before any planning."""
+def test_an_unwritable_output_folder_is_refused_first(lightmeter, finished_run, tmp_path, out, verb):
+    """A file or a read-only folder as output folder is an error before any planning."""
     (tmp_path / "file").write_text("x")
     place = out.format(file=tmp_path / "file")
     rest = {
-        "run": ["run", whole / "manifest.csv", "--yes", "--out", place],
+        "run": ["run", finished_run / "manifest.csv", "--yes", "--out", place],
         "demo": ["demo", "--out", place],
-        "plan": ["plan", whole / "manifest.csv", "--save", f"{place}/plan.json"],
+        "plan": ["plan", finished_run / "manifest.csv", "--save", f"{place}/plan.json"],
     }
-    code, said = lightmeter(*rest[verb])
-    assert (code, said.out) == (2, "")
-    assert "planning" not in said.err
-    assert place in said.err
+    code, output = lightmeter(*rest[verb])
+    assert (code, output.out) == (2, "")
+    assert "planning" not in output.err
+    assert place in output.err

@@ -1,4 +1,4 @@
-"""`--help` teaches: every verb says what it does, and names every option of the contract."""
+"""`--help` of every verb describes it and names all its options."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ RUN_OPTIONS = (
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_teaches(command, verb):
-    """A verb's help comes with exit code 0 and says more than its usage line."""
-    told = command(verb, "--help")
-    assert told.code == 0, told.err
-    assert told.out.startswith("Usage: ")
-    assert len(told.out.splitlines()) > 6
+def test_every_verb_has_help(command, verb):
+    """The help of each verb ends with exit code 0 and is longer than its usage line."""
+    result = command(verb, "--help")
+    assert result.code == 0, result.err
+    assert result.out.startswith("Usage: ")
+    assert len(result.out.splitlines()) > 6
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
 def test_plan_and_run_share_their_options(command, verb):
-    """What can be planned can be run, under the same names."""
-    told = command(verb, "--help").out
-    assert [option for option in RUN_OPTIONS if option not in told] == []
+    """`plan` and `run` have the same options."""
+    result = command(verb, "--help").out
+    assert [option for option in RUN_OPTIONS if option not in result] == []
 
 
-def test_the_default_number_in_flight_leaves_it_to_the_pace(command):
-    """What `--help` names as the default is that of the options, and no less than the pace would have in flight."""
-    told = " ".join(command("run", "--help").out.split())
-    assert f"Maximum number of requests in flight ({Options().max_concurrency})." in told
+def test_the_default_concurrency_is_that_of_the_limiter(command):
+    """The default in the help equals that of the options and the maximum of the rate limiter."""
+    result = " ".join(command("run", "--help").out.split())
+    assert f"Maximum number of requests in flight ({Options().max_concurrency})." in result
     assert Options().max_concurrency == AdaptiveLimiter().max_in_flight == 64
 
 
 def test_the_root_lists_every_verb(command):
-    """Who types `lightmeter --help` sees what there is."""
-    told = command("--help").out
-    assert [verb for verb in VERBS if f"\n  {verb} " not in told] == []
+    """`lightmeter --help` lists every verb."""
+    result = command("--help").out
+    assert [verb for verb in VERBS if f"\n  {verb} " not in result] == []
 
 
-def test_an_unknown_verb_or_option_is_2(command):
-    """Wrong usage is said on standard error, with exit code 2."""
+def test_wrong_usage_is_exit_code_2(command):
+    """Unknown verbs, options and values end with exit code 2."""
     assert command("develop").code == 2
     assert command("run", "--aperture", "2.8").code == 2
     assert command("run", "x.csv", "--out", "o", "--batch-size", "many").code == 2

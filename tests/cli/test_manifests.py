@@ -1,4 +1,4 @@
-"""Manifests on the command line: what is read, how much of it, and what cannot be."""
+"""Manifests on the command line: accepted forms, column options and errors."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ PLAN = ("--no-precheck", "--features", "tags")
 
 
 @pytest.fixture
-def spoiled(tmp_path):
-    """A table of 300 rows; the quote in its row 11 is never closed."""
+def broken_csv(tmp_path):
+    """A CSV file of 300 rows with an unclosed quote in row 11."""
     rows = [f"https://example.org/{n}.jpg,{n},{chr(34) if n == 11 else ''}a cat" for n in range(1, 301)]
-    path = tmp_path / "spoiled.csv"
+    path = tmp_path / "broken_csv.csv"
     path.write_text("\n".join(["url,id,caption", *rows]) + "\n")
     return path
 
 
-def test_a_quote_that_is_not_closed_is_exit_code_2(command, spoiled):
-    """Nothing is planned for a manifest of which nobody knows where its rows end; file and line are said."""
-    told = command("plan", spoiled, *PLAN)
-    assert told.code == 2
-    assert f"{spoiled}:12: a quote is opened here and not closed: line 13 looks like a row" in told.err
-    assert "--lenient" in told.err
+def test_an_unclosed_quote_is_exit_code_2(command, broken_csv):
+    """A CSV file with an unclosed quote is rejected, with file and line."""
+    result = command("plan", broken_csv, *PLAN)
+    assert result.code == 2
+    assert f"{broken_csv}:12: a quote is opened here and not closed: line 13 looks like a row" in result.err
+    assert "--lenient" in result.err
 
 
-def test_read_leniently_it_is_one_bad_row(command, spoiled, tmp_path):
-    """With --lenient the other rows are planned, and all counts say how many rows were read."""
+def test_lenient_makes_an_unclosed_quote_one_bad_row(command, broken_csv, tmp_path):
+    """With --lenient the other rows are planned, and all counts include the bad row."""
     saved = tmp_path / "plan.json"
-    told = command("plan", spoiled, *PLAN, "--lenient", "--save", saved, "--json")
-    assert told.code == 0, told.err
-    assert f"{spoiled}: 300 rows read, 299 to send" in told.err
-    assert (told.json["rows"], told.json["manifest"]["rows_read"]) == (300, 300)
-    assert told.json["counts"]["skipped"] == 1
+    result = command("plan", broken_csv, *PLAN, "--lenient", "--save", saved, "--json")
+    assert result.code == 0, result.err
+    assert f"{broken_csv}: 300 rows read, 299 to send" in result.err
+    assert (result.json["rows"], result.json["manifest"]["rows_read"]) == (300, 300)
+    assert result.json["counts"]["skipped"] == 1
     assert json.loads(saved.read_text())["manifest"]["rows_read"] == 300
 
 
 @pytest.fixture
 def photos(tmp_path):
-    """Two pictures, and a run's output folder that lies beside them."""
+    """Two pictures, with the output folder of a run beside them."""
     for seed, name in enumerate(("photos/a.jpg", "photos/b/c.jpg", "photos/out/tables/x.jpg")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(tiny_jpeg(seed))
@@ -51,42 +51,42 @@ def photos(tmp_path):
 
 @pytest.mark.parametrize(("written", "rows"), [("{}", 2), ("{}/**/*.jpg", 2), ("{}/*.jpg", 1), ("{}/b/c.jpg", 1)])
 def test_folders_globs_and_single_files_are_manifests(command, photos, written, rows):
-    """What holds the pictures can be planned as it is; patterns are ours to expand."""
-    told = command("plan", written.format(photos), "--features", "tags", "--json")
-    assert told.code == 0, told.err
-    assert (told.json["rows"], told.json["counts"]["pending"]) == (rows, rows)
+    """A folder, a glob and a single file can be planned; lightmeter expands the glob."""
+    result = command("plan", written.format(photos), "--features", "tags", "--json")
+    assert result.code == 0, result.err
+    assert (result.json["rows"], result.json["counts"]["pending"]) == (rows, rows)
 
 
-def test_what_is_no_manifest_is_exit_code_2(command, tmp_path):
-    """A pattern without a match and a folder with nothing to read are wrong manifests, and said to be."""
+def test_an_empty_glob_or_folder_is_exit_code_2(command, tmp_path):
+    """A pattern without a match and a folder without media are rejected with a message."""
     (tmp_path / "m.csv").write_text("image,sku\nhttps://example.org/a.jpg,1\n")
     for manifest, message in (("*.jpg", "no file matches"), ("", "no picture, no video")):
-        told = command("plan", tmp_path / manifest, *PLAN)
-        assert (told.code, message in told.err) == (2, True)
-    told = command("plan", tmp_path / "m.csv", *PLAN, "--url-column", "picture")
-    assert (told.code, "no column is named `picture`; its columns are image, sku" in told.err) == (2, True)
+        result = command("plan", tmp_path / manifest, *PLAN)
+        assert (result.code, message in result.err) == (2, True)
+    result = command("plan", tmp_path / "m.csv", *PLAN, "--url-column", "picture")
+    assert (result.code, "no column is named `picture`; its columns are image, sku" in result.err) == (2, True)
 
 
 def test_columns_are_named_on_the_command_line(command, tmp_path):
-    """--url-column and --id-column say which columns count, and the saved plan keeps them."""
+    """--url-column and --id-column select the columns, and the saved plan keeps them."""
     (tmp_path / "m.csv").write_text("image,sku\nhttps://example.org/a.jpg,1\n")
     named = ("--url-column", "image", "--id-column", "sku", "--save", tmp_path / "plan.json")
-    told = command("plan", tmp_path / "m.csv", *PLAN, *named, "--json")
-    assert told.code == 0, told.err
+    result = command("plan", tmp_path / "m.csv", *PLAN, *named, "--json")
+    assert result.code == 0, result.err
     saved = json.loads((tmp_path / "plan.json").read_text())
     assert (saved["options"]["url_column"], saved["listed"][0]["id"]) == ("image", "1")
 
 
 def test_a_price_file_is_an_option(command, tmp_path):
-    """--prices makes a back end priced that nobody listed; a broken file is exit code 2, with file and place."""
+    """--prices adds a price for an unlisted back end; a broken file is exit code 2, with file and position."""
     (tmp_path / "m.txt").write_text("https://example.org/a.jpg\n")
     (tmp_path / "p.json").write_text('{"backends": {"mine": {"prices": {"tags": 2500}}}}')
     asked = (*PLAN, "--backends", "mine", "--base-url", "https://api.example.com")
-    told = command("plan", tmp_path / "m.txt", *asked, "--prices", tmp_path / "p.json", "--json")
-    assert told.code == 0, told.err
-    assert told.json["price_per_image_millicredits"] == 2500
+    result = command("plan", tmp_path / "m.txt", *asked, "--prices", tmp_path / "p.json", "--json")
+    assert result.code == 0, result.err
+    assert result.json["price_per_image_millicredits"] == 2500
     assert command("plan", tmp_path / "m.txt", *asked).code == 2
     (tmp_path / "p.json").write_text('{"backends": {\n"mine": 5}}')
-    told = command("plan", tmp_path / "m.txt", *asked, LIGHTMETER_PRICES=str(tmp_path / "p.json"))
-    assert told.code == 2
-    assert f"{tmp_path / 'p.json'} is no price table: backends.mine is not a mapping" in told.err
+    result = command("plan", tmp_path / "m.txt", *asked, LIGHTMETER_PRICES=str(tmp_path / "p.json"))
+    assert result.code == 2
+    assert f"{tmp_path / 'p.json'} is no price table: backends.mine is not a mapping" in result.err

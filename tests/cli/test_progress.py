@@ -1,4 +1,4 @@
-"""A stop is heard: at once where nothing was sent, cleanly where something is in flight."""
+"""Signals cancel work that sends nothing, and stop a run cleanly."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PLANNING = Progress("planning", 1, {})
 
 
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_ends_a_plan_at_once(name):
-    """What sends nothing is not waited for, and closes what it holds open."""
+def test_a_signal_cancels_a_plan(name):
+    """A signal cancels work that sends nothing, and closes its resources."""
     closed = []
 
     async def plan(_):
@@ -34,8 +34,8 @@ def test_a_stop_ends_a_plan_at_once(name):
     assert closed == [name]
 
 
-def test_a_stop_in_the_last_moment_counts():
-    """A signal that comes when the plan is just done stops what would follow."""
+def test_a_signal_at_the_end_of_a_plan_counts():
+    """A signal that arrives when the plan has just ended still stops the command."""
 
     async def plan(_):
         yield PLANNING
@@ -45,8 +45,8 @@ def test_a_stop_in_the_last_moment_counts():
         run_with_progress(plan, cancel_on_signal=True)
 
 
-def test_a_run_stops_by_itself():
-    """A run hears of the stop, and its own last word counts."""
+def test_a_signal_stops_a_run_cleanly():
+    """A run receives the stop event, and the last value it yields is returned."""
 
     async def run(stop):
         yield PLANNING
@@ -57,8 +57,8 @@ def test_a_run_stops_by_itself():
     assert run_with_progress(run) == "stopped cleanly"
 
 
-def test_a_second_interrupt_leaves_what_is_in_flight():
-    """Whoever presses Ctrl-C twice does not wait for a run in the background."""
+def test_a_second_interrupt_ends_the_process():
+    """A second Ctrl-C does not wait for a run in the background."""
 
     async def run(stop):
         yield PLANNING
@@ -71,8 +71,8 @@ def test_a_second_interrupt_leaves_what_is_in_flight():
         run_with_progress(lambda stop: in_background(run, stop))
 
 
-def test_without_a_stop_the_last_word_counts():
-    """What is driven to its end gives what it said last."""
+def test_the_last_value_is_returned():
+    """Without a signal, the last value that the generator yields is returned."""
 
     async def plan(_):
         yield PLANNING

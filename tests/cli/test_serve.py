@@ -1,4 +1,4 @@
-"""`lightmeter serve`: what it prints, what it keeps to itself, and how it ends."""
+"""`lightmeter serve`: output, secrets, errors and shutdown."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SECRET = "a-key-that-nobody-may-read"
 
 
 @contextmanager
-def served(folder: Path, *options: str):
-    """The command, running: yields its first line; when the block ends it is asked to end."""
+def running_service(folder: Path, *options: str):
+    """The running command: yields its first line, and sends SIGTERM at the end of the block."""
     command = [LIGHTMETER, "serve", "--port", "0", "--backends", "palette", *options]
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=folder, text=True)
@@ -35,7 +35,7 @@ def served(folder: Path, *options: str):
 
 
 def get(line: str, path: str, key: str = "") -> tuple[int, dict]:
-    """GET from the address that the line tells."""
+    """Send a GET request to the address in the first line; return status and JSON."""
     connection = http.client.HTTPConnection(line.removeprefix("listening on http://").strip(), timeout=30)
     try:
         connection.request("GET", path, headers={"X-API-Key": f"Token {key}"})
@@ -46,8 +46,8 @@ def get(line: str, path: str, key: str = "") -> tuple[int, dict]:
 
 
 def test_it_says_where_it_listens(tmp_path):
-    """One line, once it is ready to answer; port 0 is a free one."""
-    with served(tmp_path) as first, served(tmp_path, "--database", "sqlite:///other.db") as second:
+    """The command prints one line with its address when it is ready; port 0 selects a free port."""
+    with running_service(tmp_path) as first, running_service(tmp_path, "--database", "sqlite:///other.db") as second:
         assert first.startswith("listening on http://127.0.0.1:")
         assert first != second
         assert get(first, "/readyz") == get(second, "/readyz")
@@ -55,12 +55,12 @@ def test_it_says_where_it_listens(tmp_path):
 
 
 def test_a_key_opens_an_account_and_is_written_nowhere(tmp_path):
-    """--key NAME=CREDITS lets NAME in; neither output, log nor database hold it; a second start changes no balance."""
+    """--key creates an account; output, log and database do not hold the key; a restart keeps the balance."""
     for _ in range(2):
-        with served(tmp_path, "--key", f"{SECRET}=25") as line:
+        with running_service(tmp_path, "--key", f"{SECRET}=25") as line:
             assert get(line, "/api/credits", SECRET) == (200, {"credits": 25})
         assert SECRET not in line
-    with served(tmp_path, "--key", f"{SECRET}=99") as line:
+    with running_service(tmp_path, "--key", f"{SECRET}=99") as line:
         assert get(line, "/api/credits", SECRET) == (200, {"credits": 25})
     files = [path for path in tmp_path.iterdir() if path.is_file()]
     assert {"lightmeter.db", "log.txt"} <= {path.name for path in files}
@@ -68,8 +68,8 @@ def test_a_key_opens_an_account_and_is_written_nowhere(tmp_path):
 
 
 def test_several_keys_are_several_accounts(tmp_path):
-    """--key may be given many times."""
-    with served(tmp_path, "--key", "one=1", "--key", "two=2") as line:
+    """--key may be given several times."""
+    with running_service(tmp_path, "--key", "one=1", "--key", "two=2") as line:
         assert [get(line, "/api/credits", key)[1]["credits"] for key in ("one", "two")] == [1, 2]
 
 
@@ -88,8 +88,8 @@ def test_several_keys_are_several_accounts(tmp_path):
     ],
     ids=str,
 )
-def test_wrong_options_end_with_2_and_a_sentence(tmp_path, options, says):
-    """No traceback, no password, and what is wrong."""
+def test_wrong_options_are_exit_code_2(tmp_path, options, says):
+    """The error has a message, no traceback and no password."""
     defaults = ["--port", "0", "--backends", "palette"]
     ended = subprocess.run(
         [LIGHTMETER, "serve", *defaults, *options],
@@ -106,9 +106,9 @@ def test_wrong_options_end_with_2_and_a_sentence(tmp_path, options, says):
     assert ended.stdout == ""
 
 
-def test_a_taken_port_is_a_sentence(tmp_path):
-    """Somebody else listens there."""
-    with served(tmp_path) as line:
+def test_a_port_in_use_is_an_error_message(tmp_path):
+    """A port that another process uses gives an error message."""
+    with running_service(tmp_path) as line:
         port = line.rpartition(":")[2].strip()
         ended = subprocess.run(
             [LIGHTMETER, "serve", "--port", port, "--backends", "palette", "--database", "sqlite:///other.db"],
@@ -122,8 +122,8 @@ def test_a_taken_port_is_a_sentence(tmp_path):
     assert port in ended.stderr
 
 
-def test_ctrl_c_ends_it_too(tmp_path):
-    """SIGINT is as good as SIGTERM: exit 0, no traceback."""
+def test_sigint_ends_the_service(tmp_path):
+    """SIGINT ends the service like SIGTERM: exit code 0, no traceback."""
     command = [LIGHTMETER, "serve", "--port", "0", "--backends", "palette"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True) as process:
         process.stdout.readline()
@@ -134,34 +134,34 @@ def test_ctrl_c_ends_it_too(tmp_path):
 
 
 def test_workers_may_be_chosen(tmp_path):
-    """--workers N bounds what is decoded at once."""
-    with served(tmp_path, "--workers", "1") as line:
+    """--workers limits the number of assets analysed at the same time."""
+    with running_service(tmp_path, "--workers", "1") as line:
         assert get(line, "/healthz")[0] == 200
 
 
 def test_faults_are_announced(tmp_path):
-    """Who rehearses is told so, in the log and beside it; who does not hears nothing of it. The limit is real."""
+    """Active faults are announced on standard error and in the log, and have their effect."""
     faults = '{"429": {"window": [1, 600], "on": "credits"}, "seed": 7}'
-    with served(tmp_path, "--key", "k=5", "--faults", faults) as line:
+    with running_service(tmp_path, "--key", "k=5", "--faults", faults) as line:
         assert get(line, "/api/credits", "k") == (200, {"credits": 5})
         assert get(line, "/api/credits", "k")[0] == 429
-    said = (tmp_path / "log.txt").read_text()
-    assert f"*** FAULTS ARE ON: this service misbehaves on purpose: {faults} ***" in said
-    assert said.count("FAULTS ARE ON") == 2
+    log = (tmp_path / "log.txt").read_text()
+    assert f"*** FAULTS ARE ON: this service misbehaves on purpose: {faults} ***" in log
+    assert log.count("FAULTS ARE ON") == 2
     (tmp_path / "log.txt").unlink()
-    with served(tmp_path):
+    with running_service(tmp_path):
         pass
     assert "FAULT" not in (tmp_path / "log.txt").read_text()
 
 
-def test_a_fault_that_is_none_is_wrong_usage(command):
-    """Exit code 2, and what is allowed."""
-    told = command("serve", "--faults", '{"429": {"bucket": "fast"}}')
-    assert told.code == 2
-    assert "Fault 429: bucket: Input should be a valid number, not 'fast'" in told.err
+def test_an_invalid_fault_is_exit_code_2(command):
+    """An invalid fault is exit code 2, and the message says what is allowed."""
+    result = command("serve", "--faults", '{"429": {"bucket": "fast"}}')
+    assert result.code == 2
+    assert "Fault 429: bucket: Input should be a valid number, not 'fast'" in result.err
 
 
 def test_every_fault_is_in_the_help(command):
-    """With the way it is written."""
-    told = command("serve", "--help").out
-    assert [name for name, kind in FAULT_KINDS.items() if f'"{name}": {kind.example}' not in told] == []
+    """The help of `serve` describes every fault with an example."""
+    result = command("serve", "--help").out
+    assert [name for name, kind in FAULT_KINDS.items() if f'"{name}": {kind.example}' not in result] == []

@@ -1,4 +1,4 @@
-"""Limits of the engine can be set where it is started, and reach the parts that keep them."""
+"""Options of `serve` and `worker` become the service configuration."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from lightmeter.cpu_count import process_cpu_count
 
 @pytest.fixture
 def config():
-    """What a command line makes of the engine."""
+    """Returns the service configuration for command-line arguments."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
 
     @click.command()
     @serve_options
     def command(**options):
-        made.append(service_config(**options))
+        configs.append(service_config(**options))
 
-    made = []
+    configs = []
 
     def read(*arguments):
-        done = CliRunner().invoke(command, arguments, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return made.pop()
+        result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return configs.pop()
 
     yield read
     root.handlers[:], root.level = before
 
 
 def test_limits_of_decoding_are_options(config):
-    """Processes, time and memory of a video; of time both the clock's and the processor's."""
+    """Number of decoders, time and memory of a video can be set; the time limits wall clock and CPU."""
     limits = config("--decoders", "3", "--video-seconds", "7", "--video-memory", "600").limits.decoding
     assert (limits.decoders, limits.video.wall_s, limits.video.cpu_s) == (3, 7, 7)
     assert limits.video.memory_bytes == 600 * 1024**2
 
 
-def test_what_is_taken_on_and_remembered_are_options(config):
-    """Pictures that may wait, and memory for findings; none is allowed."""
+def test_queue_and_cache_limits_are_options(config):
+    """The number of waiting pictures and the cache size can be set; a cache of 0 is allowed."""
     limits = config("--max-waiting", "5", "--cache", "0").limits
     assert (limits.max_pending_pictures, limits.cache_bytes) == (5, 0)
 
 
-def test_without_options_the_limits_are_the_library_s_own(config):
-    """One set of defaults, and two workers for each core that may be used."""
-    made = config()
-    assert made.limits == type(made.limits)()
-    assert made.workers == 2 * process_cpu_count()
+def test_defaults_are_those_of_the_library(config):
+    """Without options the limits are the library's defaults, with two workers per usable core."""
+    defaults = config()
+    assert defaults.limits == type(defaults.limits)()
+    assert defaults.workers == 2 * process_cpu_count()

@@ -1,4 +1,4 @@
-"""Answers of `sql` can be read on a terminal, and by programs."""
+"""Formats of query results: terminal, CSV, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ NESTED = pa.table(
 )
 
 
-def test_a_wide_answer_fits_the_terminal():
-    """Whatever `SELECT *` has, no line is wider than the terminal, and what is left out is named with the way to it."""
+def test_a_wide_result_fits_the_terminal():
+    """No line is wider than the terminal; a note names the columns left out and how to get them."""
     shown = format_table(WIDE, 80)
     assert max(map(cell_len, shown.lines)) <= 80
     assert shown.lines[0].split() == [f"column_{at}" for at in range(len(shown.lines[0].split()))]
@@ -41,15 +41,15 @@ def test_a_wide_answer_fits_the_terminal():
     assert "--output csv" in shown.note
 
 
-def test_a_narrow_answer_is_shown_whole():
-    """Where there is room nothing is cut, and nothing is said of cutting."""
+def test_a_narrow_result_is_shown_completely():
+    """A result that fits is not cut, and has no note about cutting."""
     shown = format_table(pa.table({"name": ["cat", "dog"], "n": [10, 2]}), 80)
     assert shown.lines == ("name   n", "cat   10", "dog    2")
     assert shown.note == "2 rows."
 
 
-def test_long_cells_and_nested_values_are_short():
-    """A long text ends in a mark, a nested value is the beginning of its JSON, control characters do nothing."""
+def test_long_cells_and_nested_values_are_cut():
+    """A long text ends in an ellipsis, a nested value is cut JSON, control characters are removed."""
     shown = format_table(pa.table({"long": ["x" * 500], "list": [list(range(500))], "text": ["a\x1b[31m\nb"]}), 400)
     (_, line) = shown.lines
     assert "x" * 59 + "…" in line
@@ -60,22 +60,22 @@ def test_long_cells_and_nested_values_are_short():
 
 
 def test_numbers_are_never_cut():
-    """Beside texts that are cut, a number is shown whole: its beginning would be another number."""
+    """A number is shown completely even if texts beside it are cut."""
     shown = format_table(pa.table({"text": ["x" * 90], "big": [12345678901234567]}), 40)
     assert "12345678901234567" in shown.lines[1]
     assert "…" in shown.lines[1]
 
 
-def test_columns_without_values_go_first():
-    """Where not all columns fit, those that hold nothing are left out before those that do."""
+def test_empty_columns_are_left_out_first():
+    """If not all columns fit, empty columns are left out before others."""
     empty = {f"empty_{at}": pa.array([None], pa.string()) for at in range(9)}
     shown = format_table(pa.table({"id": ["1"], **empty, "last": ["seen"]}), 40)
     assert "last" in shown.lines[0]
     assert "empty_8" in shown.note
 
 
-def test_rows_beyond_the_first_are_counted():
-    """A long answer shows its first rows, and says how many there are."""
+def test_a_long_result_states_its_row_count():
+    """A long result shows its first rows and states the number of all rows."""
     shown = format_table(pa.table({"n": list(range(1000))}), 80)
     assert len(shown.lines) == MAX_ROWS + 1
     assert shown.note.startswith(f"1,000 rows, the first {MAX_ROWS} are shown")
@@ -88,7 +88,7 @@ def test_rows_beyond_the_first_are_counted():
     st.integers(1, 200),
 )
 def test_no_line_is_wider_than_the_terminal(rows, width):
-    """For any values and any width of at least one cut column, lines fit and each is one line."""
+    """For any values and any width of at least one cut column, each row is one line that fits."""
     texts, floats, lists = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
     columns = {"a": pa.array(texts, pa.string()), "b": pa.array(floats, pa.float64())}
@@ -98,28 +98,28 @@ def test_no_line_is_wider_than_the_terminal(rows, width):
 
 
 def test_csv_and_json_hold_everything():
-    """All rows, columns and values are there, nested ones as JSON."""
+    """CSV and JSON hold all rows and columns, nested values as JSON."""
     (row,) = csv.DictReader(io.StringIO("".join(as_csv(NESTED))))
     assert json.loads(row["names"]) == ["a|b", 'c"d']
     assert json.loads(row["map"]) == {"joy": 0.5}
     assert (row["none"], row["text"]) == ("", "two\nlines\x1b[31m | red")
-    (told,) = json.loads("".join(as_json(NESTED)))
-    assert told["at"] == "2026-01-02T03:04:00+00:00"
-    assert (told["share"], told["none"], told["map"]) == (None, None, {"joy": 0.5})
+    (row,) = json.loads("".join(as_json(NESTED)))
+    assert row["at"] == "2026-01-02T03:04:00+00:00"
+    assert (row["share"], row["none"], row["map"]) == (None, None, {"joy": 0.5})
     assert len(json.loads("".join(as_json(pa.table({"n": list(range(20_000))}))))) == 20_000
     assert json.loads("".join(as_json(pa.table({"n": pa.array([], pa.int64())})))) == []
 
 
-def test_markdown_is_a_table_whatever_the_cells_hold():
-    """Bars and line ends in cells break no row."""
+def test_markdown_escapes_cells():
+    """Bars and line breaks in cells do not break a row."""
     lines = "".join(as_markdown(NESTED)).splitlines()
     assert len(lines) == 3
     assert lines[1] == "| --- | --- | --- | --- | --- | --- |"
     assert "\\|" in lines[2]
 
 
-def test_columns_of_one_name_are_all_there():
-    """A join gives the same name twice; no value is lost in any form."""
+def test_duplicate_column_names_are_kept():
+    """Columns with the same name, as a join gives them, keep all values in every format."""
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
     assert json.loads("".join(as_json(twice))) == [{"n": 1, "n_2": 2}]
     assert "".join(as_csv(twice)).splitlines() == ["n,n", "1,2"]
@@ -127,13 +127,13 @@ def test_columns_of_one_name_are_all_there():
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])
-def test_standard_output_holds_nothing_but_the_answer(command, tmp_path, form):
-    """Whatever is said beside the answer goes to standard error."""
+def test_standard_output_holds_only_the_result(command, tmp_path, form):
+    """Notes go to standard error, only the result goes to standard output."""
     part = tmp_path / "tables" / "tags" / "part-00000.parquet"
     part.parent.mkdir(parents=True)
     pa.parquet.write_table(pa.table({"name": ["cat"] * 100}), part)
-    told = command("sql", tmp_path, "SELECT name, 1 AS one FROM tags", "--output", form)
-    assert told.code == 0
+    result = command("sql", tmp_path, "SELECT name, 1 AS one FROM tags", "--output", form)
+    assert result.code == 0
     lines = {"table": MAX_ROWS + 1, "csv": 101, "json": 102, "markdown": 102}[form]
-    assert len(told.out.splitlines()) == lines
-    assert ("100 rows" in told.err) == (form == "table")
+    assert len(result.out.splitlines()) == lines
+    assert ("100 rows" in result.err) == (form == "table")

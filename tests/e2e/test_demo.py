@@ -1,4 +1,4 @@
-"""`lightmeter demo`: the main job, through flow, service and models, on real photographs and videos."""
+"""`lightmeter demo`: flow, service and models on real photographs and videos."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def demo(command, tmp_path_factory):
 
 
 def test_the_demo_analyses_every_sample(demo, sample_rows):
-    """Every sample row is ok, videos among them, and the accounting adds up."""
+    """Every sample row is ok, videos included, and the credits add up."""
     ended, out = demo
     assert ended.code == 0, ended.err
     summary = ended.json
@@ -33,7 +33,7 @@ def test_the_demo_analyses_every_sample(demo, sample_rows):
 
 
 def test_the_demo_fills_the_tables(demo):
-    """Tags, colors and NSFW are there for each asset, with rows for single frames of videos."""
+    """Every asset has tags, colors and NSFW ratings, with rows for single frames of videos."""
     run = lm.open(demo[1])
     assert {"assets", "tags", "colors", "nsfw", "requests", "prechecks"} <= {
         name for name in ("assets", "tags", "colors", "nsfw", "requests", "prechecks") if len(run.table(name))
@@ -48,29 +48,29 @@ def test_the_demo_fills_the_tables(demo):
     assert min(frames["n"]) >= 2
 
 
-def test_the_manifest_s_own_columns_travel(demo, sample_rows):
-    """What the manifest says beside url, id and kind stands in the assets table, unchanged."""
+def test_manifest_columns_are_copied(demo, sample_rows):
+    """Additional columns of the manifest are copied unchanged to the assets table."""
     subjects = lm.open(demo[1]).sql("SELECT item_id, subject, licence FROM assets")
-    told = dict(zip(subjects["item_id"], subjects["subject"], strict=True))
-    assert told == {row["id"]: row["subject"] for row in sample_rows}
+    copied = dict(zip(subjects["item_id"], subjects["subject"], strict=True))
+    assert copied == {row["id"]: row["subject"] for row in sample_rows}
 
 
-def test_credits_of_items_sum_to_what_was_paid(demo):
-    """Each item's share is exact: together they are what the account paid."""
+def test_credits_of_items_sum_to_the_paid_credits(demo):
+    """The credits of the items add up exactly to the credits paid."""
     run = lm.open(demo[1])
     assert run.sql("SELECT sum(credits) AS paid FROM assets")["paid"][0] == run.summary().paid
 
 
-def test_the_demo_costs_what_was_forecast(demo):
-    """What was paid lies in the predicted range, and what was learned on the way leaves no doubt about the next one."""
-    stated = lm.open(demo[1]).statement()
-    assert stated.paid in stated.predicted
-    assert stated.price_per_picture.low == stated.price_per_picture.high
-    assert stated.to_dict()["unexplained"] == 0
+def test_the_demo_costs_what_was_predicted(demo):
+    """The credits paid are in the predicted range, and afterwards the price of a picture is exact."""
+    statement = lm.open(demo[1]).statement()
+    assert statement.paid in statement.predicted
+    assert statement.price_per_picture.low == statement.price_per_picture.high
+    assert statement.to_dict()["unexplained"] == 0
 
 
-def test_the_readme_shows_what_the_models_say(demo):
-    """The README's list of top tags is what the demo finds; of tags with the same score it may name any."""
+def test_the_readme_shows_the_top_tags(demo):
+    """The README's list of top tags is that of the demo; among equal scores any tag is correct."""
     found = lm.open(demo[1]).sql(
         "SELECT a.item_id AS id, t.name AS tag FROM assets a "
         "LEFT JOIN tags t ON t.item_id = a.item_id AND t.frame IS NULL "
@@ -87,27 +87,27 @@ def test_the_readme_shows_what_the_models_say(demo):
 @pytest.mark.parametrize(
     "question", re.findall(r"^```sql\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 )
-def test_the_readme_s_questions_are_answered(demo, question):
-    """Each question of the README, pasted as it stands, has an answer on the demo's tables."""
+def test_the_queries_of_the_readme_have_results(demo, question):
+    """Each SQL query of the README has a result on the demo's tables."""
     answer = lm.open(demo[1]).sql(question)
     assert len(answer) > 0
     assert answer.notna().any(axis=None)
 
 
-def test_the_readme_asks_ten_questions():
-    """They are numbered, and each has its SQL."""
-    asked = re.findall(r"^\*\*(\d+)\. .*?\?\*\*.*?\n\n```sql\n", README.read_text(encoding="utf-8"), re.MULTILINE)
-    assert asked == [str(number) for number in range(1, 11)]
+def test_the_readme_has_ten_queries():
+    """The ten questions of the README are numbered, and each has its SQL."""
+    numbers = re.findall(r"^\*\*(\d+)\. .*?\?\*\*.*?\n\n```sql\n", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, 11)]
 
 
-def test_the_demo_says_what_it_did(command, demo):
-    """A person reads where the tables are and what to try next; a folder that is not the demo's is left alone."""
+def test_the_demo_keeps_other_folders(command, demo):
+    """The demo refuses a folder that it did not create; status prints where the tables are."""
     _, out = demo
     (out / ".lightmeter-demo").unlink()
     refused = command("demo", "--out", out)
     assert refused.code == 2
     assert "was not created by the demo" in refused.err
     (out / ".lightmeter-demo").touch()
-    said = command("status", out)
-    assert said.code == 0
-    assert str(out / "tables") in said.out.replace("\n", "")
+    status = command("status", out)
+    assert status.code == 0
+    assert str(out / "tables") in status.out.replace("\n", "")

@@ -1,4 +1,4 @@
-"""The Prefect flow as a scheduler runs it: in shards, again after a stop, with artifacts."""
+"""The Prefect flow as a scheduler runs it: shards, a second run after a stop, artifacts."""
 
 from __future__ import annotations
 
@@ -57,34 +57,34 @@ def flow(environment, data_server, sample_rows, tmp_path_factory):
     return json.loads(ended.stdout.splitlines()[-1]), folder / "out"
 
 
-def test_the_flow_stops_at_its_budget_and_goes_on(flow):
-    """Over budget is a state a flow ends in; run again with more, it pays only for what was left."""
-    said, out = flow
-    assert (said["first"]["ok"], said["first"]["over_budget"]) == (5, 5)
-    assert (said["again"]["ok"], said["again"]["credits"]["paid"]) == (10, 10)
-    assert said["again"]["requests"] == 10
+def test_the_flow_stops_at_its_budget_and_continues(flow):
+    """A flow can end over budget; a second run with a larger budget pays only for the remaining rows."""
+    output, out = flow
+    assert (output["first"]["ok"], output["first"]["over_budget"]) == (5, 5)
+    assert (output["again"]["ok"], output["again"]["credits"]["paid"]) == (10, 10)
+    assert output["again"]["requests"] == 10
     assert len(lm.open(out).assets) == 10
 
 
 def test_tasks_are_shards_of_rows(flow):
-    """Ten rows in shards of four are three tasks, each time; no task is a single URL."""
-    said, _ = flow
-    assert sorted(name for name in said["tasks"] if name.startswith("rows ")) == sorted(
+    """Ten rows in shards of four are three tasks in each run; no task is a single URL."""
+    output, _ = flow
+    assert sorted(name for name in output["tasks"] if name.startswith("rows ")) == sorted(
         ["rows 0 to 3", "rows 4 to 7", "rows 8 to 9"] * 2
     )
 
 
 def test_progress_and_summary_are_artifacts(flow):
-    """A person sees in Prefect's page how far it is and what came of it."""
-    said, _ = flow
-    kept = {(key, kind): data for key, kind, data in said["artifacts"]}
-    assert float(kept["analyze-progress", "progress"]) == 100
-    table = kept["analyze-summary", "table"]
+    """Prefect's web page shows the progress and the summary as artifacts."""
+    output, _ = flow
+    artifacts = {(key, kind): data for key, kind, data in output["artifacts"]}
+    assert float(artifacts["analyze-progress", "progress"]) == 100
+    table = artifacts["analyze-summary", "table"]
     assert ["rows", 10] in (json.loads(table) if isinstance(table, str) else table)
 
 
-def test_what_is_deployed_exists():
-    """Every entry point of prefect.yaml names a flow in flows/, with parameters that it takes."""
+def test_deployments_exist():
+    """Every entry point of prefect.yaml names a flow in flows/ that takes its parameters."""
     deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
     assert deployments
     for deployment in deployments:
@@ -93,5 +93,5 @@ def test_what_is_deployed_exists():
         (function,) = [
             node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
         ]
-        taken = {argument.arg for argument in function.args.args + function.args.kwonlyargs}
-        assert set(deployment["parameters"]) <= taken
+        parameters = {argument.arg for argument in function.args.args + function.args.kwonlyargs}
+        assert set(deployment["parameters"]) <= parameters

@@ -66,11 +66,11 @@ def format_table(answer: pa.Table, width: int) -> TerminalTable:
     """Return a query result formatted for a terminal with `width` cells."""
     shown = answer.slice(0, MAX_ROWS)
     columns = [_column(name, column) for name, column in zip(shown.column_names, shown.columns, strict=True)]
-    kept = _columns_that_fit(columns, width)
-    widths = _widths(kept, width)
-    rows = zip(*((column.name, *column.cells) for column in kept), strict=True)
-    lines = tuple(_line(row, kept, widths) for row in rows)
-    left_out = [column.name for column in columns if column not in kept]
+    visible = _columns_that_fit(columns, width)
+    widths = _widths(visible, width)
+    rows = zip(*((column.name, *column.cells) for column in visible), strict=True)
+    lines = tuple(_line(row, visible, widths) for row in rows)
+    left_out = [column.name for column in columns if column not in visible]
     return TerminalTable(lines, _note(answer, len(shown), left_out))
 
 
@@ -103,11 +103,11 @@ def _cut(text: str, width: int) -> str:
 
 def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
     """Return the columns that fit at their minimum width; empty ones are left out first, then the rightmost."""
-    kept = list(columns)
-    while len(kept) > 1 and sum(column.min_width + _GAP for column in kept) - _GAP > width:
-        empty = [column for column in kept if column.is_empty]
-        kept.remove((empty or kept)[-1])
-    return kept
+    visible = list(columns)
+    while len(visible) > 1 and sum(column.min_width + _GAP for column in visible) - _GAP > width:
+        empty = [column for column in visible if column.is_empty]
+        visible.remove((empty or visible)[-1])
+    return visible
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
