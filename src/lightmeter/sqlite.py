@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import apsw
-from apsw import BusyError, CantOpenError, Connection, Error, ReadOnlyError
+from apsw import BusyError, CantOpenError, Connection, Cursor, Error, ReadOnlyError
 
 __all__ = [
     "BusyError",
     "CantOpenError",
     "Change",
     "Connection",
+    "Cursor",
     "Error",
     "GroupCommitWriter",
     "ReadOnlyError",

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-import apsw
 import pyarrow as pa
 
+from lightmeter import sqlite
 from lightmeter.ask.answer_parser import ParsedAnswer
 from lightmeter.ask.question import Ask
 from lightmeter.export.answer_check import parse_descriptions
@@ -63,7 +63,7 @@ class _Row(NamedTuple):
     raw: str | None = None
 
 
-def answer_tables(db: apsw.Connection, ask: Ask, run_id: str, run: int) -> Iterator[pa.Table]:
+def answer_tables(db: sqlite.Connection, ask: Ask, run_id: str, run: int) -> Iterator[pa.Table]:
     """Yield the rows of the question's table that come from one run, in the order of its manifest.
 
     Args:
@@ -86,7 +86,7 @@ def answer_tables(db: apsw.Connection, ask: Ask, run_id: str, run: int) -> Itera
         yield build_table(schema, columns, len(chunk))
 
 
-def _rows(db: apsw.Connection, ask: Ask, run: int) -> Iterator[tuple[str, str, _Row]]:
+def _rows(db: sqlite.Connection, ask: Ask, run: int) -> Iterator[tuple[str, str, _Row]]:
     last: tuple[Any, Mapping[str, Any]] = (None, {})  # rows of one batch stand together
     for item_id, url, status, reason, error, asset, submission_id, earlier_id, packed, *second in question_rows(
         db, run

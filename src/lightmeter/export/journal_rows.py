@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
-import apsw
 import pyarrow as pa
 
+from lightmeter import sqlite
 from lightmeter.journal.export_queries import SubmissionRange, asset_rows, finding_rows, request_rows
 from lightmeter.journal.header import RunHeader
 from lightmeter.journal.latest_runs import credit_share
@@ -22,7 +22,7 @@ _Columns: TypeAlias = "dict[str, tuple[Any, ...]]"
 
 
 def journal_row_tables(
-    db: apsw.Connection, header: RunHeader, run: int, submissions: SubmissionRange, extra_types: Mapping[str, str]
+    db: sqlite.Connection, header: RunHeader, run: int, submissions: SubmissionRange, extra_types: Mapping[str, str]
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield (table, rows) for the three tables, some thousand rows at a time.
 
@@ -45,7 +45,7 @@ def journal_row_tables(
             yield "prechecks", row_tables.build("prechecks", {**columns, **constants}, count)
 
 
-def _chunks(cursor: apsw.Cursor) -> Iterator[tuple[_Columns, int]]:
+def _chunks(cursor: sqlite.Cursor) -> Iterator[tuple[_Columns, int]]:
     """Yield the values of a statement by column, with the number of rows, some thousand rows at a time."""
     first = list(islice(cursor, 1))
     names = [column[0] for column in cursor.get_description()] if first else []

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.journal.compression import decompress
 
 __all__ = [
@@ -194,19 +193,19 @@ class JournalAnswer(NamedTuple):
     items: Sequence[AnsweredItem]
 
 
-def journal_mark(db: apsw.Connection) -> str:
+def journal_mark(db: sqlite.Connection) -> str:
     """Return a text that differs when the journal's items or submissions differ."""
     counts = db.execute("SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM transitions)").fetchone()
     return "-".join(map(str, counts or ()))
 
 
-def count_settled(db: apsw.Connection) -> int:
+def count_settled(db: sqlite.Connection) -> int:
     """Return the number of settled submissions."""
     ((count,),) = db.execute("SELECT count(*) FROM submissions WHERE state = 'settled'")
     return int(count)
 
 
-def settled_ranges(db: apsw.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
+def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
     """Yield the settled submissions of `rest` as ranges, one after the other; nothing where none is settled.
 
     Args:
@@ -228,23 +227,23 @@ def settled_ranges(db: apsw.Connection, rest: SubmissionRange, answers_each: int
         yield SubmissionRange(after, carried, through, tuple(still_open), answers)
 
 
-def asset_rows(db: apsw.Connection, run: int, submissions: SubmissionRange) -> apsw.Cursor:
+def asset_rows(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> sqlite.Cursor:
     """Select the rows of `assets`, in the order of the manifest; the cursor describes the columns."""
     selected = _ASSETS_IN_LAST_SHARD if submissions.through is None else _ASSETS_IN_RANGE
     return db.execute(_ASSETS.format(selected=selected), submissions.parameters(run))
 
 
-def request_rows(db: apsw.Connection, submissions: SubmissionRange) -> apsw.Cursor:
+def request_rows(db: sqlite.Connection, submissions: SubmissionRange) -> sqlite.Cursor:
     """Select the rows of `requests`."""
     return db.execute(_REQUESTS.format(selected=_selected(submissions)), submissions.parameters(0))
 
 
-def finding_rows(db: apsw.Connection, run: int) -> apsw.Cursor:
+def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
     """Select the rows of `prechecks`, in the order of the manifest."""
     return db.execute(_FINDINGS, {"run": run})
 
 
-def question_rows(db: apsw.Connection, run: int) -> Iterator[tuple[Any, ...]]:
+def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
     """Select each item of a run with its first answer, and with the answer to its retry, in the manifest's order.
 
     Duplicates have the answers of their original. Of several runs, each item comes with the latest that answered it.
@@ -252,7 +251,7 @@ def question_rows(db: apsw.Connection, run: int) -> Iterator[tuple[Any, ...]]:
     return iter(db.execute(_QUESTION, {"run": run}))
 
 
-def journal_answers(db: apsw.Connection, run: int, submissions: SubmissionRange) -> Iterator[JournalAnswer]:
+def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> Iterator[JournalAnswer]:
     """Yield the answers of a range, in the manifest's order; with the last shard those of earlier runs too.
 
     Args:
@@ -271,7 +270,7 @@ def _selected(submissions: SubmissionRange) -> str:
     return _IN_LAST_SHARD if submissions.through is None else _SETTLED_IN_RANGE
 
 
-def _with_items(db: apsw.Connection, answers: apsw.Cursor, items_of: str, run: int) -> Iterator[JournalAnswer]:
+def _with_items(db: sqlite.Connection, answers: sqlite.Cursor, items_of: str, run: int) -> Iterator[JournalAnswer]:
     for batch in _batches(answers):
         items: dict[int, list[AnsweredItem]] = defaultdict(list)
         for key, *item in db.execute(items_of, {"run": run, "keys": json.dumps([key for key, _, _ in batch])}):
@@ -280,7 +279,7 @@ def _with_items(db: apsw.Connection, answers: apsw.Cursor, items_of: str, run: i
             yield JournalAnswer(raw, request_id, items[key])
 
 
-def _batches(answers: apsw.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
+def _batches(answers: sqlite.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
     """Yield decompressed answers, as many at once as `_ANSWERS_AT_ONCE` and `_BYTES_AT_ONCE` allow."""
     batch, size_bytes = [], 0
     for key, request_id, compressed in answers:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import apsw
-
+from lightmeter import sqlite
 from lightmeter.journal.files import journal_path
 
-__all__ = ["CREDIT_STEP", "LatestRunIndex", "credit_share", "share_items"]
+__all__ = ["CREDIT_STEP", "LatestRunIndex", "attach_latest_runs", "credit_share", "share_items"]
 
 CREDIT_STEP: Final = 2**-20
 """Shares of credits are whole multiples of this (about a millionth): any sum of such doubles is exact."""
@@ -55,7 +54,7 @@ def credit_share(paid: int, sharers: int, place: int) -> float:
     return (each + (place < left)) * CREDIT_STEP
 
 
-def share_items(db: apsw.Connection, older: list[Path]) -> bool:
+def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
     """Return whether the journal `db` has an item that the journal of an older run has too.
 
     Args:
@@ -70,6 +69,11 @@ def share_items(db: apsw.Connection, older: list[Path]) -> bool:
         finally:
             db.execute("DETACH older")
     return False
+
+
+def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
+    """Attach the database of a `LatestRunIndex` to a connection as `latest`."""
+    db.execute("ATTACH ? AS latest", (str(path),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class LatestRunIndex:
     @classmethod
     def build(cls, runs: list[Path], path: Path) -> LatestRunIndex:
         """Read the journals of the folders `runs`, oldest first, into a new database at `path`."""
-        index = apsw.Connection(str(path))
+        index = sqlite.connect(path)
         try:
             index.execute(_SCHEMA)
             share: Any = credit_share
