@@ -90,9 +90,8 @@ SQL_MODULES = (
     "lightmeter/service/",
     "lightmeter/sqlite.py",
     "lightmeter/tables/",  # DuckDB
-    "lightmeter/export/",
 )
-"""Modules that may execute SQL. Those outside `journal` have databases of their own, except `export`."""
+"""Modules that may execute SQL; those outside `journal` have databases of their own."""
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

@@ -17,6 +17,7 @@ from lightmeter.export.journal_rows import journal_row_tables
 from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.journal.export_queries import SubmissionRange, journal_answers
 from lightmeter.journal.header import RunHeader, read_run_header
+from lightmeter.journal.latest_runs import attach_latest_runs
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.answer_schema import answers_schema, table_name
 from lightmeter.tables.dataset import open_parts
@@ -102,7 +103,7 @@ def _write_run(
     header = run.header
     options = header.options
     with open_read_only(run.folder) as db:
-        db.execute("ATTACH ? AS latest", (str(index),))
+        attach_latest_runs(db, index)
         with db:  # one state of the journal for all tables, also while the run goes on
             for table, rows in journal_row_tables(db, header, run.position, submissions, schemas.extra_types):
                 writers.add_rows(table, rows)

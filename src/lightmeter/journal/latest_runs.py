@@ -9,7 +9,7 @@ from typing import Any, Final
 from lightmeter import sqlite
 from lightmeter.journal.files import journal_path
 
-__all__ = ["CREDIT_STEP", "LatestRunIndex", "credit_share", "share_items"]
+__all__ = ["CREDIT_STEP", "LatestRunIndex", "attach_latest_runs", "credit_share", "share_items"]
 
 CREDIT_STEP: Final = 2**-20
 """Shares of credits are whole multiples of this (about a millionth): any sum of such doubles is exact."""
@@ -69,6 +69,11 @@ def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
         finally:
             db.execute("DETACH older")
     return False
+
+
+def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
+    """Attach the database of a `LatestRunIndex` to a connection as `latest`."""
+    db.execute("ATTACH ? AS latest", (str(path),))
 
 
 @dataclass(frozen=True, slots=True)
