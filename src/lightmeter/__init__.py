@@ -13,6 +13,7 @@ Prefect.
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from lightmeter import errors
@@ -67,6 +68,19 @@ _MODULES = {
 }
 
 
+_EXTRAS = {"BudgetPlanner": "notebook", "Explorer": "notebook", "report": "report"}
+"""Names whose modules need an optional dependency, and the extra that installs it."""
+
+
+def _import(module: str, name: str) -> ModuleType:
+    if name not in _EXTRAS:
+        return import_module(module)
+    from lightmeter.extras import import_extra  # noqa: PLC0415 (keeps `import lightmeter` fast)
+
+    imported: ModuleType = import_extra(module, _EXTRAS[name], f"lightmeter.{name}")
+    return imported
+
+
 if not TYPE_CHECKING:  # a type checker would take it to mean that the module has every name
 
     def __getattr__(name: str) -> Any:
@@ -74,7 +88,7 @@ if not TYPE_CHECKING:  # a type checker would take it to mean that the module ha
         if name == "__version__":
             value = import_module("importlib.metadata").version("lightmeter")
         elif module is not None:
-            value = getattr(import_module(module), name)
+            value = getattr(_import(module, name), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["import_extra"]
+__all__ = ["EXTRA_OF_PACKAGE", "import_extra"]
+
+EXTRA_OF_PACKAGE: Final = {"anthropic": "claude", "openai": "openai"}
+"""Packages of provider adapters, and the extra that installs each."""
 
 
 def import_extra(module: str, extra: str, feature: str) -> Any:
     """Import a module of an optional dependency.
 
     Args:
-        module: Dotted name of the module.
+        module: Dotted name of the module, or of a module of lightmeter that imports it.
         extra: The extra of the package `lightmeter` that installs it, such as `report`.
         feature: What needs it, as the subject of a sentence, such as `The report`.
 
@@ -23,8 +26,11 @@ def import_extra(module: str, extra: str, feature: str) -> Any:
     """
     try:
         return import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        missing = (error.name or module).partition(".")[0]
+        if missing == "lightmeter":  # an error of this package, not a missing dependency
+            raise
         raise SettingsError(
-            f"{feature} needs the package {(error.name or module).partition('.')[0]}, which is not installed. "
+            f"{feature} needs the package {missing}, which is not installed. "
             f"Install it: pip install 'lightmeter[{extra}]'"
         ) from error

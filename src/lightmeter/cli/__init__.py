@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from lightmeter.errors import LightmeterError, UsageError
+from lightmeter.extras import import_extra
 
 __all__ = ["VERBS", "main"]
 
@@ -33,6 +34,9 @@ VERBS: Final = {
     "demo": "Run the whole pipeline on sample data with the embedded service.",
 }
 
+_EXTRAS: Final = {"demo": "report", "report": "report"}
+"""Commands whose modules need an optional dependency, and the extra that installs it."""
+
 
 class _LazyGroup(click.Group):
     """Group that imports a verb's module only when the verb is used."""
@@ -45,7 +49,10 @@ class _LazyGroup(click.Group):
             return None
         # Arrow reads this when it is imported. Its default pool keeps about 25 MB that is no longer used.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-        command: click.Command = import_module(f"lightmeter.cli.commands.{cmd_name}").command
+        module = f"lightmeter.cli.commands.{cmd_name}"
+        extra = _EXTRAS.get(cmd_name)
+        imported = import_module(module) if extra is None else import_extra(module, extra, f"lightmeter {cmd_name}")
+        command: click.Command = imported.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (likewise)

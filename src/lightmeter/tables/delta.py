@@ -7,12 +7,12 @@ A version is written only where it is not there yet, also on S3: of two writers 
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
+from lightmeter.extras import import_extra
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo, read_batches, read_schema
 from lightmeter.tables.uris import delta_place, is_uri, redact_uri
@@ -61,15 +61,12 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
 
 
 def import_deltalake() -> Any:
-    """The library that writes Delta tables.
+    """Import the library that writes Delta tables.
 
     Raises:
-        UsageError: It is not installed.
+        SettingsError: it is not installed.
     """
-    try:
-        return import_module("deltalake")
-    except ModuleNotFoundError as error:
-        raise UsageError("Delta tables need deltalake.", hint="pip install 'lightmeter[delta]'") from error
+    return import_extra("deltalake", "delta", "Writing Delta tables")
 
 
 def _batches(parts: list[PartInfo]) -> pa.RecordBatchReader:

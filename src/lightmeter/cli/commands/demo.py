@@ -22,6 +22,7 @@ from lightmeter.api.run_result import Run
 from lightmeter.cli.commands.run import report_outcome
 from lightmeter.cli.options import json_option
 from lightmeter.errors import SettingsError
+from lightmeter.extras import import_extra
 from lightmeter.html_report.render import FILE_NAME, report
 from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.settings import read_settings
@@ -99,6 +100,7 @@ def _load_flow() -> Any:
     os.environ["PREFECT_HOME"] = str(home)
     os.environ.pop("PREFECT_API_URL", None)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    import_extra("prefect", "flows", "lightmeter demo")
     spec = importlib.util.spec_from_file_location("lightmeter_demo_flow", bundled_folder("flows") / "analyze.py")
     if spec is None or spec.loader is None:
         raise SettingsError("The flow analyze.py is missing.", hint="Install lightmeter again.")

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from lightmeter.errors import SettingsError
+from lightmeter.extras import EXTRA_OF_PACKAGE
 
 __all__ = ["BUILTIN_BACKENDS", "ENTRY_POINT_GROUP", "BuiltinBackend", "import_target"]
 
@@ -101,5 +102,9 @@ def import_target(name: str, target: str) -> Any:
     module, _, attribute = target.partition(":")
     try:
         return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        extra = EXTRA_OF_PACKAGE.get(error.name or "")
+        install = f" Install it: pip install 'lightmeter[{extra}]'" if extra is not None else ""
+        raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.{install}") from error
     except Exception as error:  # importing another package may raise anything
         raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.") from error

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from lightmeter.errors import SettingsError
+from lightmeter.extras import import_extra
 from lightmeter.service.store.database import Connection, is_postgres
 from lightmeter.service.store.sqlite import DatabaseBusy, SqliteDatabase
 
@@ -75,11 +75,6 @@ class Store:
 
 
 def _postgres(database: str) -> _Database:
-    try:
-        from lightmeter.service.store.postgres import PostgresDatabase  # noqa: PLC0415 (an extra that SQLite does not need)
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"PostgreSQL needs packages that are not installed: {error.name}.",
-            hint="Install them: pip install 'lightmeter[postgres]'",
-        ) from error
-    return PostgresDatabase(database)
+    module = import_extra("lightmeter.service.store.postgres", "postgres", "A PostgreSQL database")
+    opened: _Database = module.PostgresDatabase(database)
+    return opened

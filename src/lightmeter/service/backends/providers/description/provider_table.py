@@ -33,6 +33,8 @@ _ROWS: Final = (
         base_url="https://api.openai.com/v1",
         base_url_variable="OPENAI_BASE_URL",
         key_variable="OPENAI_API_KEY",
+        extra="openai",
+        package="openai",
         options={"max_completion_tokens": "2048", "reasoning_effort": "none"},
     ),
     Provider(
@@ -43,6 +45,8 @@ _ROWS: Final = (
         base_url="https://api.x.ai/v1",
         base_url_variable="XAI_BASE_URL",
         key_variable="XAI_API_KEY",
+        extra="openai",
+        package="openai",
         options={"max_completion_tokens": "2048", "reasoning_effort": "none"},
     ),
     Provider(
@@ -53,6 +57,8 @@ _ROWS: Final = (
         base_url="https://generativelanguage.googleapis.com/v1beta/openai",
         base_url_variable="GEMINI_BASE_URL",
         key_variable="GEMINI_API_KEY",
+        extra="openai",
+        package="openai",
         options={"max_tokens": "2048", "reasoning_effort": "minimal"},
     ),
     Provider(
@@ -63,6 +69,8 @@ _ROWS: Final = (
         base_url="https://api.anthropic.com",
         base_url_variable="ANTHROPIC_BASE_URL",
         key_variable="ANTHROPIC_API_KEY",
+        extra="claude",
+        package="anthropic",
         options={"max_tokens": "2048", "thinking": '{"type": "disabled"}'},
     ),
     Provider(
@@ -73,6 +81,8 @@ _ROWS: Final = (
         base_url="https://api-beta-vlm.jina.ai/v1",
         base_url_variable="JINA_BASE_URL",
         key_variable="JINA_API_KEY",
+        extra="openai",
+        package="openai",
         options={"max_tokens": "1024"},
     ),
     Provider(
@@ -82,6 +92,8 @@ _ROWS: Final = (
         model="llava",
         base_url=None,
         base_url_variable="OLLAMA_HOST",
+        extra="openai",
+        package="openai",
         options={"max_tokens": "1024"},
     ),
     Provider(
@@ -91,6 +103,8 @@ _ROWS: Final = (
         model="bakllava",
         base_url=None,
         base_url_variable="OLLAMA_HOST",
+        extra="openai",
+        package="openai",
         options={"max_tokens": "1024"},
     ),
 )

@@ -6,9 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from io import BytesIO
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from PIL import Image
 
@@ -23,7 +22,6 @@ __all__ = [
     "MAX_TAGS",
     "EncodedPicture",
     "VisionAdapter",
-    "import_extra",
     "key_pair",
     "to_score",
     "to_tags",
@@ -185,25 +183,6 @@ def to_tags(named: Iterable[tuple[str, float]], source: str) -> dict[str, list[T
         if name and name not in tags and len(tags) < MAX_TAGS:
             tags[name] = [Tag(name=name, score=score, source=source)]
     return tags
-
-
-def import_extra(module: str, backend: str, extra: str) -> Any:
-    """Import a module of an optional package.
-
-    Args:
-        module: Name of the module.
-        backend: Name of the back end that needs it.
-        extra: Extra of this package that installs it.
-
-    Raises:
-        SettingsError: the module is not installed.
-    """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise SettingsError(
-            f"The back end {backend} needs a package that is missing: pip install 'lightmeter[{extra}]'."
-        ) from error
 
 
 def key_pair(settings: ProviderSettings, key_variable: str, secret_variable: str) -> tuple[str, str]:

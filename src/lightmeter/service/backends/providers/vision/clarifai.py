@@ -12,13 +12,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lightmeter.errors import SettingsError
+from lightmeter.extras import import_extra
 from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     EncodedPicture,
     VisionAdapter,
-    import_extra,
     to_score,
     to_tags,
 )
@@ -81,9 +81,13 @@ class Clarifai(VisionAdapter):
         self._tag_model = settings.model or DEFAULT_TAG_MODEL
         self._nsfw_model = settings.options.get(NSFW_MODEL_OPTION) or DEFAULT_NSFW_MODEL
         self._metadata = (("authorization", f"Key {settings.api_key.get_secret_value()}"),)
-        self._grpc: Any = import_extra("grpc", self.name, "clarifai")
-        self._messages: Any = import_extra("clarifai_grpc.grpc.api.service_pb2", self.name, "clarifai")
-        self._resources: Any = import_extra("clarifai_grpc.grpc.api.resources_pb2", self.name, "clarifai")
+        self._grpc: Any = import_extra("grpc", "clarifai", f"The back end {self.name}")
+        self._messages: Any = import_extra(
+            "clarifai_grpc.grpc.api.service_pb2", "clarifai", f"The back end {self.name}"
+        )
+        self._resources: Any = import_extra(
+            "clarifai_grpc.grpc.api.resources_pb2", "clarifai", f"The back end {self.name}"
+        )
         self._channel = self._open_channel(settings)
         # Not the package's V2Stub, which works only with channels of its own factory.
         self._call = self._channel.unary_unary(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from lightmeter.errors import SettingsError
+from lightmeter.extras import import_extra
 from lightmeter.models.response import Entries
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.provider import ProviderSettings
@@ -18,7 +19,6 @@ from lightmeter.service.backends.providers.vision.adapter import (
     MAX_TAGS,
     EncodedPicture,
     VisionAdapter,
-    import_extra,
     key_pair,
 )
 from lightmeter.service.backends.providers.vision.rekognition_answer import (
@@ -99,8 +99,8 @@ class Rekognition(VisionAdapter):
         token = settings.options.get(SESSION_TOKEN_OPTION) or None
         super().__init__(settings, secrets=() if token is None else (token,))
         keys = key_pair(settings, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-        self._errors: Any = import_extra("botocore.exceptions", self.name, "rekognition")
-        self._parsers: Any = import_extra("botocore.parsers", self.name, "rekognition")
+        self._errors: Any = import_extra("botocore.exceptions", "rekognition", f"The back end {self.name}")
+        self._parsers: Any = import_extra("botocore.parsers", "rekognition", f"The back end {self.name}")
         self._timeout_s = settings.timeout_s
         try:
             self._client = self._create_client(settings, keys, token)
@@ -109,7 +109,7 @@ class Rekognition(VisionAdapter):
 
     def _create_client(self, settings: ProviderSettings, keys: tuple[str, str], token: str | None) -> Any:
         region = settings.options.get(REGION_OPTION) or DEFAULT_REGION
-        config = import_extra("botocore.config", self.name, "rekognition").Config(
+        config = import_extra("botocore.config", "rekognition", f"The back end {self.name}").Config(
             connect_timeout=settings.timeout_s,
             read_timeout=settings.timeout_s,
             max_pool_connections=settings.concurrency,
@@ -130,7 +130,7 @@ class Rekognition(VisionAdapter):
 
     def _session(self) -> Any:
         """Return a session that reads neither environment variables nor configuration files."""
-        session = import_extra("botocore.session", self.name, "rekognition").Session
+        session = import_extra("botocore.session", "rekognition", f"The back end {self.name}").Session
         variables: dict[str, Any] = {"config_file": os.devnull, "credentials_file": os.devnull}
         isolated = {
             name: (None, None, variables.get(name, default), kind)  # no key of a file, no environment variable

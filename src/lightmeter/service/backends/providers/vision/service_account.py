@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 
 from lightmeter.errors import SettingsError
+from lightmeter.extras import import_extra
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
-from lightmeter.service.backends.providers.vision.adapter import import_extra
 
 __all__ = ["ServiceAccount"]
 
@@ -38,8 +38,8 @@ class ServiceAccount:
     """
 
     def __init__(self, backend: str, path: str, scope: str, timeout_s: float) -> None:
-        module = import_extra("google.oauth2.service_account", backend, "googlevision")
-        self._errors: Any = import_extra("google.auth.exceptions", backend, "googlevision")
+        module = import_extra("google.oauth2.service_account", "googlevision", f"The back end {backend}")
+        self._errors: Any = import_extra("google.auth.exceptions", "googlevision", f"The back end {backend}")
         try:
             self._credentials: Any = module.Credentials.from_service_account_file(path, scopes=[scope])
         except (OSError, ValueError) as error:
