@@ -169,7 +169,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "W.dialects",
         "failed carries an error",
-        ["processes/poison:test_a_poison_fails_and_its_neighbours_complete"],
+        ["processes/poison:test_a_poison_request_fails_and_others_complete"],
     ),
     ("W.dialects", "results can be read for 24 hours after completion", [f"{E}:test_results_expire_after_a_day"]),
     ("W.errors", "Access denied. 401", [f"{E}:test_without_a_key_access_is_denied"]),
@@ -209,7 +209,7 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
         "cost: rounded up to whole credits; each video frame is charged as an image",
         [
             f"{A}:test_all_local_back_ends_answer_together",
-            "credits:test_every_frame_is_rounded_alone_or_the_request_is",
+            "credits:test_rounding_per_request_includes_all_frames",
         ],
     ),
     (
@@ -253,7 +253,10 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
     (
         "C",
         "Idempotency-Key is honoured",
-        ["credits:test_a_key_names_a_request", "credits:test_a_key_belongs_to_its_account"],
+        [
+            "credits:test_a_repeated_request_with_its_key_is_charged_once",
+            "credits:test_idempotency_keys_are_separate_by_account",
+        ],
     ),
     ("C", "SIGTERM drains", ["processes/durability:test_sigterm_lets_running_requests_finish"]),
     (

@@ -72,10 +72,11 @@ MAIN_JOB = (
     BLOCKED.partition("from lightmeter.cli")[0]
     + """
 import os
+from pathlib import Path
 import lightmeter as lm
 
-run = lm.sync(lm.run(lm.sync(lm.plan([os.environ["PICTURE"]], features=["colors"])), out="out"))
-print(run.sql("FROM colors").num_rows > 0)
+run = lm.sync(lm.run(lm.sync(lm.plan([Path(os.environ["PICTURE"])], features=["colors"])), out="out"))
+print(len(run.sql("FROM colors")) > 0)
 try:
     lm.BudgetPlanner
 except lm.LightmeterError as error:

@@ -61,5 +61,6 @@ print(json.dumps([first, [name for name in {HEAVY} if name in sys.modules]]))
 def test_a_missing_package_is_one_sentence_with_the_command(name, missing, more, adapter_of, monkeypatch):
     """Whoever lacks an extra reads which command installs it."""
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(SettingsError, match=rf"{name} needs a package .*: pip install 'lightmeter\[{name}\]'\."):
+    expected = rf"The back end {name} needs the package .*: pip install 'lightmeter\[{name}\]'"
+    with pytest.raises(SettingsError, match=expected):
         adapter_of(name, "https://127.0.0.1:9", **more)
