@@ -174,7 +174,7 @@ async def test_a_picture_that_fails_a_call_fails_no_other(asking):
     await asyncio.sleep(0)
     reader.gate.release(99)
     assert await good == ["1", "2"]
-    with pytest.raises(BackendError, match=r"broke \(ValueError\)"):
+    with pytest.raises(BackendError, match=r"failed \(ValueError\)"):
         await bad
     assert await first == ["0"]
 
