@@ -103,7 +103,8 @@ def enable() -> None:
 
     `logging.config.dictConfig` disables existing loggers by default; Prefect calls it when it is imported.
     """
-    logging.getLogger("lightmeter.service").disabled = False
+    for name in ("lightmeter.service", "lightmeter.access"):
+        logging.getLogger(name).disabled = False
 
 
 def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> None:
@@ -111,3 +112,4 @@ def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> N
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    enable()
