@@ -120,3 +120,12 @@ def test_the_fault_examples_of_the_readme_are_valid():
     assert [fault.name for fault in Faults.parse(tomllib.loads(toml)).entries] == ["drop-after", "slow", "429"]
     (command,) = re.findall(r"^lightmeter serve .*--faults '.*$", README, re.MULTILINE)
     assert Faults.read(shlex.split(command)[-1])
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_every_file_that_a_page_names_exists(page):
+    """Paths of source and test files in the pages for contributors exist."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    paths = [path for path in re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.(?:py|json))`", text) if path != "NAME.py"]
+    roots = (ROOT, ROOT / "src/lightmeter")
+    assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
