@@ -1,9 +1,8 @@
 """The adaptive limiter: one for each API key, consulted before each request and informed of each answer.
 
 It knows no limit at first: it sends 16 requests per second, evenly spaced, and doubles that rate each second. It allows
-20 requests in flight, and one more with each answer. What it observes changes its mode (`modes.TRANSITIONS`):
-rejections that depend on the number in flight lead to a concurrency limit; other rejections, and slower answers, lead
-to a limit on the rate.
+20 requests in flight, and one more with each answer. Rejections that depend on the number in
+flight lead to a concurrency limit, other rejections and slower answers to a rate limit (`modes.TRANSITIONS`).
 
 A Retry-After takes precedence over a RateLimit header, which takes precedence over all of this. Rejections of requests
 that were sent before the limiter last reacted belong to one *episode*. The limiter reacts once to each episode.
@@ -62,8 +61,7 @@ class AdaptiveLimiter:
 
     Args:
         max_in_flight: Most requests at once, 1 or more.
-        watch_latency: Whether to slow down when answers become slower. Not needed for the embedded service, which no
-            other process uses.
+        watch_latency: Whether to slow down when answers become slower; not needed for the embedded service.
         jitter: Returns random numbers from 0 to 1 for the pauses after rejections; always 0.5 by default.
 
     Attributes:
@@ -362,9 +360,8 @@ class AdaptiveLimiter:
     def share(self, others: Sequence[Mapping[str, float]], now: float) -> None:
         """Take an equal share of the limit that this process and others use together.
 
-        Each process counts only its own requests, so each learns only its own share. A share is the mean of
-        all processes' estimates of the whole limit, divided by the number of processes. A share that differs little
-        does not change, nor does a limit that is being probed.
+        Each process learns only its own share. A share is the mean of all processes' estimates of the whole limit,
+        divided by the number of processes. A small difference changes nothing, nor does any during a probe.
 
         Args:
             others: The `state` of each other process.
